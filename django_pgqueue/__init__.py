@@ -1,0 +1,21 @@
+"""The PostgreSQL a Django project already runs, as its job queue.
+
+Everything listed in ``__all__`` is public and importable before Django's apps are loaded.
+"""
+
+from django_pgqueue.base.exceptions import Discard, RetryLater
+from django_pgqueue.lifecycle.context import current_job
+from django_pgqueue.lifecycle.enqueue import JobHandle, enqueue, enqueue_many, enqueue_on_commit
+from django_pgqueue.tasks import Task, task
+
+__all__ = [
+    "Discard",
+    "JobHandle",
+    "RetryLater",
+    "Task",
+    "current_job",
+    "enqueue",
+    "enqueue_many",
+    "enqueue_on_commit",
+    "task",
+]

@@ -1,0 +1,83 @@
+"""The settings under ``PGQUEUE``, typed, each with its default and unit. Read when asked for, never at import."""
+
+from typing import Any, Final
+
+from django.conf import settings as django_settings
+from django.utils.module_loading import import_string
+
+DEFAULTS: Final[dict[str, Any]] = {
+    "DATABASE": "default",
+    "LEASE_SECONDS": 30,
+    "MAX_ATTEMPTS": 10,
+    "MAX_PAYLOAD_BYTES": 1024 * 1024,
+    "ENCODER": None,
+    "NOTIFY": True,
+    "POLL_SECONDS": 1.0,
+    "RETENTION_DAYS": 7,
+    "STATEMENT_TIMEOUT_SECONDS": 30,
+    "PREPARED_STATEMENTS": True,
+}
+
+
+class Settings:
+    """One lazy property for each key of ``settings.PGQUEUE``; no cache, so ``override_settings`` works."""
+
+    def _get(self, key: str) -> Any:
+        return getattr(django_settings, "PGQUEUE", {}).get(key, DEFAULTS[key])
+
+    @property
+    def database(self) -> str:
+        """Alias of the PostgreSQL database that holds the tables. Default: ``"default"``."""
+        return str(self._get("DATABASE"))
+
+    @property
+    def lease_seconds(self) -> int:
+        """How long a silent worker keeps its jobs, in seconds, 3 or more. Default: 30.
+
+        Heartbeats are sent three times as often.
+        """
+        return int(self._get("LEASE_SECONDS"))
+
+    @property
+    def max_attempts(self) -> int:
+        """How often a job is attempted where its task does not say, 1 to 32767. Default: 10."""
+        return int(self._get("MAX_ATTEMPTS"))
+
+    @property
+    def max_payload_bytes(self) -> int:
+        """Largest size of a job's arguments as JSON, and of its result, in bytes. Default: 1 MiB."""
+        return int(self._get("MAX_PAYLOAD_BYTES"))
+
+    @property
+    def encoder(self) -> type | None:
+        """Dotted path of a ``json.JSONEncoder`` class for arguments and results. Default: plain JSON only."""
+        path = self._get("ENCODER")
+        return import_string(path) if isinstance(path, str) else path
+
+    @property
+    def notify(self) -> bool:
+        """Whether enqueueing wakes idle workers by NOTIFY; without it they poll. Default: True."""
+        return bool(self._get("NOTIFY"))
+
+    @property
+    def poll_seconds(self) -> float:
+        """How often an idle worker process looks for work that nobody announced, in seconds. Default: 1."""
+        return float(self._get("POLL_SECONDS"))
+
+    @property
+    def retention_days(self) -> int:
+        """Days for which finished jobs are kept; 0 keeps none. Default: 7."""
+        return int(self._get("RETENTION_DAYS"))
+
+    @property
+    def statement_timeout_seconds(self) -> int:
+        """Upper bound of any statement of a worker's own, in seconds. Default: 30."""
+        return int(self._get("STATEMENT_TIMEOUT_SECONDS"))
+
+    @property
+    def prepared_statements(self) -> bool:
+        """Whether workers prepare their statements; switch off behind a pooler that cannot. Default: True."""
+        return bool(self._get("PREPARED_STATEMENTS"))
+
+
+conf: Final = Settings()

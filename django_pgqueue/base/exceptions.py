@@ -1,0 +1,76 @@
+"""What can go wrong, and the two ways in which a job steers its own fate.
+
+::
+
+    PgQueueError
+    ├── ConfigurationError     (ImproperlyConfigured)  settings, databases, declarations
+    ├── UnknownTask            (LookupError)           a name no registered task answers to
+    ├── InvalidJob             (ValueError)            an option out of range
+    │   └── InvalidArguments   (TypeError)             arguments that do not fit, or are not JSON
+    └── LeaseLost                                      the right to finish this run has passed on
+
+    JobControl
+    ├── Discard                                        stop trying: to dead_jobs at once
+    └── RetryLater                                     not now: back to scheduled, attempt restored
+"""
+
+import datetime as dt
+
+from django.core.exceptions import ImproperlyConfigured
+
+
+class PgQueueError(Exception):
+    """Every error that this package raises on purpose."""
+
+
+class ConfigurationError(PgQueueError, ImproperlyConfigured):
+    """A setting, a database alias or a task declaration cannot work."""
+
+
+class UnknownTask(PgQueueError, LookupError):  # noqa: N818 - the name says what is wrong
+    """No registered task has this name."""
+
+
+class InvalidJob(PgQueueError, ValueError):  # noqa: N818
+    """An option of a job is out of range or of the wrong type. Nothing was enqueued."""
+
+
+class InvalidArguments(InvalidJob, TypeError):
+    """The arguments do not fit the task's signature, or cannot be stored as JSON. Nothing was enqueued."""
+
+
+class LeaseLost(PgQueueError):  # noqa: N818
+    """The run may no longer record its outcome: another worker has the job, or a person took it away.
+
+    Raised inside the transaction of a task declared ``atomic=True``, so that its effects roll back.
+    """
+
+
+class JobControl(Exception):  # noqa: N818 - not errors: the job decides
+    """How a running job decides its own fate. Not a failure, and never counted as one."""
+
+
+class Discard(JobControl):
+    """Raise in a task to stop trying: the job goes to ``dead_jobs`` at once, with this message as its story.
+
+    Args:
+        message: why there is no point in another attempt.
+    """
+
+
+class RetryLater(JobControl):
+    """Raise in a task to run it again later without spending an attempt.
+
+    Args:
+        delay: seconds (0 or more), or a ``timedelta``.
+        message: why not now; shown in the log.
+
+    Raises:
+        InvalidJob: the delay is negative or not a number.
+    """
+
+    def __init__(self, delay: float | dt.timedelta, message: str = "") -> None:
+        self.seconds = delay.total_seconds() if isinstance(delay, dt.timedelta) else delay
+        if not isinstance(self.seconds, int | float) or not self.seconds >= 0:
+            raise InvalidJob(f"RetryLater takes 0 or more seconds or a timedelta, not {delay!r}.")
+        super().__init__(message or f"again in {self.seconds:g} s")

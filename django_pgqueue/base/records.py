@@ -1,0 +1,88 @@
+"""Frozen rows that cross borders: between the database, the pump, the slots and the supervisor."""
+
+import datetime as dt
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+from django_pgqueue.base.states import Reason
+
+
+class Job(NamedTuple):
+    """One claimed job, in the order in which ``claim.sql`` returns its columns."""
+
+    id: int
+    lease_token: int  # with the id, the right to write the outcome; new for each claim
+    task: str
+    args: str  # JSON text; decoded where the job runs
+    kwargs: str
+    queue: str
+    attempt: int  # from 1; this run included
+    max_attempts: int
+    priority: int
+    run_at: dt.datetime
+    enqueued_at: dt.datetime
+    first_started_at: dt.datetime
+    started_at: dt.datetime
+    timeout_seconds: int  # 0 = none
+    keep: bool
+    lost: int  # how often a worker died with this job
+
+
+class Fate(Enum):
+    """What becomes of a job after a run."""
+
+    SUCCEEDED = auto()
+    RECORDED = auto()  # succeeded, and already removed in the handler's own transaction (atomic=True)
+    RETRIED = auto()
+    DIED = auto()
+    RELEASED = auto()  # not run, or not to its end: back with the attempt restored
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run came to. Made by ``run``, written down by ``ack``; nothing is stored in between."""
+
+    job: Job
+    fate: Fate
+    run_seconds: float = 0.0
+    result: str = "null"  # JSON text
+    delay_seconds: float = 0.0  # RETRIED and RELEASED: due again in
+    reason: Reason | None = None  # DIED
+    error: dict[str, Any] | None = None  # RETRIED and DIED: one entry of the history
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of a batch of outcomes: ids by what the database answered."""
+
+    written: frozenset[int] = frozenset()
+    locked: frozenset[int] = frozenset()  # somebody holds the row; try again with the next flush
+    stale: frozenset[int] = frozenset()  # the lease is gone; the outcome is dropped
+
+
+class Lease(NamedTuple):
+    """One running row, in the order in which ``leases.sql`` and ``lost_leases.sql`` return its columns."""
+
+    id: int
+    lease_token: int
+    worker_id: int
+    queue: str
+    attempts: int
+    max_attempts: int
+    lost: int
+    is_cancelled: bool
+    worker: str  # host and pid, for people
+
+    @property
+    def mark(self) -> int:
+        """One number for id and token: what a child writes into the memory it shares with its supervisor."""
+        return self.id ^ self.lease_token
+
+
+class Reaped(NamedTuple):
+    """What became of jobs whose worker died."""
+
+    requeued: int
+    dead: int
+    queues: frozenset[str]  # those that have work again

@@ -1,0 +1,191 @@
+"""Which database, which connection, how a statement is run, and what its errors mean.
+
+``CallerConnection`` is the connection of whoever calls, inside their transaction: enqueueing and staff actions use it.
+``QueueConnection`` is a worker's own, apart from user code: claim, ack, heartbeat and housekeeping use it.
+"""
+
+import contextlib
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import psycopg
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError, InterfaceError, OperationalError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.utils import ConnectionDoesNotExist
+
+from django_pgqueue.base.conf import conf
+from django_pgqueue.base.exceptions import ConfigurationError
+
+
+Row = tuple[Any, ...]
+Parameters = Mapping[str, Any]
+
+LIMITS = (
+    "SELECT set_config('statement_timeout', %s, true), set_config('idle_in_transaction_session_timeout', %s, true), "
+    "set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), "
+    "set_config('enable_mergejoin', 'off', true)"
+)
+
+
+class Database(Protocol):
+    """What the verbs of ``lifecycle/`` need of a connection."""
+
+    def rows(self, sql: str, parameters: Parameters) -> list[Row]:
+        """Run one statement that returns rows, as every statement of the queue does; return them all."""
+        ...
+
+
+class CallerConnection:
+    """The caller's Django connection. Statements join the transaction that is open on it, if one is."""
+
+    def __init__(self, alias: str | None = None) -> None:
+        self.alias = alias or conf.database
+
+    def rows(self, sql: str, parameters: Parameters) -> list[Row]:
+        with postgresql(self.alias).cursor() as cursor:
+            cursor.execute(sql, parameters)
+            return cursor.fetchall()
+
+
+class QueueConnection:
+    """A connection of the queue's own, opened when first needed and again after it broke.
+
+    It is a second Django wrapper of the alias with what the queue relies on overridden: READ COMMITTED, autocommit, no
+    pool, no debug log, server-side binding and prepared statements. Not safe for two threads at once.
+
+    Args:
+        purpose: ends up in ``application_name``, so that ``pg_stat_activity`` tells who it is.
+    """
+
+    def __init__(self, alias: str, purpose: str) -> None:
+        self.alias = alias
+        self._wrapper = own_wrapper(alias, purpose)
+        self._inside = False
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Run a few statements in one short transaction with time limits of its own.
+
+        Raises:
+            django.db.Error: as Django maps it. After trouble with the connection, it is closed; the next use opens a
+                new one.
+        """
+        try:
+            with self._wrapper.wrap_database_errors:
+                connection = self._open()
+                self._inside = True
+                with _pipeline(connection), connection.transaction():
+                    connection.execute(LIMITS, _limits())
+                    yield
+        except (OperationalError, InterfaceError):
+            if self._wrapper.connection is None or self._wrapper.connection.broken:
+                self.close()
+            raise
+        finally:
+            self._inside = False
+
+    def rows(self, sql: str, parameters: Parameters) -> list[Row]:
+        """Run one statement, inside ``transaction()`` or in one of its own."""
+        if not self._inside:
+            with self.transaction():
+                return self.rows(sql, parameters)
+        return self._wrapper.connection.execute(sql, parameters).fetchall()  # type: ignore[no-any-return]
+
+    def autocommit(self) -> psycopg.Connection[Row]:
+        """Return the psycopg connection beneath, for LISTEN and for statements that refuse a transaction."""
+        with self._wrapper.wrap_database_errors:
+            return self._open()
+
+    def close(self) -> None:
+        with contextlib.suppress(DatabaseError, InterfaceError):
+            self._wrapper.close()
+        self._wrapper.connection = None
+
+    def _open(self) -> Any:
+        if self._wrapper.connection is None or self._wrapper.connection.closed:
+            self._wrapper.connection = None
+            self._wrapper.connect()
+            self._wrapper.connection.prepare_threshold = 2 if conf.prepared_statements else None
+        return self._wrapper.connection
+
+
+def own_wrapper(alias: str, purpose: str) -> Any:
+    """Make a Django wrapper for ``alias`` that shares nothing with the one in ``connections``."""
+    original = postgresql(alias)
+    settings = copy.deepcopy(original.settings_dict)
+    options = settings["OPTIONS"]
+    options.pop("pool", None)
+    options.pop("cursor_factory", None)
+    options.update(
+        server_side_binding=True,
+        isolation_level=psycopg.IsolationLevel.READ_COMMITTED,
+        application_name=f"pgqueue {purpose}"[:63],
+    )
+    for option, seconds in KEEPALIVE.items():
+        options.setdefault(option, seconds)
+    settings.update(AUTOCOMMIT=True, ATOMIC_REQUESTS=False, CONN_MAX_AGE=None, CONN_HEALTH_CHECKS=False)
+    wrapper = type(original)(settings, alias)
+    wrapper.inc_thread_sharing()
+    return wrapper
+
+
+# A firewall that forgets a connection says nothing; the kernel notices within half a minute.
+# Source: https://www.postgresql.org/docs/current/libpq-connect.html
+KEEPALIVE = {
+    "connect_timeout": 10,
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+
+
+def postgresql(alias: str) -> BaseDatabaseWrapper:
+    """Return Django's connection for ``alias``.
+
+    Raises:
+        ConfigurationError: there is no such alias, or it is not PostgreSQL by way of psycopg 3.
+    """
+    try:
+        connection = connections[alias]
+    except ConnectionDoesNotExist as error:
+        raise ConfigurationError(
+            f"The queue's database {alias!r} is not in DATABASES. Set PGQUEUE['DATABASE'] to one of {list(connections)}."
+        ) from error
+    if connection.vendor != "postgresql":
+        raise ConfigurationError(
+            f"The queue's database {alias!r} is {connection.vendor}. "
+            "Set PGQUEUE['DATABASE'] to the alias of a PostgreSQL database."
+        )
+    return connection
+
+
+def is_connection_trouble(error: BaseException) -> bool:
+    """Whether trying again later, perhaps on a new connection, can help: the server is away, busy or read-only."""
+    if isinstance(error, ImproperlyConfigured):
+        return False
+    cause = error.__cause__ if isinstance(error, DatabaseError | InterfaceError) else error
+    sqlstate = getattr(cause, "sqlstate", None)
+    if sqlstate is None:
+        return isinstance(error, OperationalError | InterfaceError)
+    return sqlstate[:2] in TRANSIENT_CLASSES or sqlstate in TRANSIENT_STATES
+
+
+# Source: https://www.postgresql.org/docs/current/errcodes-appendix.html
+TRANSIENT_CLASSES = {"08", "40", "53", "57", "58"}  # connection, rollback, resources, intervention, system
+TRANSIENT_STATES = {"25006", "25P03", "55P03", "55006"}  # read-only, idle in transaction, lock, in use
+
+
+def _limits() -> tuple[str, str]:
+    timeout = f"{conf.statement_timeout_seconds}s"
+    return timeout, timeout
+
+
+def _pipeline(connection: Any) -> contextlib.AbstractContextManager[Any]:
+    """Send statements without waiting for each answer, where the client library can."""
+    if psycopg.Pipeline.is_supported():
+        return connection.pipeline()  # type: ignore[no-any-return]
+    return contextlib.nullcontext()

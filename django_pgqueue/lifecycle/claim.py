@@ -1,0 +1,43 @@
+"""Take due jobs: the only way from queued to running."""
+
+import secrets
+from collections.abc import Sequence
+
+from django_pgqueue.base.records import Job
+from django_pgqueue.db import Database
+from django_pgqueue.lifecycle.sql import ladder_size, sized, statement
+
+
+def claim(database: Database, queue: str, *, limit: int, worker_id: int) -> list[Job]:
+    """Claim up to ``limit`` jobs of one queue, best first.
+
+    Args:
+        limit: 1 or more; rounded down to a size for which a statement is prepared.
+        worker_id: the process that will run them.
+
+    Returns:
+        The jobs, each counted as one attempt from here on. Fewer than asked for when the queue has no more, or when
+        others hold rows.
+    """
+    parameters = {"queue": queue, "worker_id": worker_id, "lease_token": new_lease_token()}
+    jobs = [Job._make(row) for row in database.rows(sized("claim", ladder_size(limit)), parameters)]
+    jobs.sort(key=_order)
+    return jobs
+
+
+def ready_queues(database: Database, queues: Sequence[str]) -> list[str]:
+    """Return which queues have a job to claim: of those served, in the order served; of all, where none are named."""
+    if queues:
+        rows = database.rows(statement("ready_of"), {"queues": list(queues)})
+    else:
+        rows = database.rows(statement("ready_queues"), {})
+    return [queue for (queue,) in rows]
+
+
+def new_lease_token() -> int:
+    """Draw a token: random, 63 bits, not 0. A sequence would repeat after a crash or a failover."""
+    return secrets.randbits(63) or 1
+
+
+def _order(job: Job) -> tuple[int, object, int]:
+    return -job.priority, job.run_at, job.id

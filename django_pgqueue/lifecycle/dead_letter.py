@@ -1,0 +1,57 @@
+"""Where jobs go that will not run again by themselves, and the way back."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from django_pgqueue.base.states import Reason
+from django_pgqueue.db import CallerConnection, Database, postgresql
+from django_pgqueue.lifecycle.enqueue import wake
+from django_pgqueue.lifecycle.sql import statement
+
+
+class Burial(NamedTuple):
+    """One job to bury: the fence, why, and the last entry of its history."""
+
+    id: int
+    lease_token: int  # 0: not running
+    reason: Reason
+    error: dict[str, Any]
+
+
+def bury(database: Database, burials: Sequence[Burial], *, by: str | None = None) -> list[int]:
+    """Move jobs to ``dead_jobs``.
+
+    Args:
+        by: who wanted it, where somebody did.
+
+    Returns:
+        The ids moved. Others were locked, or their lease is gone.
+    """
+    parameters = {
+        "ids": [burial.id for burial in burials],
+        "lease_tokens": [burial.lease_token for burial in burials],
+        "reasons": [burial.reason.value for burial in burials],
+        "errors": [json.dumps(burial.error) for burial in burials],
+        "by": by,
+    }
+    return [job_id for (job_id,) in database.rows(statement("dead_letter"), parameters)]
+
+
+def requeue(ids: Iterable[int], *, by: str, database: str | None = None) -> list[int]:
+    """Send dead jobs back to be run, with all their attempts before them and a note in their history.
+
+    Runs in the caller's transaction and wakes workers after its commit.
+
+    Args:
+        by: who does it; stands in the job's history.
+
+    Returns:
+        The ids requeued. Missing are those that are no longer dead, that somebody else is just changing, or whose
+        unique key a live job holds: these stay dead.
+    """
+    caller = CallerConnection(database)
+    rows = caller.rows(statement("requeue"), {"ids": list(ids), "by": by})
+    for queue in sorted({queue for _, queue in rows}):
+        wake(postgresql(caller.alias), queue)
+    return [job_id for job_id, _ in rows]

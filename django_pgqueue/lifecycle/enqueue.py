@@ -1,0 +1,211 @@
+"""Put a job into the table, in the caller's transaction, and wake a worker once that has committed."""
+
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_pgqueue import tasks
+from django_pgqueue.base.conf import conf
+from django_pgqueue.base.exceptions import InvalidJob
+from django_pgqueue.base.signals import job_enqueued
+from django_pgqueue.base.states import CHANNEL
+from django_pgqueue.db import CallerConnection, postgresql
+from django_pgqueue.lifecycle.context import current_job
+from django_pgqueue.lifecycle.payload import check_signature, encode
+from django_pgqueue.lifecycle.sql import statement
+
+AnyTask = tasks.Task[..., Any] | str
+
+CANCEL = ""  # the payload that is no queue: look for cancel requests
+
+
+@dataclass(frozen=True, slots=True)
+class JobHandle:
+    """A job that was enqueued.
+
+    Attributes:
+        id: its id for life, whichever table it is in.
+        task: the task's name.
+        queue: the queue it was put on.
+        database: the alias it was put on.
+    """
+
+    id: int
+    task: str
+    queue: str
+    database: str
+
+
+@dataclass(frozen=True, slots=True)
+class WakeUp:
+    """Tells idle workers that a queue has work. Two of the same queue are equal, which keeps them from piling up."""
+
+    database: str
+    queue: str
+
+    def __call__(self) -> None:
+        CallerConnection(self.database).rows("SELECT pg_notify(%(channel)s, %(queue)s)", self._parameters())
+
+    def _parameters(self) -> dict[str, str]:
+        return {"channel": CHANNEL, "queue": self.queue}
+
+
+def enqueue(task: AnyTask, /, *args: Any, **kwargs: Any) -> JobHandle:
+    """Enqueue one job of a task, or of the task with this name.
+
+    The job is inserted by one statement in the caller's transaction on the queue's database: it exists if and only if
+    that commits, and no worker sees it before. Idle workers are woken after the commit. Without a transaction the job
+    is there when the call returns.
+
+    Returns:
+        The handle with the job's id.
+
+    Raises:
+        UnknownTask: no task has this name.
+        InvalidArguments: the arguments do not fit the signature or are not JSON. Nothing was inserted.
+        ConfigurationError: the queue's database is missing or not PostgreSQL.
+        django.db.Error: as any other statement of the caller's transaction.
+    """
+    return enqueue_one(_task(task), args, kwargs)
+
+
+def enqueue_one(task: tasks.Task[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> JobHandle:
+    """Check the arguments and insert the job; ``Task.enqueue`` and ``enqueue`` end here."""
+    check_signature(task, args, kwargs)
+    texts = {"args": encode(args, what="args") if args else "[]", "kwargs": encode(kwargs, what="kwargs") if kwargs else "{}"}
+    [job_id] = _insert("enqueue", task, texts)
+    return JobHandle(job_id, task.name, task.options.queue, _database(task))
+
+
+def enqueue_many(task: AnyTask, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]], /) -> list[int]:
+    """Enqueue many jobs of one task with one statement, in the caller's transaction; all or none.
+
+    Args:
+        calls: for each job a tuple of positional arguments or a mapping of keyword arguments. Tens of thousands are
+            fine; each is checked before anything is inserted.
+
+    Returns:
+        The ids, in the order of ``calls``.
+
+    Raises:
+        As ``enqueue``; the message of InvalidArguments names the position of the call.
+    """
+    task = _task(task)
+    args, kwargs = [], []
+    for position, call in enumerate(calls):
+        positional, named = _arguments(call, position)
+        check_signature(task, positional, named)
+        args.append(encode(positional, what=f"calls[{position}]") if positional else "[]")
+        kwargs.append(encode(named, what=f"calls[{position}]") if named else "{}")
+    return sorted(_insert("enqueue_many", task, {"args": args, "kwargs": kwargs})) if args else []
+
+
+def enqueue_on_commit(
+    task: AnyTask,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    database: str,
+) -> None:
+    """Enqueue once the transaction open on another database has committed.
+
+    For projects whose data and whose queue are in different databases: a crash between the two commits loses the job.
+    Arguments are checked now; without an open transaction on ``database`` the job is enqueued at once.
+
+    Args:
+        database: the alias whose commit is waited for.
+
+    Raises:
+        As ``enqueue``, for what can be known now.
+    """
+    task, kwargs = _task(task), dict(kwargs or {})
+    check_signature(task, args, kwargs)
+    encode(args, what="args")
+    encode(kwargs, what="kwargs")
+    transaction.on_commit(lambda: enqueue_one(task, args, kwargs), using=database)
+
+
+def wake(connection: BaseDatabaseWrapper, queue: str) -> None:
+    """Announce work on ``queue`` when the caller's transaction has committed; at once if there is none.
+
+    The notification is a statement of its own after the commit: NOTIFY takes a lock of the whole cluster until its
+    transaction is on disk, and one that only notifies has nothing to write there.
+    Source: https://www.postgresql.org/docs/current/sql-notify.html
+    """
+    announce = WakeUp(connection.alias, queue)
+    if not connection.in_atomic_block and not connection.get_autocommit():
+        announce()  # set_autocommit(False): on_commit would raise, so it goes with the transaction
+    elif not _is_pending(connection, announce):
+        transaction.on_commit(announce, using=connection.alias, robust=True)
+
+
+def _is_pending(connection: BaseDatabaseWrapper, announce: WakeUp) -> bool:
+    """Whether an equal hook will run whenever one registered now would.
+
+    A hook dies with the savepoint it was registered in, so only one whose savepoints are all still ours counts.
+    """
+    ours = set(connection.savepoint_ids)
+    return any(hook == announce and savepoints <= ours for savepoints, hook, *_ in connection.run_on_commit)
+
+
+def _insert(name: str, task: tasks.Task[..., Any], texts: Mapping[str, Any]) -> list[int]:
+    options, alias, parent = task.options, _database(task), current_job()
+    connection = postgresql(alias)
+    _warn_of_other_transactions(connection)
+    parameters = {
+        **texts,
+        "task": task.name,
+        "queue": options.queue,
+        "priority": options.priority,
+        "run_at": options.due_at,
+        "delay_seconds": options.delay_seconds,
+        "max_attempts": options.attempts_allowed,
+        "lease_seconds": options.lease_seconds,
+        "timeout_seconds": options.timeout_seconds,
+        "keep": options.keep,
+        "parent_id": parent.id if parent else None,
+        "metadata": encode(dict(options.metadata), what="metadata") if options.metadata else "{}",
+    }
+    ids = [job_id for (job_id,) in CallerConnection(alias).rows(statement(name), parameters)]
+    if conf.notify and options.run_at is None:
+        wake(connection, options.queue)
+    if job_enqueued.receivers:
+        job_enqueued.send_robust(task.name, ids=ids, task=task.name, queue=options.queue, database=alias)
+    return ids
+
+
+def _task(task: AnyTask) -> tasks.Task[..., Any]:
+    return tasks.get(task) if isinstance(task, str) else task
+
+
+def _database(task: tasks.Task[..., Any]) -> str:
+    return task.options.database or conf.database
+
+
+def _arguments(call: Any, position: int) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    match call:
+        case tuple() | list():
+            return tuple(call), {}
+        case Mapping():
+            return (), call
+        case _:
+            raise InvalidJob(
+                f"calls[{position}] is {call!r}. Each call is a tuple of positional arguments, as in [(1,), (2,)], "
+                "or a mapping of keyword arguments."
+            )
+
+
+def _warn_of_other_transactions(queue: BaseDatabaseWrapper) -> None:
+    if queue.in_atomic_block or not queue.get_autocommit():
+        return
+    for connection in connections.all(initialized_only=True):
+        if connection.alias != queue.alias and connection.in_atomic_block:
+            warnings.warn(
+                f"A job is enqueued on {queue.alias!r} inside atomic() on {connection.alias!r}: it stays even if that "
+                f"rolls back. Use enqueue_on_commit(…, database={connection.alias!r}).",
+                stacklevel=5,
+            )

@@ -1,0 +1,50 @@
+"""Worker processes in the database's book: registered, renewed, and what they are running."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from django_pgqueue.base.records import Lease
+from django_pgqueue.db import Database
+from django_pgqueue.lifecycle.sql import statement
+
+
+def register(
+    database: Database,
+    *,
+    supervisor_id: int,
+    host: str,
+    name: str,
+    version: str,
+    concurrency: int,
+    queues: Sequence[str],
+    lease_seconds: int,
+) -> int:
+    """Write down a worker process that is about to start; return its id, new for each start."""
+    parameters = {
+        "supervisor_id": supervisor_id,
+        "pid": 0,
+        "host": host,
+        "name": name,
+        "version": version,
+        "concurrency": concurrency,
+        "queues": json.dumps(list(queues)),
+        "lease_seconds": lease_seconds,
+    }
+    [(worker_id,)] = database.rows(statement("register"), parameters)
+    return int(worker_id)
+
+
+def beat(database: Database, pids: Mapping[int, int], *, lease_seconds: int) -> set[int]:
+    """Renew the leases of worker processes, given as ``{worker_id: pid}``; return the ids that still stand."""
+    parameters = {"worker_ids": list(pids), "pids": list(pids.values()), "lease_seconds": lease_seconds}
+    return {worker_id for (worker_id,) in database.rows(statement("heartbeat"), parameters)}
+
+
+def leases(database: Database, worker_ids: Sequence[int]) -> list[Lease]:
+    """Return what these worker processes are running, by the database's book."""
+    return [Lease._make(row) for row in database.rows(statement("leases"), {"worker_ids": list(worker_ids)})]
+
+
+def deregister(database: Database, worker_ids: Sequence[int]) -> None:
+    """Remove worker processes that have ended and whose jobs are settled."""
+    database.rows(statement("deregister"), {"worker_ids": list(worker_ids)})

@@ -1,0 +1,38 @@
+"""Stop jobs: those that wait at once, those that run by request."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from django_pgqueue.base.states import Reason
+from django_pgqueue.db import CallerConnection, postgresql
+from django_pgqueue.lifecycle.dead_letter import Burial, bury
+from django_pgqueue.lifecycle.enqueue import CANCEL, wake
+from django_pgqueue.lifecycle.sql import statement
+
+
+class Killed(NamedTuple):
+    """What a kill came to."""
+
+    dead: list[int]  # moved to dead_jobs
+    requested: list[int]  # running; the worker has been asked
+
+
+def kill(ids: Iterable[int], *, by: str, database: str | None = None) -> Killed:
+    """Kill jobs in the caller's transaction.
+
+    A job that is not running goes to ``dead_jobs`` with the reason ``killed``. A running one is asked to stop: its
+    worker learns of it after the commit, cancels an async task, and sets ``current_job().is_cancelled`` for a sync one.
+
+    Args:
+        by: who does it; stands in the job's history.
+
+    Returns:
+        The ids by what was done. In neither list: gone, or just being changed by somebody else.
+    """
+    caller, ids = CallerConnection(database), list(ids)
+    dead = bury(caller, [Burial(job_id, 0, Reason.KILLED, {"error": f"killed by {by}"}) for job_id in ids], by=by)
+    running = sorted(set(ids) - set(dead))
+    requested = [job_id for (job_id,) in caller.rows(statement("cancel"), {"ids": running, "by": by})]
+    if requested:
+        wake(postgresql(caller.alias), CANCEL)
+    return Killed(dead, requested)

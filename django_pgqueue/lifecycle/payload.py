@@ -1,0 +1,102 @@
+"""Arguments and results as JSON that PostgreSQL can store: encode fast, and explain slowly."""
+
+import inspect
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from django_pgqueue.base.conf import conf
+from django_pgqueue.base.exceptions import InvalidArguments
+from django_pgqueue.tasks import Task
+
+
+def check_signature(task: Task[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Raise InvalidArguments unless the arguments bind to the task's signature."""
+    try:
+        task.signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise InvalidArguments(
+            f"{task.name} takes {task.signature}, which args={_short(list(args))} kwargs={_short(dict(kwargs))} do not "
+            f"fit: {error}."
+        ) from error
+
+
+def encode(value: Any, *, what: str) -> str:
+    """Return ``value`` as JSON text that jsonb accepts.
+
+    The C encoder runs first; only a value it refuses, or one with a suspicious text, is walked to find the culprit.
+
+    Args:
+        what: ``"args"``, ``"kwargs"``, ``"result"``; the beginning of the path in the error.
+
+    Raises:
+        InvalidArguments: not JSON, NaN or Infinity, NUL or a lone surrogate in a text, or larger than
+            ``PGQUEUE["MAX_PAYLOAD_BYTES"]``. The message names the path.
+    """
+    try:
+        text = json.dumps(value, cls=conf.encoder, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        size = len(text.encode())
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        problem = next(_problems(value, what), f"{what}: {error}")
+        raise InvalidArguments(f"Cannot be stored as JSON: {problem}.") from error
+    if "\\u0000" in text and (problem := next(_problems(value, what), None)):
+        raise InvalidArguments(f"Cannot be stored as JSON: {problem}.")
+    if size > conf.max_payload_bytes:
+        raise InvalidArguments(
+            f"{what} is {size:,} bytes as JSON, more than PGQUEUE['MAX_PAYLOAD_BYTES'] = {conf.max_payload_bytes:,}. "
+            "Store the data in a model or a file and pass its key."
+        )
+    return text
+
+
+def _problems(value: Any, path: str) -> Iterator[str]:
+    """Yield what PostgreSQL or JSON would refuse, each with the path to it."""
+    match value:
+        case None | bool() | int():
+            return
+        case str():
+            yield from _text_problems(value, path)
+        case float():
+            if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124 - NaN is what differs from itself
+                yield f"{path} is {value!r}, which JSON has no word for"
+        case list() | tuple():
+            for index, item in enumerate(value):
+                yield from _problems(item, f"{path}[{index}]")
+        case dict():
+            for key, item in value.items():
+                yield from _text_problems(key, f"the key {key!r} of {path}") if isinstance(key, str) else ()
+                yield from _problems(item, f"{path}[{key!r}]")
+        case _:
+            yield from _foreign_problems(value, path)
+
+
+def _text_problems(text: str, path: str) -> Iterator[str]:
+    if "\0" in text:
+        yield f"{path} contains a NUL character, which PostgreSQL cannot store; remove it"
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        yield f"{path} contains the lone surrogate {text[error.start]!r}, which is not text; decode it with errors='replace'"
+
+
+def _foreign_problems(value: Any, path: str) -> Iterator[str]:
+    """Look at a value that only a declared encoder can turn into JSON."""
+    if conf.encoder is not None:
+        try:
+            encoded = json.loads(json.dumps(value, cls=conf.encoder))
+        except (TypeError, ValueError):
+            pass
+        else:
+            yield from _problems(encoded, path)
+            return
+    remedy = (
+        "pass something JSON knows"
+        if isinstance(value, set | frozenset | bytes) or inspect.isroutine(value)
+        else "pass its key or text, or set PGQUEUE['ENCODER'] to 'django.core.serializers.json.DjangoJSONEncoder'"
+    )
+    yield f"{path} is the {type(value).__name__} {_short(value)}; {remedy}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:197]}..."  # noqa: PLR2004

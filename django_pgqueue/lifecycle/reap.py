@@ -1,0 +1,72 @@
+"""Settle jobs whose worker died while it was running them."""
+
+import json
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from django_pgqueue.base.records import Lease, Reaped
+from django_pgqueue.base.states import MAX_LOST, Reason
+from django_pgqueue.db import Database
+from django_pgqueue.lifecycle.dead_letter import Burial, bury
+from django_pgqueue.lifecycle.release import release
+from django_pgqueue.lifecycle.sql import statement
+
+
+def settle(database: Database, leases: Sequence[Lease]) -> Reaped:
+    """Requeue jobs of a dead worker, their attempt counted; bury those that have no attempt left.
+
+    Every change is fenced, so two reapers, or a reaper and a late ack, cannot both have it.
+    """
+    if not leases:
+        return Reaped(0, 0, frozenset())
+    verdicts = [(lease, verdict(lease)) for lease in leases]
+    lost = [lease for lease, reason in verdicts if reason is None]
+    burials = [
+        Burial(lease.id, lease.lease_token, reason, worker_lost(lease)) for lease, reason in verdicts if reason is not None
+    ]
+    requeued = _requeue(database, lost) if lost else []
+    dead = bury(database, burials) if burials else []
+    return Reaped(len(requeued), len(dead), frozenset(lease.queue for lease in lost if lease.id in requeued))
+
+
+def settle_dead_process(
+    database: Database, leases: Sequence[Lease], *, started: Collection[int], was_stopped: bool
+) -> Reaped:
+    """Settle what a worker process left whose end its supervisor has seen.
+
+    What it had only fetched goes back as if never claimed. What it had started counts as an attempt; unless it was
+    stopped on purpose, when only jobs that may be started just once pay for it.
+
+    Args:
+        started: the marks of the jobs it had started.
+        was_stopped: the supervisor ended the process itself, because its time to stop was over.
+    """
+    unrun = [lease for lease in leases if lease.mark not in started or (was_stopped and lease.max_attempts > 1)]
+    run = [lease for lease in leases if lease not in unrun]
+    released = release(database, [(lease.id, lease.lease_token, 0.0) for lease in unrun]) if unrun else []
+    reaped = settle(database, run)
+    queues = reaped.queues | {lease.queue for lease in unrun if lease.id in released}
+    return Reaped(reaped.requeued + len(released), reaped.dead, queues)
+
+
+def verdict(lease: Lease) -> Reason | None:
+    """Say why a job of a dead worker will not run again; None if it will."""
+    if lease.is_cancelled:
+        return Reason.KILLED
+    if lease.attempts >= lease.max_attempts or lease.lost + 1 >= MAX_LOST:
+        return Reason.LOST
+    return None
+
+
+def worker_lost(lease: Lease) -> dict[str, Any]:
+    """Return the entry for the job's history."""
+    return {"error": "worker lost", "worker": lease.worker}
+
+
+def _requeue(database: Database, leases: Sequence[Lease]) -> list[int]:
+    parameters = {
+        "ids": [lease.id for lease in leases],
+        "lease_tokens": [lease.lease_token for lease in leases],
+        "errors": [json.dumps(worker_lost(lease)) for lease in leases],
+    }
+    return [job_id for (job_id,) in database.rows(statement("reap"), parameters)]

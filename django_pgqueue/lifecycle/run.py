@@ -1,0 +1,172 @@
+"""Call the task of a job and say what it came to. Nothing is written here, except by ``atomic=True`` itself."""
+
+import asyncio
+import datetime as dt
+import json
+import logging
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from django.db import transaction
+
+from django_pgqueue import tasks
+from django_pgqueue.base.backoff import with_jitter
+from django_pgqueue.base.conf import conf
+from django_pgqueue.base.exceptions import Discard, InvalidArguments, LeaseLost, RetryLater
+from django_pgqueue.base.records import Fate, Job, Outcome
+from django_pgqueue.base.signals import job_finished, job_started
+from django_pgqueue.base.states import Reason
+from django_pgqueue.db import CallerConnection
+from django_pgqueue.lifecycle import ack
+from django_pgqueue.lifecycle.context import CurrentJob, enter
+from django_pgqueue.lifecycle.payload import encode
+
+logger = logging.getLogger("django_pgqueue.jobs")
+
+LONGEST_ERROR_BYTES = 8 * 1024
+UNKNOWN_DELAY_SECONDS = 30.0
+UNKNOWN_FOR = dt.timedelta(days=1)
+
+
+def run(task: tasks.Task[..., Any], job: Job, current: CurrentJob) -> Outcome:
+    """Run a plain task in this thread and return the outcome, whatever the task raises."""
+    return _observed(task, job, current, _call_atomic if task.is_atomic else _call)
+
+
+async def arun(task: tasks.Task[..., Any], job: Job, current: CurrentJob) -> Outcome:
+    """Run an ``async def`` task in this event loop and return the outcome, whatever the task raises."""
+    enter(current)
+    if job_started.receivers:
+        job_started.send_robust(job.task, job=job)
+    begun = time.perf_counter()
+    try:
+        args, kwargs = _arguments(job)
+        async with asyncio.timeout(job.timeout_seconds or None):
+            result = await task.func(*args, **kwargs)
+        outcome = Outcome(job, Fate.SUCCEEDED, result=_result(result))
+    except BaseException as error:  # noqa: BLE001 - the border: whatever it raises is the job's outcome
+        outcome = failure(task, job, error, current)
+    finally:
+        enter(None)
+    return _announced(outcome, begun)
+
+
+def _observed(
+    task: tasks.Task[..., Any],
+    job: Job,
+    current: CurrentJob,
+    call: Callable[[tasks.Task[..., Any], Job], Outcome],
+) -> Outcome:
+    enter(current)
+    if job_started.receivers:
+        job_started.send_robust(job.task, job=job)
+    begun = time.perf_counter()
+    try:
+        outcome = call(task, job)
+    except BaseException as error:  # noqa: BLE001 - the border: whatever it raises is the job's outcome
+        outcome = failure(task, job, error, current)
+    finally:
+        enter(None)
+    return _announced(outcome, begun)
+
+
+def _call(task: tasks.Task[..., Any], job: Job) -> Outcome:
+    args, kwargs = _arguments(job)
+    return Outcome(job, Fate.SUCCEEDED, result=_result(task.func(*args, **kwargs)))
+
+
+def _call_atomic(task: tasks.Task[..., Any], job: Job) -> Outcome:
+    """Run the task and remove its job in one transaction: both take effect, or neither."""
+    begun = time.perf_counter()
+    with transaction.atomic(using=conf.database):
+        outcome = _call(task, job)
+        outcome.run_seconds = time.perf_counter() - begun
+        if not ack.finish_alone(CallerConnection(), outcome):
+            raise LeaseLost(
+                f"Job {job.id} ({job.task}) is no longer ours: its lease expired or somebody took it away. "
+                "Its transaction is rolled back."
+            )
+    outcome.fate = Fate.RECORDED
+    return outcome
+
+
+def failure(task: tasks.Task[..., Any], job: Job, error: BaseException, current: CurrentJob) -> Outcome:
+    """Return the outcome of a run that raised: retried, buried or released, by what it raised."""
+    match error:
+        case RetryLater():
+            logger.info("Job %s (%s) asks to run later: %s", job.id, job.task, error)
+            return Outcome(job, Fate.RELEASED, delay_seconds=max(error.seconds, 0.001))
+        case Discard():
+            return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=describe(error))
+        case asyncio.CancelledError() if current.is_cancelled:
+            return Outcome(job, Fate.DIED, reason=Reason.KILLED, error={"error": "killed while it was running"})
+    if job.attempt >= job.max_attempts:
+        return Outcome(job, Fate.DIED, reason=Reason.EXHAUSTED, error=describe(error))
+    return Outcome(job, Fate.RETRIED, delay_seconds=_backoff(task, job), error=describe(error))
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """Return one entry of a job's history, storable whatever the exception holds, of at most 8 KB."""
+    kind = type(error)
+    try:
+        message = str(error)
+        trace = "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 - an exception that cannot even be printed
+        message, trace = "(its text cannot be read)", ""
+    return {
+        "error": f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."),
+        "message": _storable(message, 1024),
+        "traceback": _storable(trace, LONGEST_ERROR_BYTES - 2048),
+    }
+
+
+def unknown_task(job: Job) -> Outcome:
+    """Return the outcome of a job whose task this code does not know, as in the middle of a deploy.
+
+    It goes back with its attempt restored, and to ``dead_jobs`` when a day has not helped.
+    """
+    if job.started_at - job.first_started_at > UNKNOWN_FOR:
+        error = {"error": "unknown task", "message": f"No worker has known the task {job.task!r} for {UNKNOWN_FOR}."}
+        return Outcome(job, Fate.DIED, reason=Reason.UNKNOWN_TASK, error=error)
+    logger.warning(
+        "Unknown task %s: job %s is put back for %d s. Does this worker run the same code as the enqueuer?",
+        job.task,
+        job.id,
+        UNKNOWN_DELAY_SECONDS,
+    )
+    return Outcome(job, Fate.RELEASED, delay_seconds=UNKNOWN_DELAY_SECONDS)
+
+
+def _arguments(job: Job) -> tuple[list[Any], dict[str, Any]]:
+    args = json.loads(job.args) if job.args != "[]" else []
+    kwargs = json.loads(job.kwargs) if job.kwargs != "{}" else {}
+    if not isinstance(args, list) or not isinstance(kwargs, dict):
+        raise InvalidArguments(f"args must be a JSON array and kwargs a JSON object, not {job.args} and {job.kwargs}.")
+    return args, kwargs
+
+
+def _result(value: Any) -> str:
+    return "null" if value is None else encode(value, what="result")
+
+
+def _backoff(task: tasks.Task[..., Any], job: Job) -> float:
+    try:
+        return with_jitter(max(float(task.backoff(job.attempt)), 0.0))
+    except Exception:
+        logger.exception("The backoff of %s failed; job %s is tried again in a minute", job.task, job.id)
+        return with_jitter(60.0)
+
+
+def _storable(text: str, longest: int) -> str:
+    """Return the end of ``text``, without what PostgreSQL cannot store."""
+    kept = text if len(text) <= longest else f"[...]\n{text[-longest:]}"
+    return kept.replace("\0", "\ufffd").encode(errors="replace").decode()
+
+
+def _announced(outcome: Outcome, begun: float) -> Outcome:
+    outcome.run_seconds = outcome.run_seconds or time.perf_counter() - begun
+    if job_finished.receivers:
+        job_finished.send_robust(outcome.job.task, job=outcome.job, outcome=outcome)
+    return outcome

@@ -1,0 +1,27 @@
+-- Move jobs that succeeded to finished_jobs, with result and run time. Called like finish.sql, when history is on.
+-- Never waits: locked rows are left for the next flush. Finds its rows by primary key and fences them by lease token.
+WITH done AS MATERIALIZED (
+    SELECT job.id, ack.result, ack.run_seconds
+    FROM unnest(
+        %(ids)s::bigint[], %(lease_tokens)s::bigint[], %(results)s::text[], %(run_seconds)s::double precision[]
+    ) AS ack (id, lease_token, result, run_seconds)
+    JOIN pgqueue_jobs AS job USING (id, lease_token)
+    FOR UPDATE OF job SKIP LOCKED
+),
+gone AS (
+    DELETE FROM pgqueue_jobs AS job
+    USING done
+    WHERE job.id = done.id
+    RETURNING job.*, done.result AS result, done.run_seconds AS run_seconds
+)
+INSERT INTO pgqueue_finished_jobs (
+    id, finished_at, enqueued_at, run_at, first_started_at, started_at, worker_id, schedule_id, parent_id, run_seconds,
+    priority, attempts, lost, queue, task, backend, args, kwargs, result, metadata, progress, errors
+)
+SELECT
+    gone.id, statement_timestamp(), gone.enqueued_at, gone.run_at, gone.first_started_at, gone.started_at,
+    gone.worker_id, gone.schedule_id, gone.parent_id, gone.run_seconds, gone.priority, gone.attempts, gone.lost,
+    gone.queue, gone.task, gone.backend, gone.args, gone.kwargs, gone.result::jsonb, gone.metadata, gone.progress,
+    gone.errors
+FROM gone
+RETURNING id;

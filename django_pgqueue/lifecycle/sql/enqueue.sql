@@ -1,0 +1,28 @@
+-- Insert one job. Called by enqueue.enqueue_one() in the caller's transaction. Locks nothing but its own row.
+-- A missing run_at means queued; a later one is compared by the clock of this statement, because now() is as old as the
+-- caller's transaction. Returns the new id.
+INSERT INTO pgqueue_jobs (
+    task, queue, priority, run_at, status, max_attempts, lease_seconds, timeout_seconds, keep, parent_id, args, kwargs,
+    metadata
+)
+SELECT
+    %(task)s::text,
+    %(queue)s::text,
+    %(priority)s::smallint,
+    due.run_at,
+    CASE WHEN due.run_at > statement_timestamp() THEN 'scheduled' ELSE 'queued' END,
+    %(max_attempts)s::smallint,
+    %(lease_seconds)s::integer,
+    %(timeout_seconds)s::integer,
+    %(keep)s::boolean,
+    %(parent_id)s::bigint,
+    %(args)s::jsonb,
+    %(kwargs)s::jsonb,
+    %(metadata)s::jsonb
+FROM (
+    SELECT COALESCE(
+        %(run_at)s::timestamptz,
+        statement_timestamp() + make_interval(secs => %(delay_seconds)s::double precision)
+    )
+) AS due (run_at)
+RETURNING id;

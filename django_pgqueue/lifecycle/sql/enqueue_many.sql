@@ -1,0 +1,29 @@
+-- Insert many jobs of one task with the same options. Called by enqueue.enqueue_many() in the caller's transaction.
+-- Locks nothing but its own rows. Returns the new ids; ascending, they are in the order of the arguments.
+INSERT INTO pgqueue_jobs (
+    task, queue, priority, run_at, status, max_attempts, lease_seconds, timeout_seconds, keep, parent_id, args, kwargs,
+    metadata
+)
+SELECT
+    %(task)s::text,
+    %(queue)s::text,
+    %(priority)s::smallint,
+    due.run_at,
+    CASE WHEN due.run_at > statement_timestamp() THEN 'scheduled' ELSE 'queued' END,
+    %(max_attempts)s::smallint,
+    %(lease_seconds)s::integer,
+    %(timeout_seconds)s::integer,
+    %(keep)s::boolean,
+    %(parent_id)s::bigint,
+    call.args::jsonb,
+    call.kwargs::jsonb,
+    %(metadata)s::jsonb
+FROM (
+    SELECT COALESCE(
+        %(run_at)s::timestamptz,
+        statement_timestamp() + make_interval(secs => %(delay_seconds)s::double precision)
+    )
+) AS due (run_at)
+CROSS JOIN unnest(%(args)s::text[], %(kwargs)s::text[]) WITH ORDINALITY AS call (args, kwargs, position)
+ORDER BY call.position
+RETURNING id;

@@ -1,0 +1,15 @@
+-- Renew the leases of all processes of one command. Called by heartbeat.beat(). Steps over locked rows. Leans on the
+-- primary key. An id missing from the answer was deleted by a reaper that took the process for dead, or was locked.
+WITH alive AS MATERIALIZED (
+    SELECT worker.id, process.pid
+    FROM unnest(%(worker_ids)s::bigint[], %(pids)s::integer[]) AS process (id, pid)
+    JOIN pgqueue_workers AS worker USING (id)
+    FOR NO KEY UPDATE OF worker SKIP LOCKED
+)
+UPDATE pgqueue_workers AS worker
+SET heartbeat_at = statement_timestamp(),
+    lease_until = statement_timestamp() + make_interval(secs => %(lease_seconds)s::integer),
+    pid = alive.pid
+FROM alive
+WHERE worker.id = alive.id
+RETURNING worker.id;

@@ -1,0 +1,9 @@
+-- Seconds until the next scheduled job is due, NULL where none waits. Called by housekeeping.promote to know how long to
+-- sleep. Reads one entry of pgqueue_jobs_due.
+SELECT (
+    SELECT extract(epoch FROM job.run_at - statement_timestamp())::double precision
+    FROM pgqueue_jobs AS job
+    WHERE job.status IN ('scheduled', 'held')
+    ORDER BY job.run_at
+    LIMIT 1
+);

@@ -1,0 +1,18 @@
+-- Send jobs back whose worker died while running them: queued at once, the attempt counted, "worker lost" in the history.
+-- Called by reap.settle(). Never waits: locked rows are left for the next pass. Found by primary key, fenced by token.
+WITH lost AS MATERIALIZED (
+    SELECT job.id, ack.error::jsonb AS error
+    FROM unnest(%(ids)s::bigint[], %(lease_tokens)s::bigint[], %(errors)s::text[]) AS ack (id, lease_token, error)
+    JOIN pgqueue_jobs AS job USING (id, lease_token)
+    FOR NO KEY UPDATE OF job SKIP LOCKED
+)
+UPDATE pgqueue_jobs AS job
+SET status = 'queued',
+    lease_token = 0,
+    worker_id = 0,
+    lost = job.lost + 1,
+    errors = CASE WHEN jsonb_array_length(job.errors) >= 20 THEN job.errors - 10 ELSE job.errors END
+        || (lost.error || jsonb_build_object('attempt', job.attempts, 'at', statement_timestamp()))
+FROM lost
+WHERE job.id = lost.id
+RETURNING job.id;

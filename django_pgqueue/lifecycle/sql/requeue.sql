@@ -1,0 +1,37 @@
+-- Send dead jobs back to be run, with all their attempts before them and a note in their history. Called by
+-- dead_letter.requeue() for staff. Locked rows are left out. Found by primary key. A job whose unique key another live
+-- job holds stays dead, and its id is missing from the answer.
+WITH target AS MATERIALIZED (
+    SELECT dead.*
+    FROM pgqueue_dead_jobs AS dead
+    WHERE dead.id = ANY (%(ids)s::bigint[])
+    FOR UPDATE SKIP LOCKED
+),
+requeued AS (
+    INSERT INTO pgqueue_jobs (
+        id, run_at, enqueued_at, first_started_at, schedule_id, parent_id, lease_seconds, timeout_seconds, priority,
+        max_attempts, concurrency_limit, keep, queue, task, backend, args, kwargs, unique_key, unique_scope,
+        concurrency_key, fair_key, metadata, progress, errors
+    )
+    SELECT
+        target.id, statement_timestamp(), target.enqueued_at, target.first_started_at, target.schedule_id,
+        target.parent_id, target.lease_seconds, target.timeout_seconds, target.priority, target.max_attempts,
+        target.concurrency_limit, target.keep, target.queue, target.task, target.backend, target.args, target.kwargs,
+        target.unique_key, target.unique_scope, target.concurrency_key, target.fair_key, target.metadata,
+        target.progress,
+        CASE WHEN jsonb_array_length(target.errors) >= 20 THEN target.errors - 10 ELSE target.errors END
+            || jsonb_build_object(
+                'attempt', target.attempts, 'at', statement_timestamp(),
+                'error', 'died (' || target.reason || '), requeued by ' || %(by)s::text
+            )
+    FROM target
+    ON CONFLICT DO NOTHING
+    RETURNING id, queue
+),
+gone AS (
+    DELETE FROM pgqueue_dead_jobs AS dead
+    USING requeued
+    WHERE dead.id = requeued.id
+)
+SELECT requeued.id, requeued.queue
+FROM requeued;

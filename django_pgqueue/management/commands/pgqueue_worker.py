@@ -1,0 +1,71 @@
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from django_pgqueue import tasks
+from django_pgqueue.base.conf import conf
+from django_pgqueue.base.exceptions import ConfigurationError
+from django_pgqueue.db import postgresql
+from django_pgqueue.runtime.logs import configure
+from django_pgqueue.runtime.supervisor import Plan, Supervisor
+
+
+class Command(BaseCommand):
+    """Run workers, reaper and promotion of due jobs until stopped."""
+
+    help = "Run jobs: workers, reaper and promotion of due jobs in one command. Stops gracefully on SIGTERM or Ctrl-C."
+    requires_migrations_checks = True
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--queues", default="", help="comma-separated, served in this order; default: all")
+        parser.add_argument("--concurrency", type=int, default=8, help="jobs at once in each process; default: 8")
+        parser.add_argument("--processes", type=int, default=1, help="worker processes; default: 1")
+        parser.add_argument("--drain", action="store_true", help="end when nothing is left that could run now")
+        parser.add_argument(
+            "--grace", type=float, default=25.0, help="seconds for running jobs to finish after SIGTERM; default: 25"
+        )
+        parser.add_argument("--no-listen", action="store_true", help="poll only; for poolers in transaction mode")
+        parser.add_argument("--name", default="", help="shown in the admin beside host and pid")
+
+    def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002 - Django's signature
+        plan = plan_from(options)
+        try:
+            postgresql(conf.database)
+        except ConfigurationError as error:
+            raise CommandError(str(error)) from error
+        configure(plan.verbosity)
+        if not tasks.known():
+            self.stderr.write(self.style.WARNING("No tasks are registered. Define some in the tasks.py of an installed app."))
+        Supervisor(plan).run()
+
+
+def plan_from(options: dict[str, Any]) -> Plan:
+    """Check all options at once; return the plan.
+
+    Raises:
+        CommandError: names each option that cannot work.
+    """
+    queues = tuple(dict.fromkeys(name.strip() for name in options["queues"].split(",") if name.strip()))
+    problems = [
+        f"--{option} must be {bounds}, not {options[option]}."
+        for option, bounds, is_fine in (
+            ("concurrency", "1 to 1000", 1 <= options["concurrency"] <= 1000),  # noqa: PLR2004
+            ("processes", "1 to 256", 1 <= options["processes"] <= 256),  # noqa: PLR2004
+            ("grace", "0 or more seconds", 0 <= options["grace"] < float("inf")),
+        )
+        if not is_fine
+    ]
+    if options["queues"] and not queues:
+        problems.append(f"--queues names no queue: {options['queues']!r}.")
+    if problems:
+        raise CommandError(" ".join(problems))
+    return Plan(
+        queues=queues,
+        processes=options["processes"],
+        concurrency=options["concurrency"],
+        drain=options["drain"],
+        grace_seconds=options["grace"],
+        listen=not options["no_listen"],
+        name=options["name"],
+        verbosity=options["verbosity"],
+    )

@@ -1,0 +1,335 @@
+"""The tables, as read-only models. Rows are changed by the statements of ``lifecycle/`` and nowhere else.
+
+Defaults and checks live in the database, so that a plain ``INSERT INTO pgqueue_jobs (task, args)`` from any language is
+a valid enqueue. Columns are ordered by width, and what a claim overwrites is NOT NULL with a default of the same width:
+the claimed row is no larger than the queued one and lands on the same page.
+"""
+
+from django.db import models
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
+
+from django_pgqueue.base.states import HIGHEST_PRIORITY, LOWEST_PRIORITY, NEVER, Reason, Status
+
+PRIORITIES = models.Q(priority__range=(LOWEST_PRIORITY, HIGHEST_PRIORITY))
+EMPTY_LIST = models.Value([], models.JSONField())
+EMPTY_OBJECT = models.Value({}, models.JSONField())
+
+
+class Negative(models.Func):
+    """``(-column)``: makes "larger runs sooner" an ascending index, so that one row comparison can be its range."""
+
+    template = "(-%(expressions)s)"
+    output_field = models.SmallIntegerField()
+
+
+class Job(models.Model):
+    """Live work: it will run, or is running. Small and hot; a job that is done leaves this table."""
+
+    id = models.BigAutoField(primary_key=True)
+    run_at = models.DateTimeField(_("run at"), db_default=Now(), help_text=_("Not started before."))
+    enqueued_at = models.DateTimeField(_("enqueued at"), db_default=Now())
+    first_started_at = models.DateTimeField(db_default=NEVER, help_text=_("First attempt; 1970 means not yet."))
+    started_at = models.DateTimeField(_("started at"), db_default=NEVER, help_text=_("Latest attempt, when claimed."))
+    lease_until = models.DateTimeField(db_default=NEVER, help_text=_("A silent worker keeps the job until then."))
+    lease_token = models.BigIntegerField(db_default=0, help_text=_("Proves the lease; 0 means not running."))
+    worker_id = models.BigIntegerField(db_default=0, help_text=_("The worker process that runs it."))
+    schedule_id = models.BigIntegerField(null=True)
+    parent_id = models.BigIntegerField(null=True, help_text=_("The job that enqueued it."))
+    expires_at = models.DateTimeField(null=True)
+    cancel_requested_at = models.DateTimeField(null=True)
+    lease_seconds = models.IntegerField(db_default=30)
+    timeout_seconds = models.IntegerField(db_default=0, help_text=_("0 means no limit."))
+    priority = models.SmallIntegerField(_("priority"), db_default=0, help_text=_("-100 to 100; larger runs sooner."))
+    attempts = models.SmallIntegerField(_("attempts"), db_default=0, help_text=_("Counted when claimed."))
+    max_attempts = models.SmallIntegerField(db_default=10)
+    lost = models.SmallIntegerField(db_default=0, help_text=_("How often a worker died with it."))
+    concurrency_limit = models.SmallIntegerField(null=True)
+    concurrency_slot = models.SmallIntegerField(null=True)
+    keep = models.BooleanField(db_default=True, help_text=_("Keep in finished jobs after success."))
+    status = models.TextField(_("status"), choices=[(s.value, s.value) for s in Status], db_default=Status.QUEUED)
+    queue = models.TextField(_("queue"), db_default="default")
+    task = models.TextField(_("task"))
+    backend = models.TextField(db_default="", help_text=_("Alias in TASKS, for jobs of the Tasks framework."))
+    args = models.JSONField(db_default=EMPTY_LIST)
+    kwargs = models.JSONField(db_default=EMPTY_OBJECT)
+    unique_key = models.TextField(null=True)
+    unique_scope = models.TextField(null=True)
+    concurrency_key = models.TextField(null=True)
+    fair_key = models.TextField(null=True)
+    cancelled_by = models.TextField(null=True)
+    metadata = models.JSONField(db_default=EMPTY_OBJECT)
+    progress = models.JSONField(null=True)
+    errors = models.JSONField(db_default=EMPTY_LIST, help_text=_("One entry for each failed attempt."))
+
+    class Meta:
+        db_table = "pgqueue_jobs"
+        verbose_name = _("job")
+        verbose_name_plural = _("jobs")
+        permissions = [
+            ("run_job", _("Can run jobs now")),
+            ("kill_job", _("Can kill jobs")),
+        ]
+        indexes = [
+            models.Index(
+                models.F("queue"),
+                Negative("priority"),
+                models.F("run_at"),
+                models.F("id"),
+                name="pgqueue_jobs_claim",
+                condition=models.Q(status=Status.QUEUED),
+            ),
+            models.Index(fields=["worker_id"], name="pgqueue_jobs_running", condition=models.Q(status=Status.RUNNING)),
+            models.Index(
+                fields=["run_at"],
+                name="pgqueue_jobs_due",
+                condition=models.Q(status__in=[Status.SCHEDULED, Status.HELD]),
+            ),
+            models.Index(
+                fields=["concurrency_key"],
+                name="pgqueue_jobs_concurrency",
+                condition=models.Q(concurrency_key__isnull=False),
+            ),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["unique_key"],
+                name="pgqueue_jobs_unique",
+                condition=models.Q(unique_key__isnull=False),
+            ),
+            models.UniqueConstraint(
+                fields=["concurrency_key", "concurrency_slot"],
+                name="pgqueue_jobs_slot",
+                condition=models.Q(concurrency_slot__isnull=False),
+            ),
+            models.CheckConstraint(condition=models.Q(status__in=list(Status)), name="pgqueue_jobs_status"),
+            models.CheckConstraint(
+                condition=models.Q(status=Status.RUNNING) & ~models.Q(lease_token=0)
+                | ~models.Q(status=Status.RUNNING) & models.Q(lease_token=0),
+                name="pgqueue_jobs_running_has_lease",
+            ),
+            models.CheckConstraint(condition=PRIORITIES, name="pgqueue_jobs_priority"),
+            models.CheckConstraint(
+                condition=models.Q(attempts__gte=0, max_attempts__gte=1, lost__gte=0),
+                name="pgqueue_jobs_attempts",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(lease_seconds__gte=1, timeout_seconds__gte=0),
+                name="pgqueue_jobs_durations",
+            ),
+            models.CheckConstraint(condition=~models.Q(queue="") & ~models.Q(task=""), name="pgqueue_jobs_names"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.task} #{self.pk}"
+
+
+class DeadJob(models.Model):
+    """Will not run again until a person or a policy requeues it. Same id and arguments, whole history, and the reason."""
+
+    id = models.BigIntegerField(primary_key=True)
+    died_at = models.DateTimeField(_("died at"), db_default=Now())
+    run_at = models.DateTimeField()
+    enqueued_at = models.DateTimeField(_("enqueued at"))
+    first_started_at = models.DateTimeField(db_default=NEVER)
+    started_at = models.DateTimeField(db_default=NEVER)
+    worker_id = models.BigIntegerField(db_default=0)
+    schedule_id = models.BigIntegerField(null=True)
+    parent_id = models.BigIntegerField(null=True)
+    expires_at = models.DateTimeField(null=True)
+    lease_seconds = models.IntegerField(db_default=30)
+    timeout_seconds = models.IntegerField(db_default=0)
+    priority = models.SmallIntegerField(_("priority"), db_default=0)
+    attempts = models.SmallIntegerField(_("attempts"), db_default=0)
+    max_attempts = models.SmallIntegerField(db_default=10)
+    lost = models.SmallIntegerField(db_default=0)
+    concurrency_limit = models.SmallIntegerField(null=True)
+    keep = models.BooleanField(db_default=True)
+    reason = models.TextField(_("reason"), choices=[(r.value, r.value.replace("_", " ")) for r in Reason])
+    queue = models.TextField(_("queue"))
+    task = models.TextField(_("task"))
+    backend = models.TextField(db_default="")
+    args = models.JSONField(db_default=EMPTY_LIST)
+    kwargs = models.JSONField(db_default=EMPTY_OBJECT)
+    unique_key = models.TextField(null=True)
+    unique_scope = models.TextField(null=True)
+    concurrency_key = models.TextField(null=True)
+    fair_key = models.TextField(null=True)
+    cancelled_by = models.TextField(null=True)
+    metadata = models.JSONField(db_default=EMPTY_OBJECT)
+    progress = models.JSONField(null=True)
+    errors = models.JSONField(db_default=EMPTY_LIST)
+
+    class Meta:
+        db_table = "pgqueue_dead_jobs"
+        verbose_name = _("dead job")
+        verbose_name_plural = _("dead jobs")
+        permissions = [("requeue_deadjob", _("Can requeue dead jobs"))]
+        indexes = [
+            models.Index(fields=["-died_at", "-id"], name="pgqueue_dead_jobs_age"),
+            models.Index(fields=["reason", "-died_at", "-id"], name="pgqueue_dead_jobs_reason"),
+            models.Index(fields=["queue", "-died_at", "-id"], name="pgqueue_dead_jobs_queue"),
+            models.Index(fields=["task", "-died_at", "-id"], name="pgqueue_dead_jobs_task"),
+        ]
+        constraints = [
+            models.CheckConstraint(condition=models.Q(reason__in=list(Reason)), name="pgqueue_dead_jobs_known_reason"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.task} #{self.pk}"
+
+
+class FinishedJob(models.Model):
+    """What succeeded, with its result. Append-only, one partition for each UTC day.
+
+    The database's primary key is ``(id, finished_at)``, as a partitioned table needs; for Django it is ``id``.
+    """
+
+    id = models.BigIntegerField(primary_key=True)
+    finished_at = models.DateTimeField(_("finished at"), db_default=Now())
+    enqueued_at = models.DateTimeField(_("enqueued at"))
+    run_at = models.DateTimeField()
+    first_started_at = models.DateTimeField()
+    started_at = models.DateTimeField()
+    worker_id = models.BigIntegerField()
+    schedule_id = models.BigIntegerField(null=True)
+    parent_id = models.BigIntegerField(null=True)
+    run_seconds = models.FloatField(_("run time"), help_text=_("Of the attempt that succeeded, in seconds."))
+    priority = models.SmallIntegerField()
+    attempts = models.SmallIntegerField(_("attempts"))
+    lost = models.SmallIntegerField()
+    queue = models.TextField(_("queue"))
+    task = models.TextField(_("task"))
+    backend = models.TextField()
+    args = models.JSONField()
+    kwargs = models.JSONField()
+    result = models.JSONField(null=True)
+    metadata = models.JSONField()
+    progress = models.JSONField(null=True)
+    errors = models.JSONField()
+
+    class Meta:
+        db_table = "pgqueue_finished_jobs"
+        verbose_name = _("finished job")
+        verbose_name_plural = _("finished jobs")
+
+    def __str__(self) -> str:
+        return f"{self.task} #{self.pk}"
+
+
+class Queue(models.Model):
+    """What somebody has said about a queue: paused, limited. A queue without a row has no limits."""
+
+    name = models.TextField(_("name"), primary_key=True)
+    created_at = models.DateTimeField(db_default=Now())
+    paused_at = models.DateTimeField(null=True)
+    resume_at = models.DateTimeField(null=True)
+    tokens_at = models.DateTimeField(db_default=Now())
+    tokens = models.FloatField(db_default=0.0)
+    max_running = models.IntegerField(null=True)
+    rate_limit = models.IntegerField(null=True, help_text=_("Jobs started in each period."))
+    rate_period_seconds = models.FloatField(null=True)
+    rate_burst = models.IntegerField(null=True)
+    paused_by = models.TextField(db_default="")
+    pause_reason = models.TextField(db_default="")
+
+    class Meta:
+        db_table = "pgqueue_queues"
+        verbose_name = _("queue")
+        verbose_name_plural = _("queues")
+        permissions = [("pause_queue", _("Can pause and resume queues"))]
+        constraints = [models.CheckConstraint(condition=~models.Q(name=""), name="pgqueue_queues_name")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Schedule(models.Model):
+    """A job enqueued at clock times (``cron``) or at intervals (``every_seconds``)."""
+
+    id = models.BigAutoField(primary_key=True)
+    next_at = models.DateTimeField(_("next at"))
+    last_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField(db_default=Now())
+    edited_at = models.DateTimeField(null=True, help_text=_("Set by an edit in the admin, which wins over code."))
+    last_job_id = models.BigIntegerField(null=True)
+    every_seconds = models.FloatField(null=True)
+    jitter_seconds = models.FloatField(db_default=0.0)
+    catch_up_limit = models.IntegerField(db_default=100)
+    is_enabled = models.BooleanField(db_default=True)
+    name = models.TextField(_("name"), unique=True)
+    task = models.TextField(_("task"))
+    cron = models.TextField(db_default="")
+    timezone = models.TextField(db_default="UTC")
+    catch_up = models.TextField(db_default="last", help_text=_("After downtime: none, last or all."))
+    source = models.TextField(db_default="code", help_text=_("Declared in code or made in the admin."))
+    args = models.JSONField(db_default=EMPTY_LIST)
+    kwargs = models.JSONField(db_default=EMPTY_OBJECT)
+    options = models.JSONField(db_default=EMPTY_OBJECT)
+
+    class Meta:
+        db_table = "pgqueue_schedules"
+        verbose_name = _("schedule")
+        verbose_name_plural = _("schedules")
+        indexes = [
+            models.Index(fields=["next_at"], name="pgqueue_schedules_due", condition=models.Q(is_enabled=True)),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(cron="", every_seconds__gt=0) | ~models.Q(cron="") & models.Q(every_seconds=None),
+                name="pgqueue_schedules_cron_or_every",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Worker(models.Model):
+    """One live worker process. Its supervisor renews the leases of all processes of one command at once."""
+
+    id = models.BigAutoField(primary_key=True)
+    supervisor_id = models.BigIntegerField(help_text=_("Shared by the processes of one pgqueue_worker command."))
+    started_at = models.DateTimeField(_("started at"), db_default=Now())
+    heartbeat_at = models.DateTimeField(_("last heartbeat"), db_default=Now())
+    lease_until = models.DateTimeField()
+    pid = models.IntegerField()
+    concurrency = models.IntegerField()
+    host = models.TextField(_("host"))
+    name = models.TextField(_("name"), db_default="")
+    version = models.TextField()
+    queues = models.JSONField(db_default=EMPTY_LIST, help_text=_("Empty means all."))
+    metadata = models.JSONField(db_default=EMPTY_OBJECT)
+
+    class Meta:
+        db_table = "pgqueue_workers"
+        verbose_name = _("worker")
+        verbose_name_plural = _("workers")
+
+    def __str__(self) -> str:
+        return f"{self.host} {self.pid}"
+
+
+class Stat(models.Model):
+    """Counts and time sums of one task on one queue in one minute; written once a minute by each worker."""
+
+    id = models.BigAutoField(primary_key=True)
+    minute = models.DateTimeField()
+    succeeded = models.BigIntegerField(db_default=0)
+    failed = models.BigIntegerField(db_default=0)
+    retried = models.BigIntegerField(db_default=0)
+    died = models.BigIntegerField(db_default=0)
+    lost = models.BigIntegerField(db_default=0)
+    wait_seconds = models.FloatField(db_default=0.0)
+    run_seconds = models.FloatField(db_default=0.0)
+    queue = models.TextField()
+    task = models.TextField()
+
+    class Meta:
+        db_table = "pgqueue_stats"
+        verbose_name = _("statistic")
+        verbose_name_plural = _("statistics")
+        constraints = [models.UniqueConstraint(fields=["minute", "queue", "task"], name="pgqueue_stats_minute")]
+
+    def __str__(self) -> str:
+        return f"{self.task} {self.minute:%Y-%m-%d %H:%M}"

@@ -1,0 +1,22 @@
+from typing import Any
+
+from django.db.models import Model
+
+from django_pgqueue.base.conf import conf
+
+APP = "django_pgqueue"
+
+
+class PgQueueRouter:
+    """Sends models, admin and migrations of the queue to ``PGQUEUE["DATABASE"]``.
+
+    Needed in ``DATABASE_ROUTERS`` only where that is not the default database.
+    """
+
+    def db_for_read(self, model: type[Model], **hints: Any) -> str | None:  # noqa: ARG002 - Django's signature
+        return conf.database if model._meta.app_label == APP else None
+
+    db_for_write = db_for_read
+
+    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:  # noqa: ARG002
+        return db == conf.database if app_label == APP else None

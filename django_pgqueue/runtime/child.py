@@ -1,0 +1,58 @@
+"""One worker process: its pump, its slots, its end. Started by the supervisor, and gone when that is."""
+
+import os
+import queue
+import signal
+import threading
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import django
+from django.apps import apps
+
+from django_pgqueue.runtime.logs import configure
+from django_pgqueue.runtime.marks import Marks
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """What a child needs to know."""
+
+    worker_id: int
+    queues: tuple[str, ...]
+    concurrency: int
+    verbosity: int
+
+
+def main(brief: Brief, orders: Connection, marks: Marks) -> None:
+    """Run one worker process; the target of ``multiprocessing.Process``."""
+    if not apps.ready:
+        django.setup()
+    configure(brief.verbosity)
+    from django_pgqueue.runtime.pump import Pump  # noqa: PLC0415 - needs django.setup()
+    from django_pgqueue.runtime.slots import Slots  # noqa: PLC0415
+
+    outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    slots = Slots(brief.concurrency, marks, outbox)
+    pump = Pump(brief.worker_id, brief.queues, slots, marks)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides
+    signal.signal(signal.SIGTERM, lambda *_: pump.stop())
+    threading.Thread(target=obey, args=(orders.fileno(), pump, slots), name="pgqueue-orders", daemon=True).start()
+    pump.run()
+
+
+def obey(orders: int, pump: Any, slots: Any) -> None:
+    """Carry out the supervisor's orders, one a line; end the process when the supervisor is gone."""
+    rest = b""
+    while chunk := os.read(orders, 65536):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            match line.split():
+                case [b"wake"]:
+                    pump.wake()
+                case [b"cancel", job_id]:
+                    slots.cancel(int(job_id))
+                case [b"stop"]:
+                    pump.stop()
+    os._exit(1)

@@ -1,0 +1,302 @@
+"""The heart of a child: write the last outcomes, claim the next jobs, in one transaction; again and again.
+
+It runs in the child's main thread, on a connection of its own, and waits in one place only: the outbox, into which
+slots put outcomes and the control thread puts orders.
+"""
+
+import logging
+import queue
+import random
+import time
+from collections.abc import Iterable
+from enum import Enum, auto
+from typing import Any
+
+from django.db import Error
+
+from django_pgqueue.base.backoff import reconnect_delay
+from django_pgqueue.base.conf import conf
+from django_pgqueue.base.exceptions import InvalidArguments
+from django_pgqueue.base.records import Fate, Job, Outcome, Receipt
+from django_pgqueue.base.states import Reason
+from django_pgqueue.db import QueueConnection, is_connection_trouble
+from django_pgqueue.lifecycle import ack
+from django_pgqueue.lifecycle.claim import claim, ready_queues
+from django_pgqueue.lifecycle.run import describe
+from django_pgqueue.runtime.marks import CAPACITY, Marks
+from django_pgqueue.runtime.slots import Slots
+
+logger = logging.getLogger("django_pgqueue.worker")
+jobs_logger = logging.getLogger("django_pgqueue.jobs")
+
+LINGER_SECONDS = 0.004
+"""While slots are busy, outcomes are collected for this long before they are written."""
+
+PREFETCH_SECONDS = 0.2
+"""At most this much work is fetched ahead of the slots."""
+
+STALLED_SECONDS = 1.0
+"""Jobs fetched ahead go back when no slot has come free for so long."""
+
+
+class Order(Enum):
+    """What the control thread may put into the outbox."""
+
+    WAKE = auto()  # a queue may have work
+    STOP = auto()  # take no more, finish what runs, end
+
+
+class Pump:
+    """Keeps the slots of one child busy until it is told to stop.
+
+    Args:
+        worker_id: the process's id in ``pgqueue_workers``.
+        queues: the queues to serve, in strict order; empty means all.
+    """
+
+    def __init__(self, worker_id: int, queues: tuple[str, ...], slots: Slots, marks: Marks) -> None:
+        self.worker_id = worker_id
+        self.queues = queues
+        self.slots = slots
+        self.outbox = slots.outbox
+        self.database = QueueConnection(conf.database, f"pump {worker_id}")
+        self._marks = marks
+        self._cells = list(range(CAPACITY))  # free ones
+        self._held: dict[int, int] = {}  # job id -> cell, from claim to written outcome
+        self._unwritten: dict[int, Outcome] = {}
+        self._ready: list[str] = []  # queues that had work when last looked at
+        self._look_at = 0.0  # when to look around again, monotonic
+        self._progress_at = time.monotonic()
+        self._speed = Speed()
+        self._failures = 0
+        self._in_doubt = False  # the last flush may have committed without our knowing
+        self._stopping = False
+
+    def run(self) -> None:
+        """Pump until stopped and empty."""
+        while not self._stopping or self._held:
+            self._collect(self._patience())
+            self._turn()
+        self.database.close()
+
+    def stop(self) -> None:
+        """Take no more jobs; may be called from a signal handler or any thread."""
+        self.outbox.put(Order.STOP)
+
+    def wake(self) -> None:
+        """Look for work now; may be called from any thread."""
+        self.outbox.put(Order.WAKE)
+
+    # Waiting and collecting
+
+    def _patience(self) -> float:
+        """Return for how long to wait if nothing happens, in seconds."""
+        if self._failures:
+            return reconnect_delay(self._failures)
+        if self._unwritten or (self._ready and self._appetite() and not self._stopping):
+            return 0.0
+        return min(max(self._look_at - time.monotonic(), 0.0), STALLED_SECONDS)
+
+    def _collect(self, patience: float) -> None:
+        """Wait for the first event, then take all that are there; while slots are busy, linger for more."""
+        try:
+            self._take(self.outbox.get(timeout=patience) if patience else self.outbox.get_nowait())
+        except queue.Empty:
+            return
+        if self.slots.waiting() > self._speed.low_water and not self._stopping:
+            time.sleep(LINGER_SECONDS)
+        try:
+            while True:
+                self._take(self.outbox.get_nowait())
+        except queue.Empty:
+            return
+
+    def _take(self, event: Outcome | Order) -> None:
+        if isinstance(event, Outcome):
+            self._unwritten[event.job.id] = event
+            self._progress_at = time.monotonic()
+        elif event is Order.WAKE:
+            self._look_at = 0.0
+        elif not self._stopping:
+            self._stopping = True
+            self._withdraw()
+
+    # One turn
+
+    def _turn(self) -> None:
+        """Write outcomes and claim jobs; on trouble with the database keep what is unwritten for the next turn."""
+        self._release_stalled()
+        if not self._unwritten and not self._wants_to_look():
+            return
+        begun = time.monotonic()
+        batch = list(self._unwritten.values())
+        try:
+            with self.database.transaction():
+                receipt = ack.write(self.database, batch) if batch else Receipt()
+                jobs = self._claim()
+        except Error as error:
+            self._recover(error, batch)
+            return
+        self._settle(receipt)
+        self._accept(jobs)
+        self._speed.measure(turns=time.monotonic() - begun, finished=len(receipt.written))
+        self._failures, self._in_doubt = 0, False
+
+    def _wants_to_look(self) -> bool:
+        return not self._stopping and (bool(self._ready) or time.monotonic() >= self._look_at) and self._appetite() > 0
+
+    def _appetite(self) -> int:
+        """Return how many jobs to claim: what fills the slots, and what they will need until the next turn."""
+        outstanding = len(self._held) - len(self._unwritten)
+        room = self.slots.concurrency + self._speed.prefetch - outstanding
+        if 0 < room < self._speed.prefetch // 2:
+            return 0
+        return max(0, min(room, len(self._cells)))
+
+    def _claim(self) -> list[Job]:
+        if self._stopping or not (wanted := self._appetite()):
+            return []
+        if time.monotonic() >= self._look_at:
+            self._ready = ready_queues(self.database, self.queues)
+            self._look_at = time.monotonic() + conf.poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+        jobs: list[Job] = []
+        for name in tuple(self._ready):
+            jobs += self._claim_from(name, wanted - len(jobs))
+            if len(jobs) >= wanted:
+                break
+        return jobs
+
+    def _claim_from(self, name: str, wanted: int) -> list[Job]:
+        """Claim from one queue until it gives less than it was asked for twice: once may be a row just edited."""
+        jobs: list[Job] = []
+        while len(jobs) < wanted:
+            batch = claim(self.database, name, limit=wanted - len(jobs), worker_id=self.worker_id)
+            jobs += batch
+            if not batch:
+                self._ready.remove(name)
+                break
+        return jobs
+
+    def _accept(self, jobs: Iterable[Job]) -> None:
+        for job in jobs:
+            cell = self._cells.pop()
+            self._held[job.id] = cell
+            self._marks.hold(cell, job)
+            self.slots.accept(cell, job)
+
+    def _settle(self, receipt: Receipt) -> None:
+        """Forget what is written, or can never be; keep what somebody else has locked."""
+        done = receipt.written | receipt.stale
+        cells = [self._held.pop(job_id) for job_id in done if job_id in self._held]
+        self._marks.free(cells)
+        self._cells.extend(cells)
+        for job_id in done:
+            self._log(self._unwritten.pop(job_id), is_stale=job_id in receipt.stale)
+
+    # When things go wrong
+
+    def _recover(self, error: Error, batch: list[Outcome]) -> None:
+        """After a failed turn: wait for the database, or find the outcome that it refuses."""
+        if is_connection_trouble(error):
+            self._failures += 1
+            self._in_doubt = True
+            if self._failures % 10 == 1:
+                logger.warning("The pump cannot reach the database (failure %d): %s", self._failures, error)
+        elif batch:
+            self._bisect(batch, error)
+        else:
+            raise error
+
+    def _bisect(self, batch: list[Outcome], error: Error) -> None:
+        """Write halves in transactions of their own until the one outcome is found that the database refuses."""
+        if len(batch) == 1:
+            self._replace(batch[0], error)
+            return
+        for half in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
+            try:
+                with self.database.transaction():
+                    receipt = ack.write(self.database, half)
+            except Error as narrower:
+                if is_connection_trouble(narrower):
+                    self._failures += 1
+                    return
+                self._bisect(half, narrower)
+            else:
+                self._settle(receipt)
+
+    def _replace(self, outcome: Outcome, error: Error) -> None:
+        """Record that an outcome could not be recorded; if even that fails, leave the job to its lease."""
+        job = outcome.job
+        logger.error("The outcome of job %s (%s) cannot be written: %s", job.id, job.task, error)
+        if outcome.reason is Reason.DISCARDED and outcome.fate is Fate.DIED and "refused" in (outcome.error or {}):
+            self._settle(Receipt(stale=frozenset([job.id])))
+            return
+        refused = InvalidArguments(f"The outcome was refused by the database: {error}")
+        self._unwritten[job.id] = Outcome(
+            job, Fate.DIED, reason=Reason.DISCARDED, error=describe(refused) | {"refused": outcome.fate.name.lower()}
+        )
+
+    # Giving back
+
+    def _withdraw(self) -> None:
+        for job in self.slots.withdraw():
+            self._unwritten[job.id] = Outcome(job, Fate.RELEASED)
+
+    def _release_stalled(self) -> None:
+        """Give back what was fetched ahead when every slot has been busy for a second: another worker may be free."""
+        if self.slots.waiting() and time.monotonic() - self._progress_at > STALLED_SECONDS:
+            self._speed.forget()
+            self._withdraw()
+
+    def _log(self, outcome: Outcome, *, is_stale: bool) -> None:
+        job = outcome.job
+        if is_stale and outcome.fate is not Fate.RELEASED and not self._in_doubt:
+            jobs_logger.warning("Stale result dropped: job %s (%s) attempt %d lost its lease", job.id, job.task, job.attempt)
+        elif outcome.fate is Fate.RETRIED:
+            jobs_logger.warning(
+                "Failed: job %s (%s) attempt %d of %d, again in %.0f s: %s",
+                *(job.id, job.task, job.attempt, job.max_attempts, outcome.delay_seconds, summary(outcome)),
+            )
+        elif outcome.fate is Fate.DIED:
+            jobs_logger.error(
+                "Dead: job %s (%s) attempt %d of %d, %s: %s",
+                *(job.id, job.task, job.attempt, job.max_attempts, outcome.reason, summary(outcome)),
+            )
+        elif outcome.fate in (Fate.SUCCEEDED, Fate.RECORDED) and jobs_logger.isEnabledFor(logging.INFO):
+            jobs_logger.info("Done: job %s (%s) in %.3f s", job.id, job.task, outcome.run_seconds)
+
+
+class Speed:
+    """How fast this child works and how long a turn takes: what decides how much to fetch ahead."""
+
+    def __init__(self) -> None:
+        self.prefetch = 0
+        self._turn_seconds = 0.005
+        self._per_second = 0.0
+        self._since = time.monotonic()
+        self._finished = 0
+
+    @property
+    def low_water(self) -> int:
+        """While more jobs than this wait for a slot, there is time to collect outcomes."""
+        return self.prefetch // 2
+
+    def measure(self, *, turns: float, finished: int) -> None:
+        """Take one turn into account: its duration in seconds, and how many jobs were finished since the last one."""
+        self._turn_seconds += (turns - self._turn_seconds) / 4
+        self._finished += finished
+        elapsed = time.monotonic() - self._since
+        if elapsed >= 0.02:  # noqa: PLR2004 - a window too short for other jobs to blur it
+            self._per_second += (self._finished / elapsed - self._per_second) / 2
+            self._since, self._finished = time.monotonic(), 0
+            self.prefetch = int(self._per_second * min(2 * self._turn_seconds + LINGER_SECONDS, PREFETCH_SECONDS))
+
+    def forget(self) -> None:
+        """Fetch nothing ahead until jobs finish again."""
+        self.prefetch, self._per_second = 0, 0.0
+
+
+def summary(outcome: Outcome) -> str:
+    """Return the error of an outcome on one line."""
+    error: dict[str, Any] = outcome.error or {}
+    return ": ".join(part for part in (error.get("error"), error.get("message")) if part).replace("\n", " ")[:300]

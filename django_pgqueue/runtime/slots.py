@@ -1,0 +1,186 @@
+"""Where user code runs: threads for plain tasks, lanes of one event loop for ``async def``.
+
+A slot takes a job from the inbox, runs it, and puts the outcome into the outbox. It writes nothing to the database.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from typing import Any
+
+from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
+
+from django_pgqueue import tasks
+from django_pgqueue.base.records import Fate, Job, Outcome
+from django_pgqueue.lifecycle.context import CurrentJob
+from django_pgqueue.lifecycle.run import arun, run, unknown_task
+from django_pgqueue.runtime.marks import Marks
+from django_pgqueue.runtime.tidy import check_connections, tidy
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+Work = tuple[int, Job, "tasks.Task[..., Any]"]
+
+IDLE_SECONDS = 5.0
+"""A slot that has been idle for longer looks whether its connections still work before it runs user code on them."""
+
+
+class Slots:
+    """All slots of one child.
+
+    Args:
+        concurrency: how many plain tasks run at once in threads, and how many ``async def`` tasks in the event loop.
+        marks: where a job is marked as started.
+        outbox: where outcomes go.
+    """
+
+    def __init__(self, concurrency: int, marks: Marks, outbox: "queue.SimpleQueue[Any]") -> None:
+        self.concurrency = concurrency
+        self.running: dict[int, tuple[CurrentJob, asyncio.Task[Any] | None]] = {}
+        self.outbox = outbox
+        self._marks = marks
+        self._inbox: queue.SimpleQueue[Work] = queue.SimpleQueue()
+        self._threads = 0
+        self._lanes = Lanes(self)
+
+    def accept(self, cell: int, job: Job) -> None:
+        """Hand a claimed job over; at once an outcome if its task is unknown."""
+        task = tasks.find(job.task)
+        if task is None:
+            self.outbox.put(unknown_task(job))
+        elif task.is_async:
+            self._lanes.accept((cell, job, task))
+        else:
+            self._inbox.put((cell, job, task))
+            if self._threads < self.concurrency:
+                self._threads += 1
+                threading.Thread(target=self._work, name=f"pgqueue-slot-{self._threads}", daemon=True).start()
+
+    def waiting(self) -> int:
+        """Return how many jobs no slot has begun."""
+        return self._inbox.qsize() + self._lanes.waiting()
+
+    def withdraw(self) -> list[Job]:
+        """Take back all jobs that no slot has begun."""
+        unrun = [job for _, job, _ in self._lanes.withdraw()]
+        try:
+            while True:
+                unrun.append(self._inbox.get_nowait()[1])
+        except queue.Empty:
+            return unrun
+
+    def cancel(self, job_id: int) -> None:
+        """Ask a running job to stop: cancel an async one, tell a sync one."""
+        current, lane_task = self.running.get(job_id, (None, None))
+        if current is None:
+            return
+        current.cancel()
+        if lane_task is not None:
+            self._lanes.cancel(lane_task)
+
+    def begin(self, cell: int, job: Job) -> CurrentJob | None:
+        """Mark a job as started, unless the process's lease has passed meanwhile: then it goes back unrun."""
+        if not self._marks.may_start():
+            self.outbox.put(Outcome(job, Fate.RELEASED))
+            return None
+        self._marks.start(cell)
+        current = CurrentJob.of(job)
+        self.running[job.id] = (current, None)
+        return current
+
+    def end(self, outcome: Outcome) -> None:
+        self.running.pop(outcome.job.id, None)
+        self.outbox.put(outcome)
+
+    def _work(self) -> None:
+        ended = time.monotonic()
+        while True:
+            cell, job, task = self._inbox.get()
+            current = self.begin(cell, job)
+            if current is not None:
+                if time.monotonic() - ended > IDLE_SECONDS:
+                    check_connections()
+                outcome = run(task, job, current)
+                tidy()
+                ended = time.monotonic()
+                self.end(outcome)
+
+
+class Lanes:
+    """The event loop's slots: as many at once as there are threads, each with a context and a sync thread of its own.
+
+    One thread for sync code called by ``async def`` tasks is not shared between lanes: the ORM's async methods run
+    there, and would wait for each other.
+    """
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self._pending: deque[Work] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._arrivals: asyncio.Semaphore
+        self._lanes: list[asyncio.Task[None]] = []
+
+    def accept(self, work: Work) -> None:
+        if self._loop is None:
+            self._start()
+        assert self._loop is not None
+        self._pending.append(work)
+        self._loop.call_soon_threadsafe(self._arrive)
+
+    def waiting(self) -> int:
+        return len(self._pending)
+
+    def withdraw(self) -> list[Work]:
+        works: list[Work] = []
+        try:
+            while True:
+                works.append(self._pending.popleft())
+        except IndexError:
+            return works
+
+    def cancel(self, lane_task: "asyncio.Task[Any]") -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(lane_task.cancel)
+
+    def _start(self) -> None:
+        ready = threading.Event()
+
+        async def serve() -> None:
+            self._loop = asyncio.get_running_loop()
+            self._arrivals = asyncio.Semaphore(0)
+            ready.set()
+            await asyncio.Event().wait()
+
+        threading.Thread(target=asyncio.run, args=(serve(),), name="pgqueue-event-loop", daemon=True).start()
+        ready.wait()
+
+    def _arrive(self) -> None:
+        self._arrivals.release()
+        if len(self._lanes) < self._slots.concurrency:
+            self._lanes.append(asyncio.ensure_future(self._lane()))
+
+    async def _lane(self) -> None:
+        async with ThreadSensitiveContext() as context:
+            while True:
+                await self._arrivals.acquire()
+                if self._pending:
+                    await self._run(context, *self._pending.popleft())
+
+    async def _run(self, context: ThreadSensitiveContext, cell: int, job: Job, task: "tasks.Task[..., Any]") -> None:
+        current = self._slots.begin(cell, job)
+        if current is not None:
+            call = asyncio.ensure_future(self._call(context, task, job, current))
+            self._slots.running[job.id] = (current, call)
+            self._slots.end(await call)
+
+    async def _call(
+        self, context: ThreadSensitiveContext, task: "tasks.Task[..., Any]", job: Job, current: CurrentJob
+    ) -> Outcome:
+        """Run the task, then tidy up the thread in which its sync code ran, if it had any."""
+        outcome = await arun(task, job, current)
+        if context in SyncToAsync.context_to_thread_executor:
+            await sync_to_async(tidy)()
+        return outcome

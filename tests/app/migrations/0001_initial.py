@@ -1,0 +1,19 @@
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    initial = True
+    dependencies = []
+    operations = [
+        migrations.CreateModel(
+            name="Mark",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("job_id", models.BigIntegerField()),
+                ("attempt", models.IntegerField(default=0)),
+                ("pid", models.IntegerField(default=0)),
+                ("label", models.CharField(default="", max_length=200)),
+                ("at", models.DateTimeField(auto_now_add=True)),
+            ],
+        ),
+    ]

@@ -1,0 +1,11 @@
+from django.db import models
+
+
+class Mark(models.Model):
+    """One line in the book of what really ran."""
+
+    job_id = models.BigIntegerField()
+    attempt = models.IntegerField(default=0)
+    pid = models.IntegerField(default=0)
+    label = models.CharField(max_length=200, default="")
+    at = models.DateTimeField(auto_now_add=True)

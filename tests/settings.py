@@ -1,0 +1,59 @@
+import os
+from pathlib import Path
+
+import environ
+
+from django_pgqueue.embedded import embedded_database_url
+
+ROOT = Path(__file__).parent.parent
+
+if "DATABASE_URL" not in os.environ:  # worker processes that tests start inherit it
+    os.environ["DATABASE_URL"] = embedded_database_url(ROOT / ".postgres")
+
+SECRET_KEY = "tests only"
+ALLOWED_HOSTS = ["*"]
+DATABASES = {
+    "default": environ.Env().db("DATABASE_URL"),
+    "lite": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ.get("SQLITE_NAME", ":memory:")},
+}
+DATABASES["default"]["TEST"] = {"NAME": "test_pgqueue"}
+DATABASES["other"] = {**DATABASES["default"], "TEST": {"NAME": "test_pgqueue_other"}}
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.messages",
+    "django.contrib.sessions",
+    "django.contrib.staticfiles",
+    "django_pgqueue",
+    "tests.app",
+]
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+ROOT_URLCONF = "tests.urls"
+STATIC_URL = "static/"
+USE_TZ = True
+TIME_ZONE = "Europe/Berlin"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+PGQUEUE = {
+    "LEASE_SECONDS": int(os.environ.get("LEASE_SECONDS", "30")),
+}
