@@ -9,7 +9,8 @@ from typing import Any
 
 import psycopg
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core.checks import CheckMessage, Error, Tags, register
+from django.core.checks import Warning as Caution
 from django.db import connections
 from django.utils.module_loading import import_string
 
@@ -32,7 +33,7 @@ def check_psycopg(**_: Any) -> list[CheckMessage]:
     """Say when the slow implementation of psycopg is in use."""
     if psycopg.pq.__impl__ == "python":
         return [
-            Warning(
+            Caution(
                 "psycopg runs in pure Python, several times slower.",
                 hint="Install django-pgqueue[binary] or psycopg[c].",
                 id="pgqueue.W002",
@@ -87,7 +88,7 @@ def _wrong_database(values: dict[str, Any]) -> Iterator[CheckMessage]:
             id="pgqueue.E004",
         )
     if alias != "default" and ROUTER not in settings.DATABASE_ROUTERS:
-        yield Warning(
+        yield Caution(
             f"The queue is on {alias!r}, but its models and admin look for it on 'default'.",
             hint=f"Add {ROUTER!r} to DATABASE_ROUTERS.",
             id="pgqueue.W001",

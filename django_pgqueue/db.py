@@ -13,11 +13,10 @@ import psycopg
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, InterfaceError, OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.utils import ConnectionDoesNotExist
+from django.utils.connection import ConnectionDoesNotExist
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import ConfigurationError
-
 
 Row = tuple[Any, ...]
 Parameters = Mapping[str, Any]
@@ -46,7 +45,8 @@ class CallerConnection:
     def rows(self, sql: str, parameters: Parameters) -> list[Row]:
         with postgresql(self.alias).cursor() as cursor:
             cursor.execute(sql, parameters)
-            return cursor.fetchall()
+            rows: list[Row] = cursor.fetchall()
+            return rows
 
 
 class QueueConnection:
@@ -96,7 +96,8 @@ class QueueConnection:
     def autocommit(self) -> psycopg.Connection[Row]:
         """Return the psycopg connection beneath, for LISTEN and for statements that refuse a transaction."""
         with self._wrapper.wrap_database_errors:
-            return self._open()
+            connection: psycopg.Connection[Row] = self._open()
+            return connection
 
     def close(self) -> None:
         with contextlib.suppress(DatabaseError, InterfaceError):
@@ -153,7 +154,8 @@ def postgresql(alias: str) -> BaseDatabaseWrapper:
         connection = connections[alias]
     except ConnectionDoesNotExist as error:
         raise ConfigurationError(
-            f"The queue's database {alias!r} is not in DATABASES. Set PGQUEUE['DATABASE'] to one of {list(connections)}."
+            f"The queue's database {alias!r} is not in DATABASES. "
+            f"Set PGQUEUE['DATABASE'] to one of {list(connections)}."
         ) from error
     if connection.vendor != "postgresql":
         raise ConfigurationError(

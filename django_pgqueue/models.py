@@ -125,7 +125,7 @@ class Job(models.Model):
 
 
 class DeadJob(models.Model):
-    """Will not run again until a person or a policy requeues it. Same id and arguments, whole history, and the reason."""
+    """Will not run again until somebody requeues it. Same id and arguments, whole history, and the reason."""
 
     id = models.BigIntegerField(primary_key=True)
     died_at = models.DateTimeField(_("died at"), db_default=Now())

@@ -14,7 +14,7 @@ class PgQueueRouter:
     """
 
     def db_for_read(self, model: type[Model], **hints: Any) -> str | None:  # noqa: ARG002 - Django's signature
-        return conf.database if model._meta.app_label == APP else None
+        return conf.database if model._meta.app_label == APP else None  # noqa: SLF001
 
     db_for_write = db_for_read
 

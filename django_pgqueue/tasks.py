@@ -313,7 +313,9 @@ def _check_run_at(value: Any) -> None:
     if not isinstance(value, dt.datetime):
         raise InvalidJob(f"run_at is a datetime or a timedelta, not {value!r}.")
     if settings.configured and settings.USE_TZ and timezone.is_naive(value):
-        raise InvalidJob(f"run_at is naive ({value!r}) while USE_TZ is on. Use django.utils.timezone.now() or make_aware().")
+        raise InvalidJob(
+            f"run_at is naive ({value!r}) while USE_TZ is on. Use django.utils.timezone.now() or make_aware()."
+        )
 
 
 def _seconds(value: Any) -> Any:

@@ -16,8 +16,9 @@ DATABASES = {
     "default": environ.Env().db("DATABASE_URL"),
     "lite": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ.get("SQLITE_NAME", ":memory:")},
 }
-DATABASES["default"]["TEST"] = {"NAME": "test_pgqueue"}
-DATABASES["other"] = {**DATABASES["default"], "TEST": {"NAME": "test_pgqueue_other"}}
+SUFFIX = os.environ.get("TEST_DB_SUFFIX", "")  # for test runs side by side on one server
+DATABASES["default"]["TEST"] = {"NAME": f"test_pgqueue{SUFFIX}"}
+DATABASES["other"] = {**DATABASES["default"], "TEST": {"NAME": f"test_pgqueue_other{SUFFIX}"}}
 INSTALLED_APPS = [
     "django.contrib.admin",
     "django.contrib.auth",

@@ -51,8 +51,9 @@ class Settings:
     @property
     def encoder(self) -> type | None:
         """Dotted path of a ``json.JSONEncoder`` class for arguments and results. Default: plain JSON only."""
-        path = self._get("ENCODER")
-        return import_string(path) if isinstance(path, str) else path
+        path: str | type | None = self._get("ENCODER")
+        encoder: type | None = import_string(path) if isinstance(path, str) else path
+        return encoder
 
     @property
     def notify(self) -> bool:

@@ -35,7 +35,7 @@ class InvalidJob(PgQueueError, ValueError):  # noqa: N818
     """An option of a job is out of range or of the wrong type. Nothing was enqueued."""
 
 
-class InvalidArguments(InvalidJob, TypeError):
+class InvalidArguments(InvalidJob, TypeError):  # noqa: N818
     """The arguments do not fit the task's signature, or cannot be stored as JSON. Nothing was enqueued."""
 
 

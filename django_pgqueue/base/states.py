@@ -25,7 +25,7 @@ class Reason(StrEnum):
     UNKNOWN_TASK = "unknown_task"  # no worker knew the task for a day
 
 
-# What a claim overwrites is NOT NULL, so that a claimed row is no larger than a queued one; this instant means "not yet".
+# What a claim overwrites is NOT NULL, so that a claimed row is no larger than a queued one; this means "not yet".
 NEVER = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100

@@ -9,7 +9,7 @@ SLICE = 1000
 
 def promote(database: Database) -> dict[str, int]:
     """Make up to 1,000 due jobs claimable; return how many on each queue."""
-    return dict(database.rows(sized("promote", SLICE), {}))  # type: ignore[arg-type]
+    return dict(database.rows(sized("promote", SLICE), {}))
 
 
 def next_due_seconds(database: Database) -> float | None:

@@ -42,7 +42,7 @@ def keep_partitions(database: QueueConnection, *, retention_days: int) -> tuple[
     return made, dropped
 
 
-def _days(connection: psycopg.Connection) -> list[dt.date]:  # type: ignore[type-arg]
+def _days(connection: psycopg.Connection) -> list[dt.date]:
     rows = connection.execute(
         "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = %s::regclass", [PARENT]
     ).fetchall()
@@ -50,7 +50,7 @@ def _days(connection: psycopg.Connection) -> list[dt.date]:  # type: ignore[type
     return sorted(dt.datetime.strptime(name[1], "%Y%m%d").replace(tzinfo=dt.UTC).date() for name in names if name)
 
 
-def _make(connection: psycopg.Connection, day: dt.date) -> bool:  # type: ignore[type-arg]
+def _make(connection: psycopg.Connection, day: dt.date) -> bool:
     """Make a table of its own and attach it: a shorter lock on the parent than CREATE … PARTITION OF."""
     name = sql.Identifier(f"{PARENT}_{day:%Y%m%d}")
     bounds = [f"{day} 00:00:00+00", f"{day + dt.timedelta(1)} 00:00:00+00"]
@@ -63,11 +63,11 @@ def _make(connection: psycopg.Connection, day: dt.date) -> bool:  # type: ignore
     )
 
 
-def _drop(connection: psycopg.Connection, day: dt.date) -> bool:  # type: ignore[type-arg]
+def _drop(connection: psycopg.Connection, day: dt.date) -> bool:
     return _brief(connection, sql.SQL("DROP TABLE {}").format(sql.Identifier(f"{PARENT}_{day:%Y%m%d}")))
 
 
-def _brief(connection: psycopg.Connection, *statements: sql.Composed) -> bool:  # type: ignore[type-arg]
+def _brief(connection: psycopg.Connection, *statements: sql.Composed) -> bool:
     """Run DDL unless somebody is in the way: another worker that makes the same, a reader, rows of that day."""
     try:
         with connection.transaction():

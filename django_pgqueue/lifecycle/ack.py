@@ -68,7 +68,7 @@ def _finish(database: Database, outcomes: Sequence[Outcome]) -> list[int]:
 
 def _retry(database: Database, outcomes: Sequence[Outcome]) -> list[int]:
     failures = {
-        "delays": [outcome.delay_seconds for outcome in outcomes],
+        "delays": [float(outcome.delay_seconds) for outcome in outcomes],
         "errors": [json.dumps(outcome.error) for outcome in outcomes],
     }
     return _ids(database, "retry", _fence(outcomes) | failures)

@@ -1,5 +1,6 @@
 """Take due jobs: the only way from queued to running."""
 
+import random
 import secrets
 from collections.abc import Sequence
 
@@ -26,12 +27,16 @@ def claim(database: Database, queue: str, *, limit: int, worker_id: int) -> list
 
 
 def ready_queues(database: Database, queues: Sequence[str]) -> list[str]:
-    """Return which queues have a job to claim: of those served, in the order served; of all, where none are named."""
+    """Return which queues have a job to claim.
+
+    Args:
+        queues: those served; the answer keeps their order. None named: all queues, in a random order, so that under load
+            no queue waits for ever behind another.
+    """
     if queues:
-        rows = database.rows(statement("ready_of"), {"queues": list(queues)})
-    else:
-        rows = database.rows(statement("ready_queues"), {})
-    return [queue for (queue,) in rows]
+        return [queue for (queue,) in database.rows(statement("ready_of"), {"queues": list(queues)})]
+    found = [queue for (queue,) in database.rows(statement("ready_queues"), {})]
+    return random.sample(found, len(found))
 
 
 def new_lease_token() -> int:

@@ -1,11 +1,12 @@
 """Put a job into the table, in the caller's transaction, and wake a worker once that has committed."""
 
+import logging
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import connections, transaction
+from django.db import Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_pgqueue import tasks
@@ -17,6 +18,8 @@ from django_pgqueue.db import CallerConnection, postgresql
 from django_pgqueue.lifecycle.context import current_job
 from django_pgqueue.lifecycle.payload import check_signature, encode
 from django_pgqueue.lifecycle.sql import statement
+
+logger = logging.getLogger("django_pgqueue")
 
 AnyTask = tasks.Task[..., Any] | str
 
@@ -48,10 +51,16 @@ class WakeUp:
     queue: str
 
     def __call__(self) -> None:
-        CallerConnection(self.database).rows("SELECT pg_notify(%(channel)s, %(queue)s)", self._parameters())
+        """Send it after the commit. Failing must not reach the caller: the job is there, and polling finds it."""
+        try:
+            self.send()
+        except Error:
+            logger.exception("The wake-up of queue %s failed; its workers will find the job by polling", self.queue)
 
-    def _parameters(self) -> dict[str, str]:
-        return {"channel": CHANNEL, "queue": self.queue}
+    def send(self) -> None:
+        """Send it now, in the transaction that is open if one is."""
+        parameters = {"channel": CHANNEL, "queue": self.queue}
+        CallerConnection(self.database).rows("SELECT pg_notify(%(channel)s, %(queue)s)", parameters)
 
 
 def enqueue(task: AnyTask, /, *args: Any, **kwargs: Any) -> JobHandle:
@@ -76,7 +85,10 @@ def enqueue(task: AnyTask, /, *args: Any, **kwargs: Any) -> JobHandle:
 def enqueue_one(task: tasks.Task[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> JobHandle:
     """Check the arguments and insert the job; ``Task.enqueue`` and ``enqueue`` end here."""
     check_signature(task, args, kwargs)
-    texts = {"args": encode(args, what="args") if args else "[]", "kwargs": encode(kwargs, what="kwargs") if kwargs else "{}"}
+    texts = {
+        "args": encode(args, what="args") if args else "[]",
+        "kwargs": encode(kwargs, what="kwargs") if kwargs else "{}",
+    }
     [job_id] = _insert("enqueue", task, texts)
     return JobHandle(job_id, task.name, task.options.queue, _database(task))
 
@@ -138,9 +150,9 @@ def wake(connection: BaseDatabaseWrapper, queue: str) -> None:
     """
     announce = WakeUp(connection.alias, queue)
     if not connection.in_atomic_block and not connection.get_autocommit():
-        announce()  # set_autocommit(False): on_commit would raise, so it goes with the transaction
+        announce.send()  # set_autocommit(False): on_commit would raise, so it goes with the transaction
     elif not _is_pending(connection, announce):
-        transaction.on_commit(announce, using=connection.alias, robust=True)
+        transaction.on_commit(announce, using=connection.alias)
 
 
 def _is_pending(connection: BaseDatabaseWrapper, announce: WakeUp) -> bool:

@@ -37,9 +37,8 @@ def encode(value: Any, *, what: str) -> str:
         text = json.dumps(value, cls=conf.encoder, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
-        problem = next(_problems(value, what), f"{what}: {error}")
-        raise InvalidArguments(f"Cannot be stored as JSON: {problem}.") from error
-    if "\\u0000" in text and (problem := next(_problems(value, what), None)):
+        raise InvalidArguments(f"Cannot be stored as JSON: {_first_problem(value, what) or error}.") from error
+    if "\\u0000" in text and (problem := _first_problem(value, what)):
         raise InvalidArguments(f"Cannot be stored as JSON: {problem}.")
     if size > conf.max_payload_bytes:
         raise InvalidArguments(
@@ -47,6 +46,13 @@ def encode(value: Any, *, what: str) -> str:
             "Store the data in a model or a file and pass its key."
         )
     return text
+
+
+def _first_problem(value: Any, what: str) -> str | None:
+    try:
+        return next(_problems(value, what), None)
+    except RecursionError:
+        return f"{what} is nested too deeply, or contains itself"
 
 
 def _problems(value: Any, path: str) -> Iterator[str]:
@@ -76,7 +82,8 @@ def _text_problems(text: str, path: str) -> Iterator[str]:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        yield f"{path} contains the lone surrogate {text[error.start]!r}, which is not text; decode it with errors='replace'"
+        culprit = text[error.start]
+        yield f"{path} contains the lone surrogate {culprit!r}, which is not text; decode it with errors='replace'"
 
 
 def _foreign_problems(value: Any, path: str) -> Iterator[str]:

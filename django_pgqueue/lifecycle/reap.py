@@ -22,7 +22,9 @@ def settle(database: Database, leases: Sequence[Lease]) -> Reaped:
     verdicts = [(lease, verdict(lease)) for lease in leases]
     lost = [lease for lease, reason in verdicts if reason is None]
     burials = [
-        Burial(lease.id, lease.lease_token, reason, worker_lost(lease)) for lease, reason in verdicts if reason is not None
+        Burial(lease.id, lease.lease_token, reason, worker_lost(lease))
+        for lease, reason in verdicts
+        if reason is not None
     ]
     requeued = _requeue(database, lost) if lost else []
     dead = bury(database, burials) if burials else []

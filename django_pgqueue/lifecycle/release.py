@@ -16,5 +16,5 @@ def release(database: Database, fences: Iterable[tuple[int, int, float]]) -> lis
         The ids released. Others were locked, or their lease is gone.
     """
     ids, lease_tokens, delays = zip(*fences, strict=True)
-    parameters = {"ids": list(ids), "lease_tokens": list(lease_tokens), "delays": list(delays)}
+    parameters = {"ids": list(ids), "lease_tokens": list(lease_tokens), "delays": [float(delay) for delay in delays]}
     return [job_id for (job_id,) in database.rows(statement("release"), parameters)]

@@ -82,9 +82,11 @@ class Migration(migrations.Migration):
     dependencies = [("django_pgqueue", "0001_initial")]
 
     operations = [
-        OnQueueDatabase.both([
-            migrations.RunSQL(sql=STORAGE, reverse_sql=PLAIN_STORAGE),
-            migrations.RunSQL(sql=ENQUEUE, reverse_sql="DROP FUNCTION pgqueue_enqueue"),
-            migrations.RunSQL(sql=PARTITIONS, reverse_sql=migrations.RunSQL.noop),
-        ]),
+        OnQueueDatabase.both(
+            [
+                migrations.RunSQL(sql=STORAGE, reverse_sql=PLAIN_STORAGE),
+                migrations.RunSQL(sql=ENQUEUE, reverse_sql="DROP FUNCTION pgqueue_enqueue"),
+                migrations.RunSQL(sql=PARTITIONS, reverse_sql=migrations.RunSQL.noop),
+            ]
+        ),
     ]

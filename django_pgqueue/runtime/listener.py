@@ -78,7 +78,8 @@ class Listener:
             if any(notify.payload == payload for notify in connection.notifies(timeout=left, stop_after=1)):
                 return True
         logger.warning(
-            "LISTEN gets no notifications on %r: is it behind a pooler in transaction mode? Polling instead.", self._alias
+            "LISTEN gets no notifications on %r: is it behind a pooler in transaction mode? Polling instead.",
+            self._alias,
         )
         return False
 

@@ -44,7 +44,7 @@ class Loop(threading.Thread):
     def _guarded_pass(self) -> float:
         try:
             delay = self._pass_once()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a duty must outlive whatever a pass meets
             self._failures += 1
             self._complain(error)
             return reconnect_delay(self._failures)
@@ -56,6 +56,6 @@ class Loop(threading.Thread):
     def _complain(self, error: Exception) -> None:
         """Log the first failure in a row and then every tenth: few lines, whatever the outage lasts."""
         if not is_connection_trouble(error):
-            logger.exception("The %s failed", self.duty)
+            logger.error("The %s failed", self.duty, exc_info=error)
         elif self._failures % 10 == 1:
             logger.warning("The %s cannot reach the database (failure %d): %s", self.duty, self._failures, error)

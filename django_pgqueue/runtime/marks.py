@@ -25,7 +25,7 @@ class Marks:
         self._deadline = context.RawValue("d", 0.0)
 
     def start(self, cell: int) -> None:
-        """The job of this cell is being called: from here on its attempt counts."""
+        """Note that the job of this cell is being called: from here on its attempt counts."""
         self._started[cell] = 1
 
     def hold(self, cell: int, job: Job) -> None:
@@ -50,7 +50,7 @@ class Marks:
 
     def may_start(self) -> bool:
         """Whether the process's lease stands. A frozen process that thaws finds it has passed."""
-        return now() < self._deadline.value
+        return bool(now() < self._deadline.value)
 
 
 def now() -> float:

@@ -56,7 +56,7 @@ class Process:
         return time.monotonic() - self._started_at < SETTLED_SECONDS
 
     def order(self, line: str) -> None:
-        """Send an order. One that does not fit into the pipe of a frozen child is dropped: all are repeated or polled."""
+        """Send an order. One that does not fit into the pipe of a frozen child is dropped: all come again."""
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
             os.write(self._orders.fileno(), line.encode() + b"\n")
 

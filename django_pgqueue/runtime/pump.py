@@ -251,7 +251,9 @@ class Pump:
     def _log(self, outcome: Outcome, *, is_stale: bool) -> None:
         job = outcome.job
         if is_stale and outcome.fate is not Fate.RELEASED and not self._in_doubt:
-            jobs_logger.warning("Stale result dropped: job %s (%s) attempt %d lost its lease", job.id, job.task, job.attempt)
+            jobs_logger.warning(
+                "Stale result dropped: job %s (%s) attempt %d lost its lease", job.id, job.task, job.attempt
+            )
         elif outcome.fate is Fate.RETRIED:
             jobs_logger.warning(
                 "Failed: job %s (%s) attempt %d of %d, again in %.0f s: %s",

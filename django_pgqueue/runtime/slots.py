@@ -124,11 +124,9 @@ class Lanes:
         self._lanes: list[asyncio.Task[None]] = []
 
     def accept(self, work: Work) -> None:
-        if self._loop is None:
-            self._start()
-        assert self._loop is not None
+        loop = self._loop or self._start()
         self._pending.append(work)
-        self._loop.call_soon_threadsafe(self._arrive)
+        loop.call_soon_threadsafe(self._arrive)
 
     def waiting(self) -> int:
         return len(self._pending)
@@ -145,22 +143,16 @@ class Lanes:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(lane_task.cancel)
 
-    def _start(self) -> None:
-        ready = threading.Event()
-
-        async def serve() -> None:
-            self._loop = asyncio.get_running_loop()
-            self._arrivals = asyncio.Semaphore(0)
-            ready.set()
-            await asyncio.Event().wait()
-
-        threading.Thread(target=asyncio.run, args=(serve(),), name="pgqueue-event-loop", daemon=True).start()
-        ready.wait()
+    def _start(self) -> asyncio.AbstractEventLoop:
+        loop = self._loop = asyncio.new_event_loop()
+        self._arrivals = asyncio.Semaphore(0)
+        threading.Thread(target=loop.run_forever, name="pgqueue-event-loop", daemon=True).start()
+        return loop
 
     def _arrive(self) -> None:
         self._arrivals.release()
         if len(self._lanes) < self._slots.concurrency:
-            self._lanes.append(asyncio.ensure_future(self._lane()))
+            self._lanes.append(asyncio.get_running_loop().create_task(self._lane()))
 
     async def _lane(self) -> None:
         async with ThreadSensitiveContext() as context:
@@ -172,7 +164,7 @@ class Lanes:
     async def _run(self, context: ThreadSensitiveContext, cell: int, job: Job, task: "tasks.Task[..., Any]") -> None:
         current = self._slots.begin(cell, job)
         if current is not None:
-            call = asyncio.ensure_future(self._call(context, task, job, current))
+            call = asyncio.create_task(self._call(context, task, job, current))
             self._slots.running[job.id] = (current, call)
             self._slots.end(await call)
 

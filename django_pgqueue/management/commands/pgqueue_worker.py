@@ -35,7 +35,9 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         configure(plan.verbosity)
         if not tasks.known():
-            self.stderr.write(self.style.WARNING("No tasks are registered. Define some in the tasks.py of an installed app."))
+            self.stderr.write(
+                self.style.WARNING("No tasks are registered. Define some in the tasks.py of an installed app.")
+            )
         Supervisor(plan).run()
 
 

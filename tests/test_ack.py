@@ -1,0 +1,154 @@
+import threading
+
+import pytest
+from django.db import transaction
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many
+from django_pgqueue.base.records import Fate, Outcome, Receipt
+from django_pgqueue.base.states import NEVER, Reason
+from django_pgqueue.lifecycle import ack
+from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.models import DeadJob, FinishedJob, Job
+
+
+@pytest.fixture
+def claimed(queue):
+    def make(number=1, task=app.noop):
+        enqueue_many(task, [()] * number)
+        return claim(queue, "default", limit=1000, worker_id=1)[:number]
+
+    return make
+
+
+def write(queue, *outcomes) -> Receipt:
+    with queue.transaction():
+        return ack.write(queue, outcomes)
+
+
+def test_success_moves_the_job_to_finished_jobs_with_its_result(queue, claimed):
+    [job] = claimed()
+    receipt = write(queue, Outcome(job, Fate.SUCCEEDED, run_seconds=1.5, result='{"a": 1}'))
+    assert receipt.written == {job.id}
+    assert Job.objects.count() == 0
+    finished = FinishedJob.objects.get(pk=job.id)
+    assert (finished.result, finished.run_seconds, finished.attempts, finished.worker_id) == ({"a": 1}, 1.5, 1, 1)
+
+
+def test_success_is_deleted_where_history_is_off(queue, claimed, settings):
+    settings.PGQUEUE = {"RETENTION_DAYS": 0}
+    [job] = claimed()
+    assert write(queue, Outcome(job, Fate.SUCCEEDED)).written == {job.id}
+    assert (Job.objects.count(), FinishedJob.objects.count()) == (0, 0)
+
+
+def test_success_of_an_unkept_task_is_deleted(queue, claimed):
+    [job] = claimed(task=app.unkept)
+    assert write(queue, Outcome(job, Fate.SUCCEEDED)).written == {job.id}
+    assert (Job.objects.count(), FinishedJob.objects.count()) == (0, 0)
+
+
+def test_failure_is_scheduled_again_with_its_history(queue, claimed):
+    [job] = claimed()
+    write(queue, Outcome(job, Fate.RETRIED, delay_seconds=60, error={"error": "ValueError", "message": "no"}))
+    row = Job.objects.get(pk=job.id)
+    assert (row.status, row.attempts, row.lease_token, row.worker_id) == ("scheduled", 1, 0, 0)
+    assert 55 < (row.run_at - job.started_at).total_seconds() < 65
+    assert row.errors[0]["attempt"] == 1
+    assert row.errors[0]["message"] == "no"
+    assert row.errors[0]["at"]
+
+
+def test_history_keeps_the_first_and_the_last_ten_attempts(queue, sql):
+    app.noop.using(max_attempts=100).enqueue()
+    for _ in range(30):
+        sql("UPDATE pgqueue_jobs SET status = 'queued', run_at = now()")
+        [job] = claim(queue, "default", limit=1, worker_id=1)
+        write(queue, Outcome(job, Fate.RETRIED, error={"error": "x"}))
+    attempts = [entry["attempt"] for entry in Job.objects.get().errors]
+    assert attempts == [*range(1, 11), *range(21, 31)]
+
+
+def test_used_up_job_is_buried_with_reason_and_history(queue, claimed):
+    [job] = claimed()
+    outcome = Outcome(job, Fate.DIED, reason=Reason.EXHAUSTED, error={"error": "ValueError"})
+    assert write(queue, outcome).written == {job.id}
+    dead = DeadJob.objects.get(pk=job.id)
+    assert (dead.reason, dead.attempts, dead.task) == ("exhausted", 1, "tests.app.tasks.noop")
+    assert dead.errors[0]["error"] == "ValueError"
+    assert Job.objects.count() == 0
+
+
+def test_released_job_has_its_attempt_back(queue, claimed):
+    now, later = claimed(2)
+    write(queue, Outcome(now, Fate.RELEASED), Outcome(later, Fate.RELEASED, delay_seconds=30))
+    rows = Job.objects.in_bulk()
+    assert (rows[now.id].status, rows[now.id].attempts, rows[now.id].first_started_at) == ("queued", 0, NEVER)
+    assert (rows[later.id].status, rows[later.id].attempts) == ("scheduled", 0)
+
+
+def test_stale_ack_of_each_kind_changes_nothing(queue, other_queue, sql):
+    """Two workers, interleaved by hand: the first loses its lease, the second has the job, the first comes back."""
+    for fate, details in {
+        Fate.SUCCEEDED: {},
+        Fate.RETRIED: {"error": {"error": "x"}},
+        Fate.RELEASED: {},
+        Fate.DIED: {"reason": Reason.EXHAUSTED, "error": {"error": "x"}},
+    }.items():
+        app.noop.enqueue()
+        [stale] = claim(queue, "default", limit=1, worker_id=1)
+        sql("UPDATE pgqueue_jobs SET status = 'queued', lease_token = 0, worker_id = 0")
+        [fresh] = claim(other_queue, "default", limit=1, worker_id=2)
+        before = Job.objects.filter(pk=stale.id).values().get()
+        assert write(queue, Outcome(stale, fate, **details)) == Receipt(stale=frozenset([stale.id]))
+        assert Job.objects.filter(pk=stale.id).values().get() == before
+        assert write(other_queue, Outcome(fresh, Fate.SUCCEEDED)).written == {fresh.id}
+    assert DeadJob.objects.count() == 0
+    assert FinishedJob.objects.count() == 4
+
+
+def test_second_ack_of_the_same_run_is_stale(queue, claimed):
+    [job] = claimed()
+    assert write(queue, Outcome(job, Fate.SUCCEEDED)).written == {job.id}
+    assert write(queue, Outcome(job, Fate.SUCCEEDED)).stale == {job.id}
+
+
+def test_ack_does_not_wait_for_a_locked_row_and_writes_the_others(queue, claimed):
+    jobs = claimed(500)
+    outcomes = [Outcome(job, Fate.SUCCEEDED) for job in jobs]
+    with transaction.atomic():
+        Job.objects.select_for_update().get(pk=jobs[250].id)
+        receipt = write(queue, *outcomes)
+        assert (len(receipt.written), receipt.locked, receipt.stale) == (499, {jobs[250].id}, frozenset())
+    assert write(queue, outcomes[250]).written == {jobs[250].id}
+
+
+@pytest.mark.parametrize("fate", [Fate.RETRIED, Fate.RELEASED, Fate.DIED])
+def test_no_kind_of_outcome_waits_for_a_locked_row(queue, claimed, fate):
+    [job] = claimed()
+    with transaction.atomic():
+        Job.objects.select_for_update().get(pk=job.id)
+        receipt = write(queue, Outcome(job, fate, reason=Reason.EXHAUSTED, error={"error": "x"}))
+    assert receipt.locked == {job.id}
+
+
+def test_recorded_outcome_needs_no_statement(queue, claimed):
+    [job] = claimed()
+    assert write(queue, Outcome(job, Fate.RECORDED)).written == {job.id}
+    assert Job.objects.filter(pk=job.id, status="running").exists()
+
+
+def test_two_flushes_of_the_same_jobs_in_clashing_order_do_not_deadlock(queue, other_queue, claimed):
+    jobs = claimed(300)
+    outcomes = [Outcome(job, Fate.SUCCEEDED) for job in jobs]
+    receipts = []
+    threads = [
+        threading.Thread(target=lambda c=connection, o=order: receipts.append(write(c, *o)))
+        for connection, order in ((queue, outcomes), (other_queue, outcomes[::-1]))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(receipts) == 2
+    assert sum(len(receipt.written) for receipt in receipts) == 300

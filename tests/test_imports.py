@@ -1,0 +1,74 @@
+"""The folders are floors: imports go down only."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "django_pgqueue"
+
+FLOORS = ["base", "ground", "lifecycle", "housekeeping", "runtime", "faces"]
+GROUND = {"db", "tasks"}
+# Models are read by the faces; the public names in __init__ and the migrations are apart.
+APART = {"__init__", "migrations"}
+
+
+def room(module: str) -> str:
+    """Return the part of a dotted name below the package: ``lifecycle.ack`` -> ``lifecycle``."""
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def floor(name: str) -> int:
+    if name in GROUND:
+        return FLOORS.index("ground")
+    return FLOORS.index(name) if name in FLOORS else FLOORS.index("faces")
+
+
+def imports_of(path: Path) -> set[str]:
+    """Return the modules of the package that a file imports at its top level."""
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("django_pgqueue"):
+            found |= {node.module} if node.module != "django_pgqueue" else {f"django_pgqueue.{a.name}" for a in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name.startswith("django_pgqueue")}
+    return found
+
+
+def modules() -> list[Path]:
+    return [path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0].split(".")[0] not in APART]
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_go_down_only(path):
+    here = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    for module in imports_of(path):
+        assert floor(room(module)) <= floor(here), f"{here} imports {module}, which is above it"
+
+
+def test_faces_do_not_import_each_other():
+    faces = {"admin", "apps", "checks", "routers", "embedded", "management"}
+    for path in modules():
+        here = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if here in faces:
+            assert not {room(module) for module in imports_of(path)} & (faces - {here}), path
+
+
+def test_lifecycle_does_not_need_the_models():
+    for path in (PACKAGE / "lifecycle").rglob("*.py"):
+        assert "django_pgqueue.models" not in path.read_text()
+
+
+def test_no_import_cycles():
+    graph = {}
+    for path in modules():
+        name = ".".join(["django_pgqueue", *path.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(".__init__")
+        graph[name] = {module for module in imports_of(path) if room(module) != "__init__"}
+
+    def visit(name, trail):
+        assert name not in trail, " -> ".join([*trail, name])
+        for target in graph.get(name, ()):
+            visit(target, [*trail, name])
+
+    for name in graph:
+        visit(name, [])

@@ -1,0 +1,115 @@
+from io import StringIO
+
+import pytest
+from django.core.management import call_command
+from django.db import connection, connections
+
+from django_pgqueue.base.states import NEVER
+from django_pgqueue.models import FinishedJob, Job
+
+TABLES = {
+    "pgqueue_jobs",
+    "pgqueue_dead_jobs",
+    "pgqueue_finished_jobs",
+    "pgqueue_queues",
+    "pgqueue_schedules",
+    "pgqueue_workers",
+    "pgqueue_stats",
+}
+
+
+def tables(alias="default") -> set[str]:
+    names = connections[alias].introspection.table_names()
+    return {name for name in names if name.startswith("pgqueue_") and "finished_jobs_" not in name}
+
+
+def describe() -> list:
+    """Return columns, defaults, indexes, constraints and storage settings of all tables."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns "
+            "WHERE table_name LIKE 'pgqueue%' AND table_name NOT LIKE '%finished_jobs_2%' ORDER BY 1, 2"
+        )
+        columns = cursor.fetchall()
+        cursor.execute(
+            "SELECT indexdef FROM pg_indexes WHERE tablename LIKE 'pgqueue%' "
+            "AND tablename NOT LIKE '%finished_jobs_2%' ORDER BY 1"
+        )
+        indexes = cursor.fetchall()
+        cursor.execute("SELECT relname, reloptions FROM pg_class WHERE relname IN ('pgqueue_jobs', 'pgqueue_workers')")
+        return [columns, indexes, sorted(cursor.fetchall())]
+
+
+@pytest.mark.django_db
+def test_models_and_migrations_agree():
+    call_command("makemigrations", check=True, dry_run=True, stdout=StringIO())
+
+
+@pytest.mark.django_db
+def test_all_tables_are_there():
+    assert tables() == TABLES
+
+
+@pytest.mark.django_db(transaction=True)
+def test_migrating_down_and_up_again_gives_the_same_schema():
+    before = describe()
+    call_command("migrate", "django_pgqueue", "zero", verbosity=0)
+    try:
+        assert tables() == set()
+    finally:
+        call_command("migrate", "django_pgqueue", verbosity=0)
+    assert describe() == before
+
+
+@pytest.mark.django_db(databases=["default", "lite", "other"])
+def test_other_databases_are_left_alone():
+    assert tables("lite") == set()
+    assert tables("other") == set()
+
+
+@pytest.mark.django_db
+def test_plain_insert_is_a_valid_enqueue(sql):
+    [(job_id,)] = sql("INSERT INTO pgqueue_jobs (task, args) VALUES ('shop.send', '[1]') RETURNING id")
+    job = Job.objects.get(pk=job_id)
+    assert (job.queue, job.status, job.priority, job.attempts, job.max_attempts) == ("default", "queued", 0, 0, 10)
+    assert (job.args, job.kwargs, job.errors, job.lease_token) == ([1], {}, [], 0)
+    assert job.started_at == NEVER
+
+
+@pytest.mark.django_db
+def test_sql_function_tells_queued_from_scheduled(sql):
+    [(now_id,)] = sql("SELECT pgqueue_enqueue('shop.send', '[1]')")
+    [(later_id,)] = sql("SELECT pgqueue_enqueue('shop.send', run_at => now() + interval '1 hour', queue => 'mail')")
+    assert Job.objects.get(pk=now_id).status == "queued"
+    assert (Job.objects.get(pk=later_id).status, Job.objects.get(pk=later_id).queue) == ("scheduled", "mail")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"status": "'asleep'"},
+        {"status": "'running'"},
+        {"lease_token": "7"},
+        {"priority": "101"},
+        {"queue": "''"},
+        {"task": "''"},
+        {"attempts": "-1"},
+        {"max_attempts": "0"},
+        {"lease_seconds": "0"},
+    ],
+    ids=str,
+)
+def test_database_refuses_what_cannot_be(sql, values):
+    from django.db import IntegrityError
+
+    columns = {"task": "'shop.send'", **values}
+    with pytest.raises(IntegrityError):
+        sql(f"INSERT INTO pgqueue_jobs ({', '.join(columns)}) VALUES ({', '.join(columns.values())})")
+
+
+@pytest.mark.django_db
+def test_finished_jobs_have_partitions_for_a_week(sql):
+    [(count,)] = sql("SELECT count(*) FROM pg_inherits WHERE inhparent = 'pgqueue_finished_jobs'::regclass")
+    assert count >= 9
+    assert FinishedJob.objects.count() == 0

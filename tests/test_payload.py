@@ -1,0 +1,82 @@
+import datetime as dt
+import uuid
+from decimal import Decimal
+
+import pytest
+
+import tests.app.tasks as app
+from django_pgqueue.base.exceptions import InvalidArguments
+from django_pgqueue.lifecycle.payload import check_signature, encode
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ([1, float("nan")], r"args\[1\] is nan, which JSON has no word for"),
+        ([{"a": [float("inf")]}], r"args\[0\]\['a'\]\[0\] is inf"),
+        (["x\0y"], r"args\[0\] contains a NUL character"),
+        ([{"k\0": 1}], r"the key 'k\\x00' of args\[0\] contains a NUL"),
+        (["\ud800"], r"args\[0\] contains the lone surrogate '\\ud800'"),
+        ([{1, 2}], r"args\[0\] is the set \{1, 2\}; pass something JSON knows"),
+        ([b"x"], r"args\[0\] is the bytes b'x'"),
+        ([dt.date(2026, 1, 2)], r"args\[0\] is the date .*; pass its key or text, or set PGQUEUE\['ENCODER'\]"),
+        ([uuid.UUID(int=1)], r"args\[0\] is the UUID"),
+        ([[Decimal(1)]], r"args\[0\]\[0\] is the Decimal"),
+    ],
+    ids=ascii,
+)
+def test_value_that_cannot_be_stored_is_named_by_its_path(value, message):
+    with pytest.raises(InvalidArguments, match=message):
+        encode(value, what="args")
+
+
+@pytest.mark.parametrize("value", [["\\u0000"], ["a\\\\u0000"], [{"\\u0000": 1}], ["😀"], [2**70], [1.5, True, None]], ids=ascii)
+def test_value_that_only_looks_suspicious_is_stored(value, sql):
+    text = encode(value, what="args")
+    [(stored,)] = sql("SELECT %s::jsonb", text)
+    import json
+
+    assert json.loads(stored) == value
+
+
+def test_declared_encoder_makes_dates_storable(settings):
+    settings.PGQUEUE = {"ENCODER": "django.core.serializers.json.DjangoJSONEncoder"}
+    assert encode([dt.date(2026, 1, 2)], what="args") == '["2026-01-02"]'
+    with pytest.raises(InvalidArguments, match=r"args\[0\] is the set"):
+        encode([{1}], what="args")
+
+
+def test_size_is_counted_in_bytes_and_the_limit_is_named(settings):
+    settings.PGQUEUE = {"MAX_PAYLOAD_BYTES": 10}
+    assert encode(["ä" * 3], what="args")
+    with pytest.raises(InvalidArguments, match=r"args is 12 bytes as JSON, more than PGQUEUE\['MAX_PAYLOAD_BYTES'\] = 10"):
+        encode(["ä" * 4], what="args")
+
+
+def test_payload_of_five_megabytes_is_refused():
+    with pytest.raises(InvalidArguments, match=r"5,000,004 bytes.*1,048,576.*Store the data in a model or a file"):
+        encode(["x" * 5_000_000], what="args")
+
+
+def test_deep_nesting_is_refused_not_crashing():
+    value = []
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(InvalidArguments):
+        encode(value, what="args")
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [((), {}), ((1, 2), {}), ((), {"seconds": 1, "minutes": 1}), ((1,), {"seconds": 2})],
+)
+def test_arguments_that_do_not_bind_are_refused(args, kwargs):
+    with pytest.raises(InvalidArguments, match=r"tests\.app\.tasks\.sleep takes \(seconds: float\)"):
+        check_signature(app.sleep, args, kwargs)
+
+
+def test_refusals_are_type_errors_and_value_errors():
+    with pytest.raises(TypeError):
+        check_signature(app.sleep, (), {})
+    with pytest.raises(ValueError):
+        encode([float("nan")], what="args")

@@ -1,0 +1,195 @@
+import asyncio
+import datetime as dt
+
+import pytest
+
+import tests.app.tasks as app
+from django_pgqueue import Discard, RetryLater, current_job, tasks
+from django_pgqueue.base.exceptions import InvalidJob
+from django_pgqueue.base.records import Fate, Job
+from django_pgqueue.base.signals import job_finished, job_started
+from django_pgqueue.base.states import Reason
+from django_pgqueue.lifecycle.context import CurrentJob
+from django_pgqueue.lifecycle.run import arun, describe, run, unknown_task
+
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+def job(args="[]", kwargs="{}", **changes) -> Job:
+    values = {
+        "id": 1,
+        "lease_token": 2,
+        "task": "t",
+        "args": args,
+        "kwargs": kwargs,
+        "queue": "default",
+        "attempt": 1,
+        "max_attempts": 3,
+        "priority": 0,
+        "run_at": NOW,
+        "enqueued_at": NOW,
+        "first_started_at": NOW,
+        "started_at": NOW,
+        "timeout_seconds": 0,
+        "keep": True,
+        "lost": 0,
+    }
+    return Job(**values | changes)
+
+
+def outcome_of(func, given=None, **options):
+    given = given or job()
+    task = tasks.Task(func, name="t", options=tasks.Options(), **options)
+    if task.is_async:
+        return asyncio.run(arun(task, given, CurrentJob.of(given)))
+    return run(task, given, CurrentJob.of(given))
+
+
+def raising(error):
+    def func():
+        raise error
+
+    return func
+
+
+def test_return_value_becomes_the_result():
+    outcome = outcome_of(lambda a, b: {"sum": a + b}, job("[1]", '{"b": 2}'))
+    assert (outcome.fate, outcome.result) == (Fate.SUCCEEDED, '{"sum":3}')
+    assert outcome.run_seconds > 0
+
+
+def test_coroutine_is_awaited():
+    async def add(a, b):
+        await asyncio.sleep(0)
+        return a + b
+
+    assert outcome_of(add, job("[1, 2]")).result == "3"
+
+
+def test_failure_is_retried_after_the_backoff_with_jitter():
+    outcome = outcome_of(raising(ValueError("no")), job(attempt=2), backoff=lambda attempt: attempt * 100.0)
+    assert outcome.fate is Fate.RETRIED
+    assert 180 <= outcome.delay_seconds <= 220
+    assert (outcome.error["error"], outcome.error["message"]) == ("ValueError", "no")
+    assert 'raise error\nValueError: no\n' in outcome.error["traceback"]
+
+
+@pytest.mark.parametrize(("attempt", "fate"), [(2, Fate.RETRIED), (3, Fate.DIED), (4, Fate.DIED)])
+def test_last_attempt_buries(attempt, fate):
+    outcome = outcome_of(raising(ValueError()), job(attempt=attempt))
+    assert outcome.fate is fate
+    assert outcome.reason is (Reason.EXHAUSTED if fate is Fate.DIED else None)
+
+
+def test_discard_buries_at_once():
+    outcome = outcome_of(raising(Discard("no such order")))
+    assert (outcome.fate, outcome.reason, outcome.error["message"]) == (Fate.DIED, Reason.DISCARDED, "no such order")
+
+
+@pytest.mark.parametrize("delay", [5, dt.timedelta(seconds=5)])
+def test_retry_later_releases_even_on_the_last_attempt(delay):
+    outcome = outcome_of(raising(RetryLater(delay)), job(attempt=3))
+    assert (outcome.fate, outcome.delay_seconds) == (Fate.RELEASED, 5)
+
+
+@pytest.mark.parametrize("delay", [-1, "soon", float("nan")])
+def test_retry_later_refuses_what_is_no_delay(delay):
+    with pytest.raises(InvalidJob, match="RetryLater takes 0 or more seconds"):
+        RetryLater(delay)
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit()], ids=repr)
+def test_nothing_a_task_raises_passes_the_border(error):
+    assert outcome_of(raising(error)).fate is Fate.RETRIED
+
+
+def test_cancelled_coroutine_was_killed_only_if_somebody_asked():
+    async def cancelled():
+        raise asyncio.CancelledError
+
+    given = job()
+    task = tasks.Task(cancelled, name="t", options=tasks.Options())
+    current = CurrentJob.of(given)
+    assert asyncio.run(arun(task, given, current)).fate is Fate.RETRIED
+    current.cancel()
+    assert asyncio.run(arun(task, given, current)).reason is Reason.KILLED
+
+
+def test_coroutine_over_its_time_is_interrupted():
+    async def slow():
+        await asyncio.sleep(60)
+
+    outcome = outcome_of(slow, job(timeout_seconds=1))
+    assert (outcome.fate, outcome.error["error"]) == (Fate.RETRIED, "TimeoutError")
+
+
+def test_result_that_is_not_json_is_a_failure():
+    outcome = outcome_of(lambda: {1, 2})
+    assert outcome.fate is Fate.RETRIED
+    assert "result is the set {1, 2}" in outcome.error["message"]
+
+
+def test_arguments_that_are_no_array_are_a_failure():
+    outcome = outcome_of(lambda: None, job('{"a": 1}'))
+    assert 'args must be a JSON array and kwargs a JSON object, not {"a": 1}' in outcome.error["message"]
+
+
+def test_broken_backoff_does_not_lose_the_job(caplog):
+    outcome = outcome_of(raising(ValueError()), backoff=lambda attempt: 1 / 0)
+    assert outcome.fate is Fate.RETRIED
+    assert 54 <= outcome.delay_seconds <= 66
+    assert "The backoff of t failed" in caplog.text
+
+
+def test_exception_that_cannot_be_printed_or_stored_is_described():
+    class Odd(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    assert describe(Odd())["message"] == "(its text cannot be read)"
+    described = describe(ValueError("nul \0 and surrogate \ud800 " + "x" * 100_000))
+    assert "\0" not in str(described)
+    assert len(str(described).encode()) < 9000
+
+
+def test_unknown_task_is_put_back_and_buried_after_a_day(caplog):
+    outcome = unknown_task(job(task="gone"))
+    assert (outcome.fate, outcome.delay_seconds) == (Fate.RELEASED, 30)
+    assert "Unknown task gone: job 1 is put back for 30 s" in caplog.text
+    late = unknown_task(job(task="gone", started_at=NOW + dt.timedelta(days=1, seconds=1)))
+    assert (late.fate, late.reason) == (Fate.DIED, Reason.UNKNOWN_TASK)
+
+
+def test_current_job_is_known_while_it_runs_and_not_after():
+    seen = []
+    outcome_of(lambda: seen.append(current_job()), job(attempt=2))
+    assert (seen[0].id, seen[0].attempt, seen[0].max_attempts, seen[0].is_cancelled) == (1, 2, 3, False)
+    assert current_job() is None
+
+
+def test_signals_surround_the_run_and_a_broken_receiver_harms_nothing(caplog):
+    heard = []
+
+    def started(**kwargs):
+        heard.append("started")
+        raise RuntimeError
+
+    def finished(outcome, **kwargs):
+        heard.append(outcome.fate)
+
+    job_started.connect(started)
+    job_finished.connect(finished)
+    try:
+        outcome_of(lambda: heard.append("ran"))
+    finally:
+        job_started.disconnect(started)
+        job_finished.disconnect(finished)
+    assert heard == ["started", "ran", Fate.SUCCEEDED]
+
+
+def test_job_enqueued_by_a_job_knows_its_parent(db):
+    from django_pgqueue.models import Job as JobModel
+
+    given = job(id=77)
+    assert run(app.parent, given, CurrentJob.of(given)).fate is Fate.SUCCEEDED
+    assert JobModel.objects.get().parent_id == 77

@@ -1,0 +1,78 @@
+"""Kill, requeue: what staff do to jobs."""
+
+import datetime as dt
+
+import pytest
+from django.db import transaction
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many
+from django_pgqueue.base.states import Reason
+from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.lifecycle.dead_letter import Burial, bury, requeue
+from django_pgqueue.lifecycle.kill import kill
+from django_pgqueue.models import DeadJob, Job
+
+
+@pytest.fixture
+def dead(queue):
+    def make(number=1):
+        ids = enqueue_many(app.record.using(priority=3, max_attempts=4), [("x",)] * number)
+        bury(queue, [Burial(job_id, 0, Reason.EXHAUSTED, {"error": "ValueError"}) for job_id in ids])
+        return ids
+
+    return make
+
+
+def test_kill_buries_what_waits_and_asks_what_runs(queue):
+    running, queued = enqueue_many(app.noop, [(), ()])
+    claim(queue, "default", limit=1, worker_id=1)
+    scheduled = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
+    result = kill([running, queued, scheduled, 999_999], by="eve")
+    assert (sorted(result.dead), result.requested) == ([queued, scheduled], [running])
+    for job in DeadJob.objects.all():
+        assert (job.reason, job.cancelled_by, job.errors[-1]["error"]) == ("killed", "eve", "killed by eve")
+    row = Job.objects.get()
+    assert (row.status, row.cancelled_by) == ("running", "eve")
+    assert row.cancel_requested_at
+
+
+def test_kill_does_not_wait_for_a_locked_row(queue):
+    job_id = app.noop.enqueue().id
+    with queue.transaction():
+        queue.rows("SELECT id FROM pgqueue_jobs FOR UPDATE", {})
+        assert kill([job_id], by="eve") == ([], [])
+    assert Job.objects.filter(status="queued").count() == 1
+
+
+def test_kill_rolls_back_with_its_transaction(queue):
+    job_id = app.noop.enqueue().id
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        kill([job_id], by="eve")
+        1 / 0  # noqa: B018
+    assert (Job.objects.count(), DeadJob.objects.count()) == (1, 0)
+
+
+def test_requeued_job_keeps_id_arguments_options_and_history(dead):
+    [job_id] = dead()
+    assert requeue([job_id], by="eve") == [job_id]
+    job = Job.objects.get(pk=job_id)
+    assert (job.status, job.attempts, job.max_attempts, job.priority, job.args) == ("queued", 0, 4, 3, ["x"])
+    assert [entry["error"] for entry in job.errors] == ["ValueError", "died (exhausted), requeued by eve"]
+    assert DeadJob.objects.count() == 0
+
+
+def test_requeue_leaves_a_job_dead_whose_unique_key_is_taken(dead, sql):
+    first, second = dead(2)
+    sql("UPDATE pgqueue_dead_jobs SET unique_key = 'k'")
+    sql("INSERT INTO pgqueue_jobs (task, unique_key) VALUES ('x', 'k')")
+    assert requeue([first, second], by="eve") == []
+    sql("DELETE FROM pgqueue_jobs")
+    assert len(requeue([first, second], by="eve")) == 1
+    assert DeadJob.objects.count() == 1
+
+
+def test_requeue_of_what_is_not_dead_does_nothing(dead):
+    [job_id] = dead()
+    assert requeue([job_id, 999_999], by="eve") == [job_id]
+    assert requeue([job_id], by="eve") == []

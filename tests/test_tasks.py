@@ -1,0 +1,106 @@
+import datetime as dt
+
+import pytest
+
+import tests.app.tasks as app
+from django_pgqueue import Task, task, tasks
+from django_pgqueue.base.exceptions import ConfigurationError, InvalidJob, UnknownTask
+
+
+def test_task_is_named_by_its_path_and_can_be_called():
+    assert isinstance(app.noop, Task)
+    assert app.noop.name == "tests.app.tasks.noop"
+    assert app.noop() is None
+
+
+def test_tasks_of_installed_apps_are_found():
+    assert tasks.find("tests.app.tasks.record") is app.record
+
+
+def test_former_names_find_the_task():
+    assert tasks.get("tests.app.tasks.old_name") is app.renamed
+
+
+def test_unknown_name_suggests_the_nearest():
+    with pytest.raises(UnknownTask, match=r"'tests\.app\.tasks\.recrod'.*Did you mean 'tests\.app\.tasks\.record'"):
+        tasks.get("tests.app.tasks.recrod")
+
+
+def test_using_makes_another_task_and_leaves_the_first():
+    changed = app.noop.using(queue="mail", priority=5)
+    assert (changed.options.queue, changed.options.priority) == ("mail", 5)
+    assert (app.noop.options.queue, app.noop.options.priority) == ("default", 0)
+    assert changed.name == app.noop.name
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"priority": 101}, "priority is a whole number from -100 to 100, not 101"),
+        ({"priority": -101}, "priority is a whole number from -100 to 100, not -101"),
+        ({"priority": True}, "priority is a whole number"),
+        ({"priority": 1.5}, "priority is a whole number from -100 to 100, not 1.5"),
+        ({"queue": ""}, "queue is a name of 1 to 128 characters, not ''"),
+        ({"queue": "x" * 129}, "queue is a name of 1 to 128"),
+        ({"queue": None}, "queue is a name of 1 to 128 characters, not None"),
+        ({"max_attempts": 0}, "max_attempts is a whole number from 1 to 32767, not 0"),
+        ({"timeout": 0}, "timeout is a number of seconds above 0, or a timedelta, not 0"),
+        ({"timeout": "soon"}, "timeout is a number of seconds above 0, or a timedelta, not 'soon'"),
+        ({"lease": -1}, "lease is a number of seconds above 0"),
+        ({"keep": 1}, "keep is True or False, not 1"),
+        ({"metadata": [1]}, r"metadata is a JSON object, not \[1\]"),
+        ({"run_at": "tomorrow"}, "run_at is a datetime or a timedelta, not 'tomorrow'"),
+        ({"run_at": dt.datetime(2030, 1, 1)}, r"run_at is naive .* USE_TZ is on. Use django.utils.timezone"),
+        ({"eta": 1}, "There is no option eta. Options are: database, keep"),
+    ],
+    ids=str,
+)
+def test_wrong_option_is_named_with_its_bounds(options, message):
+    with pytest.raises(InvalidJob, match=message):
+        app.noop.using(**options)
+
+
+@pytest.mark.parametrize("priority", [-100, 0, 100])
+def test_priorities_within_bounds_are_accepted(priority):
+    assert app.noop.using(priority=priority).options.priority == priority
+
+
+def test_nested_function_is_refused():
+    with pytest.raises(ConfigurationError, match="defined inside a function. Define it at the top level"):
+
+        @task
+        def nested():
+            pass
+
+
+def test_two_functions_of_one_name_are_refused():
+    def clash():
+        pass
+
+    clash.__qualname__ = "clash"
+    with pytest.raises(ConfigurationError, match=r"Two tasks are called 'tests\.app\.tasks\.noop'"):
+        task(name="tests.app.tasks.noop")(clash)
+    assert tasks.get("tests.app.tasks.noop") is app.noop
+
+
+def test_atomic_coroutine_is_refused():
+    async def work():
+        pass
+
+    work.__qualname__ = "work"
+    with pytest.raises(ConfigurationError, match="Django has no async transactions"):
+        task(atomic=True)(work)
+
+
+def test_backoff_may_be_a_number_or_a_function():
+    assert app.fail.backoff(1) == 0
+    assert [app.noop.backoff(attempt) for attempt in (1, 2, 3, 40)] == [2, 4, 8, 3600]
+    with pytest.raises(InvalidJob, match="backoff is a function or 0 or more seconds, not -1"):
+        task(backoff=-1)(app.noop.func)
+
+
+def test_lease_and_attempts_come_from_the_settings_when_not_given(settings):
+    settings.PGQUEUE = {"MAX_ATTEMPTS": 3, "LEASE_SECONDS": 60}
+    assert app.noop.options.attempts_allowed == 3
+    assert app.noop.options.lease_seconds == 60
+    assert app.noop.using(lease=dt.timedelta(minutes=5)).options.lease_seconds == 300

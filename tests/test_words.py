@@ -1,0 +1,45 @@
+"""One word, one meaning: what stands in SQL is what stands in Python."""
+
+import re
+from pathlib import Path
+
+from django_pgqueue.base.states import Reason, Status
+from django_pgqueue.lifecycle.sql import FOLDER
+from django_pgqueue.models import DeadJob, Job
+
+PACKAGE = FOLDER.parent.parent
+
+
+def test_status_literals_in_sql_are_known():
+    for path in FOLDER.glob("*.sql"):
+        text = re.sub(r"--.*", "", path.read_text())
+        for literal in re.findall(r"status\s*(?:=|<>)\s*'(\w+)'", text):
+            assert literal in set(Status), f"{path.name}: {literal}"
+
+
+def test_reason_literals_in_sql_are_known():
+    for path in FOLDER.glob("*.sql"):
+        for literal in re.findall(r"reason\s*(?:=|<>)\s*'(\w+)'", path.read_text()):
+            assert literal in set(Reason), f"{path.name}: {literal}"
+
+
+def test_every_statement_has_a_header_and_a_caller():
+    python = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py"))
+    for path in FOLDER.glob("*.sql"):
+        assert path.read_text().startswith("-- "), path.name
+        assert f'"{path.stem}"' in python, f"{path.name} is not used"
+
+
+def test_choices_of_the_models_are_the_words():
+    assert [value for value, _ in Job._meta.get_field("status").choices] == list(Status)
+    assert [value for value, _ in DeadJob._meta.get_field("reason").choices] == list(Reason)
+
+
+def test_no_sql_is_built_by_formatting():
+    for path in PACKAGE.rglob("*.py"):
+        assert not re.search(r'f"[^"]*\b(SELECT|INSERT|UPDATE|DELETE)\b', path.read_text()), path
+
+
+def test_nothing_names_a_folder_of_one_machine(project: Path):
+    for path in PACKAGE.rglob("*.py"):
+        assert "/home/" not in path.read_text()

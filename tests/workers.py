@@ -1,0 +1,91 @@
+"""Real worker processes for the tests, and how to wait for what they do."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from django.db import connection
+
+MANAGE = Path(__file__).with_name("manage.py")
+
+
+def eventually(condition: Callable[[], Any], *, seconds: float = 30.0) -> Any:
+    """Wait until ``condition`` is true and return its value; fail after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds} s: {getattr(condition, '__doc__', None) or condition}"
+        time.sleep(0.02)
+    return value
+
+
+def database_url() -> str:
+    """Return the URL of the test database."""
+    url = urlsplit(os.environ["DATABASE_URL"])
+    folder = url.path.rsplit("/", 1)[0]
+    return urlunsplit(url._replace(path=f"{folder}/{connection.settings_dict['NAME']}"))
+
+
+class Worker:
+    """One ``manage.py pgqueue_worker``, its log in a file."""
+
+    def __init__(self, options: Sequence[str], environment: dict[str, str], *, log: Path) -> None:
+        self.log = log
+        with log.open("wb") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, str(MANAGE), "pgqueue_worker", *options],
+                env={**os.environ, "DATABASE_URL": database_url(), "SQLITE_NAME": "unused", **environment},
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def text(self) -> str:
+        return self.log.read_text()
+
+    def wait_until_ready(self) -> "Worker":
+        """Wait for the banner and a heartbeat that names the children's pids."""
+        eventually(lambda: "pgqueue worker" in self.text() or self._must_live())
+        eventually(lambda: self.children() or self._must_live())
+        return self
+
+    def children(self) -> list[int]:
+        """Return the pids of the worker processes, as they stand in the table."""
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pid FROM pgqueue_workers WHERE pid <> 0")
+            pids = [pid for (pid,) in cursor.fetchall()]
+        return [pid for pid in pids if parent_of(pid) == self.process.pid]
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def kill_group(self) -> None:
+        """SIGKILL the whole command at once: supervisor and children."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def wait(self, *, seconds: float = 60.0) -> int:
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"The worker still runs after {seconds} s:\n{self.text()}") from None
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.kill_group()
+
+    def _must_live(self) -> bool:
+        assert self.process.poll() is None, f"The worker ended:\n{self.text()}"
+        return False
+
+
+def parent_of(pid: int) -> int | None:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return None
