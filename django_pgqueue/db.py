@@ -172,7 +172,7 @@ def is_connection_trouble(error: BaseException) -> bool:
     cause = error.__cause__ if isinstance(error, DatabaseError | InterfaceError) else error
     sqlstate = getattr(cause, "sqlstate", None)
     if sqlstate is None:
-        return isinstance(error, OperationalError | InterfaceError)
+        return isinstance(error, OperationalError | InterfaceError | psycopg.OperationalError | psycopg.InterfaceError)
     return sqlstate[:2] in TRANSIENT_CLASSES or sqlstate in TRANSIENT_STATES
 
 

@@ -19,7 +19,9 @@ def eventually(condition: Callable[[], Any], *, seconds: float = 30.0) -> Any:
     """Wait until ``condition`` is true and return its value; fail after ``seconds``."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds} s: {getattr(condition, '__doc__', None) or condition}"
+        assert time.monotonic() < deadline, (
+            f"not within {seconds} s: {getattr(condition, '__doc__', None) or condition}"
+        )
         time.sleep(0.02)
     return value
 

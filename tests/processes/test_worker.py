@@ -1,0 +1,170 @@
+"""Real workers doing real work: the ordinary paths."""
+
+import datetime as dt
+import os
+from collections import Counter
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection, transaction
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many
+from django_pgqueue.lifecycle.kill import kill
+from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
+from tests.app.models import Mark
+from tests.workers import eventually
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_four_processes_run_twenty_thousand_jobs_once_each(start_worker):
+    ids = enqueue_many(app.record, [(str(number),) for number in range(20_000)])
+    worker = start_worker("--processes", "4", "--concurrency", "4", "--drain")
+    assert worker.wait(seconds=150) == 0, worker.text()
+    runs = Counter(Mark.objects.values_list("job_id", flat=True))
+    assert set(runs) == set(ids)
+    assert set(runs.values()) == {1}
+    assert len(set(Mark.objects.values_list("pid", flat=True))) == 4
+    assert Job.objects.count() == 0
+    assert FinishedJob.objects.count() == 20_000
+    assert Worker.objects.count() == 0
+
+
+def test_every_kind_of_job_ends_where_it_should(start_worker):
+    recorded = app.record.enqueue("x").id
+    coroutine = app.arecord.enqueue("x").id
+    atomic = app.record_atomic.enqueue("x").id
+    failed = app.fail.enqueue("no luck").id
+    lucky = app.fail_until.enqueue(3).id
+    discarded = app.discard.enqueue().id
+    exited = app.call_exit.enqueue().id
+    later = app.retry_later.enqueue(0).id
+    unkept = app.unkept.enqueue().id
+    old_name = app.renamed.enqueue().id
+    Job.objects.filter(pk=old_name).update(task="tests.app.tasks.old_name")
+    unknown = app.noop.enqueue().id
+    Job.objects.filter(pk=unknown).update(task="tests.app.tasks.gone")
+    worker = start_worker("--drain")
+    assert worker.wait() == 0, worker.text()
+
+    finished = FinishedJob.objects.in_bulk()
+    assert finished.keys() == {recorded, coroutine, atomic, lucky, later, old_name}
+    assert finished[recorded].result == finished[coroutine].result == "recorded x"
+    assert (finished[lucky].attempts, [e["attempt"] for e in finished[lucky].errors]) == (3, [1, 2])
+    assert finished[later].attempts == 1
+    dead = DeadJob.objects.in_bulk()
+    assert {job_id: job.reason for job_id, job in dead.items()} == {
+        failed: "exhausted",
+        discarded: "discarded",
+        exited: "exhausted",
+    }
+    assert (dead[failed].attempts, [e["message"] for e in dead[failed].errors]) == (3, ["no luck"] * 3)
+    assert "raise ValueError(message)" in dead[failed].errors[0]["traceback"]
+    assert dead[exited].errors[0]["error"] == "SystemExit"
+    assert Mark.objects.filter(job_id=unkept).count() == 1
+    assert (Job.objects.get().id, Job.objects.get().status, Job.objects.get().attempts) == (unknown, "scheduled", 0)
+    assert "Unknown task tests.app.tasks.gone" in worker.text()
+
+
+def test_worker_serves_the_named_queues_only_and_in_their_order(start_worker):
+    for queue in ("low", "other", "high"):
+        app.record.using(queue=queue).enqueue(queue)
+    assert start_worker("--queues", "high,low", "--concurrency", "1", "--drain").wait() == 0
+    assert list(Mark.objects.order_by("id").values_list("label", flat=True)) == ["high", "low"]
+    assert Job.objects.get().queue == "other"
+
+
+def test_transaction_a_job_leaves_open_is_rolled_back_and_the_next_job_is_clean(start_worker):
+    app.leave_transaction_open.using(priority=1).enqueue()
+    app.record.enqueue("next")
+    worker = start_worker("--concurrency", "1", "--drain")
+    assert worker.wait() == 0
+    assert list(Mark.objects.order_by("id").values_list("label", flat=True)) == ["before", "next"]
+    assert "A job left a transaction open on 'default'; it is rolled back" in worker.text()
+
+
+def test_slots_keep_their_connection_between_jobs(start_worker):
+    enqueue_many(app.backend_pid, [()] * 30)
+    assert start_worker("--concurrency", "1", "--drain").wait() == 0
+    assert len(set(FinishedJob.objects.values_list("result", flat=True))) == 1
+
+
+def test_idle_worker_is_woken_for_queued_and_for_scheduled_jobs(start_worker):
+    worker = start_worker().wait_until_ready()
+    assert "LISTEN on" in worker.text()
+    with transaction.atomic():
+        app.record.enqueue("now")
+        app.record.using(run_at=dt.timedelta(seconds=0.5)).enqueue("soon")
+    eventually(lambda: Mark.objects.filter(label="now").exists())
+    eventually(lambda: Mark.objects.filter(label="soon").exists())
+    soon = FinishedJob.objects.filter(args=["soon"])
+    assert eventually(soon.first).started_at >= soon.get().run_at
+
+
+def test_polling_finds_jobs_that_nobody_announced(start_worker, sql):
+    worker = start_worker("--no-listen").wait_until_ready()
+    assert "LISTEN off, polling every 1 s" in worker.text()
+    sql("INSERT INTO pgqueue_jobs (task, args) VALUES ('tests.app.tasks.record', '[\"sql\"]')")
+    sql(
+        "INSERT INTO pgqueue_jobs (task, args, run_at) "
+        "VALUES ('tests.app.tasks.record', '[\"later\"]', statement_timestamp() + interval '2 s')"
+    )
+    eventually(lambda: Mark.objects.filter(label="sql").exists())
+    eventually(lambda: Mark.objects.filter(label="later").exists())
+    later = eventually(FinishedJob.objects.filter(args=["later"]).first)
+    assert later.started_at >= later.run_at
+
+
+@pytest.mark.parametrize("task", [app.until_cancelled, app.asleep], ids=["sync", "async"])
+def test_killing_a_running_job_reaches_it(start_worker, task):
+    start_worker().wait_until_ready()
+    handle = task.using(max_attempts=1).enqueue(60)
+    eventually(lambda: Mark.objects.filter(label="start").exists())
+    assert kill([handle.id], by="eve").requested == [handle.id]
+    dead = eventually(DeadJob.objects.filter(pk=handle.id).first)
+    assert dead.cancelled_by == "eve"
+    if task.is_async:
+        assert dead.reason == "killed"
+
+
+def test_coroutines_run_at_once_with_connections_of_their_own(start_worker):
+    enqueue_many(app.asleep.using(max_attempts=1), [(1.0,)] * 20)
+    start_worker("--concurrency", "20").wait_until_ready()
+    eventually(
+        lambda: Mark.objects.filter(label="start").count() == 20 and not Mark.objects.filter(label="end").exists()
+    )
+    eventually(lambda: Mark.objects.filter(label="end").count() == 20)
+
+
+def test_banner_names_database_queues_and_concurrency(start_worker):
+    worker = start_worker("--queues", "mail,default", "--processes", "2", "--concurrency", "3", "--drain")
+    assert worker.wait() == 0
+    assert f"database default ({connection.settings_dict['NAME']}@" in worker.text()
+    assert "queues mail, default, 2 process(es) x 3, LISTEN on" in worker.text()
+    assert "Drained" in worker.text()
+
+
+def test_all_wrong_options_are_named_at_once():
+    with pytest.raises(CommandError) as caught:
+        call_command("pgqueue_worker", concurrency=0, processes=0, grace=-1.0, queues=" , ")
+    assert "--concurrency must be 1 to 1000, not 0." in str(caught.value)
+    assert "--processes must be 1 to 256, not 0." in str(caught.value)
+    assert "--grace must be 0 or more seconds, not -1.0." in str(caught.value)
+    assert "--queues names no queue: ' , '." in str(caught.value)
+
+
+def test_worker_on_another_vendor_says_so(settings):
+    settings.PGQUEUE = {"DATABASE": "lite"}
+    with pytest.raises(CommandError, match="'lite' is sqlite"):
+        call_command("pgqueue_worker", skip_checks=True)
+
+
+def test_worker_processes_are_named_in_the_table(start_worker):
+    worker = start_worker("--processes", "2", "--name", "blue", "--queues", "mail").wait_until_ready()
+    eventually(lambda: len(worker.children()) == 2)
+    rows = Worker.objects.all()
+    assert {row.name for row in rows} == {"blue"}
+    assert {row.host for row in rows} == {os.uname().nodename}
+    assert [row.queues for row in rows] == [["mail"], ["mail"]]
+    assert len({row.supervisor_id for row in rows}) == 1

@@ -1,0 +1,140 @@
+"""The hot statements find their rows through their index, whatever the statistics say."""
+
+import json
+
+import pytest
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many
+from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.lifecycle.sql import sized, statement
+
+FILL = """
+INSERT INTO pgqueue_jobs (task, status, run_at, lease_token, worker_id, lease_until)
+SELECT
+    'x', kind, now() + CASE kind WHEN 'scheduled' THEN interval '1 day' ELSE interval '-1 min' END,
+    CASE kind WHEN 'running' THEN 7 ELSE 0 END, CASE kind WHEN 'running' THEN 1 + mod(number, 50) ELSE 0 END,
+    now() + interval '1 day'
+FROM generate_series(1, %(number)s) AS number, unnest(%(kinds)s::text[]) AS kind
+RETURNING 1
+"""
+
+
+def fill(queue, number, *kinds):
+    queue.rows(FILL, {"number": number, "kinds": list(kinds)})
+
+
+def analyze(queue):
+    queue.autocommit().execute("ANALYZE pgqueue_jobs")
+
+
+def explain(queue, text, parameters) -> list[dict]:
+    """Run EXPLAIN ANALYZE, roll its effects back, return all nodes of the plan."""
+    connection = queue.autocommit()
+    with connection.transaction(force_rollback=True):
+        [(plan,)] = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {text}", parameters).fetchall()
+    nodes = []
+
+    def walk(node):
+        nodes.append(node)
+        for child in node.get("Plans", ()):
+            walk(child)
+
+    walk(plan[0]["Plan"])
+    return nodes
+
+
+def scans_of_jobs(nodes) -> list[dict]:
+    return [
+        node for node in nodes if node.get("Relation Name") == "pgqueue_jobs" and node["Node Type"] != "ModifyTable"
+    ]
+
+
+def test_claim_is_an_ordered_scan_of_the_claim_index_that_stops_at_its_limit(queue):
+    fill(queue, 100_000, "queued", "scheduled", "running")
+    analyze(queue)
+    parameters = {"queue": "default", "worker_id": 1, "lease_token": 9}
+    nodes = explain(queue, sized("claim", 100), parameters)
+    kinds = [node["Node Type"] for node in nodes]
+    assert "Seq Scan" not in kinds, json.dumps(nodes, indent=1)
+    assert not [kind for kind in kinds if "Sort" in kind]
+    [index_scan] = [node for node in nodes if node.get("Index Name") == "pgqueue_jobs_claim"]
+    assert index_scan["Node Type"] == "Index Scan"
+    assert index_scan["Actual Rows"] == 100
+    assert index_scan["Shared Hit Blocks"] + index_scan["Shared Read Blocks"] < 300
+
+
+def test_claim_does_not_see_running_and_scheduled_rows(queue):
+    fill(queue, 100_000, "scheduled", "running")
+    fill(queue, 10, "queued")
+    analyze(queue)
+    nodes = explain(queue, sized("claim", 100), {"queue": "default", "worker_id": 1, "lease_token": 9})
+    [index_scan] = [node for node in nodes if node.get("Index Name") == "pgqueue_jobs_claim"]
+    assert index_scan["Actual Rows"] == 10
+    assert index_scan["Shared Hit Blocks"] + index_scan["Shared Read Blocks"] < 50
+
+
+@pytest.mark.parametrize("name", ["finish", "archive", "retry", "release", "dead_letter"])
+@pytest.mark.parametrize("running_at_analyze", [0, 100_000])
+def test_ack_touches_only_its_own_rows(queue, name, running_at_analyze):
+    """The statistics are taken when nothing runs, or when 100,000 do; either way 100,000 run when it matters."""
+    fill(queue, 100_000, "queued")
+    if running_at_analyze:
+        fill(queue, running_at_analyze, "running")
+        analyze(queue)
+    else:
+        analyze(queue)
+        fill(queue, 100_000, "running")
+    enqueue_many(app.noop.using(priority=100), [()] * 500)
+    jobs = claim(queue, "default", limit=500, worker_id=77)
+    assert len(jobs) == 500
+    parameters = {
+        "ids": [job.id for job in jobs],
+        "lease_tokens": [job.lease_token for job in jobs],
+        "results": ["null"] * 500,
+        "run_seconds": [0.1] * 500,
+        "delays": [1.0] * 500,
+        "errors": ["{}"] * 500,
+        "reasons": ["exhausted"] * 500,
+        "by": None,
+    }
+    with queue.transaction():  # with the planner settings that a pump uses
+        nodes = explain(queue, statement(name), parameters)
+    for scan in scans_of_jobs(nodes):
+        assert scan["Node Type"] in ("Index Scan", "Tid Scan", "Index Only Scan"), json.dumps(scan, indent=1)
+        assert scan["Actual Rows"] * scan["Actual Loops"] <= 500
+        assert scan.get("Rows Removed by Filter", 0) == 0
+        assert scan.get("Index Name", "pgqueue_jobs_pkey") == "pgqueue_jobs_pkey"
+
+
+def test_promote_reads_only_due_rows(queue):
+    fill(queue, 100_000, "queued", "scheduled")
+    analyze(queue)
+    nodes = explain(queue, sized("promote", 1000), {})
+    assert "Seq Scan" not in [node["Node Type"] for node in nodes]
+    for scan in scans_of_jobs(nodes):
+        assert scan["Actual Rows"] == 0
+
+
+def test_reaper_reads_one_entry_for_each_living_worker(queue, sql):
+    fill(queue, 100_000, "running")
+    sql(
+        "INSERT INTO pgqueue_workers (id, supervisor_id, pid, host, version, concurrency, lease_until) "
+        "SELECT id, 1, 1, 'h', '1', 8, now() + interval '1 hour' FROM generate_series(1, 50) AS id"
+    )
+    analyze(queue)
+    with queue.transaction():
+        nodes = explain(queue, statement("lost_leases"), {})
+    root = nodes[0]
+    assert root["Actual Rows"] == 0
+    assert root["Shared Hit Blocks"] + root["Shared Read Blocks"] < 1000, json.dumps(nodes, indent=1)
+
+
+def test_looking_for_queues_reads_one_entry_each(queue):
+    fill(queue, 100_000, "queued", "running")
+    app.noop.using(queue="mail").enqueue()
+    analyze(queue)
+    with queue.transaction():
+        root = explain(queue, statement("ready_queues"), {})[0]
+    assert root["Actual Rows"] == 2
+    assert root["Shared Hit Blocks"] + root["Shared Read Blocks"] < 50
