@@ -1,0 +1,55 @@
+# Everything here needs Python 3.11 or newer and make. The first run installs into $(VENV); later ones need no network.
+#
+#   make demo                 the example shop, with worker, mail server and first customers; Ctrl-C stops it
+#   make demo ONCE=1          the same, checked: ends when all is done, with exit code 0 if every figure is right
+#   make test                 linters, types, tests
+#   make test DJANGO=6.1 PYTHON=python3.13 VENV=.venv-313
+
+VENV ?= .venv
+DJANGO ?=
+ONCE ?=
+
+CHECK := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	$$python -c '$(CHECK)' 2>/dev/null && echo $$python && exit; done; echo python3)
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+INSTALLED := $(VENV)/.installed$(if $(DJANGO),-django-$(DJANGO))
+CODE := django_pgqueue tests example_project
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint types clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+install: $(INSTALLED) ## Make the virtual environment, unless it is up to date
+
+demo: $(INSTALLED) ## Run the example shop; ONCE=1: only until the first work is done and checked
+	@$(BIN)/python example_project/manage.py demo $(if $(filter-out 0 no false,$(ONCE)),--once)
+
+test: lint types ## Run linters, types and tests
+	$(BIN)/python -m pytest
+
+lint: $(INSTALLED) ## Check style and format
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+
+types: $(INSTALLED) ## Check types
+	$(BIN)/mypy
+
+clean: ## Remove what was built, and the data of demo and tests
+	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .postgres example_project/var
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The build backend is installed first and used without isolation: what is there already is then not asked for again.
+$(INSTALLED): pyproject.toml
+	@$(PYTHON) -c '$(CHECK)' || { echo "django-pgqueue needs Python 3.11 or newer; $(PYTHON) is" \
+		"$$($(PYTHON) --version 2>&1 | head -n 1). Say which one to use: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "Installing into $(VENV) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install hatchling editables
+	@$(PIP) install --no-build-isolation -e ".[dev]" $(if $(DJANGO),"django~=$(DJANGO).0")
+	@rm -f $(VENV)/.installed*
+	@touch $@

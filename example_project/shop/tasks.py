@@ -1,0 +1,105 @@
+"""The shop's background work, found by autodiscovery because the file is called ``tasks.py``.
+
+A job runs at least once: a worker that dies between the effect and the end of its job leaves it to another. So each
+task here can run twice without harm, and says how.
+"""
+
+import io
+import json
+from urllib.error import HTTPError
+from urllib.request import ProxyHandler, Request, build_opener
+
+from django.conf import settings
+from django.core.files.base import ContentFile
+from django.core.files.storage import default_storage
+from django.core.mail import EmailMessage
+from django.db.models import F
+from django.db.models.functions import Now
+from django.template.loader import render_to_string
+from PIL import Image, ImageOps
+
+from django_pgqueue import Discard, task
+from shop.models import Order, Photo, Product
+
+THUMBNAIL_PIXELS = 480
+
+http = build_opener(ProxyHandler({}))  # the courier is on this computer, whatever proxy the environment names
+
+
+class CourierRefusedError(Exception):
+    """The courier answered, but not with a yes."""
+
+
+@task(queue="mails", max_attempts=8)
+def send_receipt(order_id: int) -> None:
+    """Mail the receipt.
+
+    Twice without harm: an order that has its receipt is left alone, and should a crash come just between the two
+    last statements, mail programs recognise the repeated Message-ID.
+    """
+    order = Order.objects.select_related("product").get(pk=order_id)
+    if order.receipt_sent_at:
+        return
+    EmailMessage(
+        subject=f"Your receipt for order {order.pk}",
+        body=render_to_string("shop/receipt.txt", {"order": order}),
+        to=[order.email],
+        headers={"Message-ID": f"<receipt-{order.reference}@smallhours.example>"},
+    ).send()
+    Order.objects.filter(pk=order_id).update(receipt_sent_at=Now())
+
+
+@task(queue="bookkeeping", atomic=True)
+def count_sale(order_id: int) -> None:
+    """Add the order to what its product has sold, without making customers queue for the product's row.
+
+    Runs once in effect: with ``atomic=True`` the sum and the end of the job are one transaction.
+    """
+    order = Order.objects.get(pk=order_id)
+    Product.objects.filter(pk=order.product_id).update(sold=F("sold") + order.quantity)
+
+
+@task(queue="webhooks", max_attempts=3, backoff=1)
+def tell_courier(order_id: int) -> None:
+    """Ask the courier to fetch the parcel. Two more attempts, a second apart; then staff has to look at it.
+
+    Twice without harm: the courier knows the parcel by its order number.
+    """
+    order = Order.objects.select_related("product").get(pk=order_id)
+    parcel = {"order": order.pk, "pickup_point": order.pickup_point, "content": f"{order.quantity} x {order.product}"}
+    request = Request(settings.COURIER_URL, json.dumps(parcel).encode(), {"Content-Type": "application/json"})
+    try:
+        http.open(request, timeout=5).close()
+    except HTTPError as error:
+        with error:
+            raise CourierRefusedError(f"{error.code}: {error.read(200).decode(errors='replace')}") from None
+    Order.objects.filter(pk=order_id).update(courier_told_at=Now())
+
+
+@task(queue="photos", max_attempts=3)
+def make_thumbnail(photo_id: int) -> None:
+    """Write a small copy of a photo.
+
+    Twice without harm: the file has the same name both times.
+    """
+    photo = Photo.objects.get(pk=photo_id)
+    with photo.image.open() as file:
+        content = file.read()  # a disk that fails raises here, and is worth another attempt
+    try:
+        thumbnail = shrink(content)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # all that Pillow raises
+        raise Discard(f"{photo.image.name} cannot be read as an image: {error}") from error
+    name = f"{photo.pk}.webp"
+    default_storage.delete(f"thumbnails/{name}")
+    photo.thumbnail.save(name, ContentFile(thumbnail), save=False)
+    photo.save(update_fields=["thumbnail"])
+
+
+def shrink(content: bytes) -> bytes:
+    """Return the image, upright, at most ``THUMBNAIL_PIXELS`` wide and high, as WebP."""
+    with Image.open(io.BytesIO(content)) as image:
+        small = ImageOps.exif_transpose(image).convert("RGBA")
+    small.thumbnail((THUMBNAIL_PIXELS, THUMBNAIL_PIXELS))
+    out = io.BytesIO()
+    small.save(out, "WEBP", quality=82)
+    return out.getvalue()

@@ -1,0 +1,84 @@
+"""The example project: its demo runs from nothing, and fails where a figure is wrong."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parent.parent / "example_project"
+LINE = re.compile(r"^  (\w.*?) +(\d+) +(\d+)(  <-- wrong)?$", re.MULTILINE)
+NOT_OURS = {"DATABASE_URL", "DJANGO_SETTINGS_MODULE", "SHOP_VAR", "EMAIL_PORT", "COURIER_URL", "DEBUG"}
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    """A folder of its own for all that the shop writes, its database included."""
+    return tmp_path_factory.mktemp("shop")
+
+
+def demo(shop, *options):
+    environment = {name: value for name, value in os.environ.items() if name not in NOT_OURS}
+    return subprocess.run(
+        [sys.executable, PROJECT / "manage.py", "demo", "--once", *options],
+        env=environment | {"SHOP_VAR": str(shop)},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def figures(result):
+    return {name: (int(expected), int(seen)) for name, expected, seen, _ in LINE.findall(result.stdout)}
+
+
+def test_demo_does_all_the_work_and_every_figure_is_right(shop):
+    result = demo(shop)
+    assert result.returncode == 0, result.stdout + result.stderr
+    seen = figures(result)
+    retried = seen.pop("jobs retried, then succeeded")
+    assert retried[0] == retried[1] in {2, 3}  # every second order, wherever the numbers begin
+    assert seen == {
+        "orders saved": (6, 6),
+        "receipts received by the mail server": (6, 6),
+        "pieces counted as sold": (10, 10),
+        "parcels accepted by the courier": (5, 5),
+        "thumbnails written": (4, 4),
+        "dead: the courier kept refusing": (1, 1),
+        "dead: the photo cannot be read": (1, 1),
+        "jobs still to be run": (0, 0),
+        "jobs in all": (23, 23),
+    }
+
+
+def test_demo_fails_when_work_is_left_and_the_next_one_counts_only_its_own(shop):
+    hasty = demo(shop, "--wait=0")  # the courier's refusals alone take two seconds
+    assert hasty.returncode == 1, hasty.stdout + hasty.stderr
+    assert "Not every figure is right." in hasty.stderr
+    assert figures(hasty)["dead: the courier kept refusing"] == (1, 0)
+    patient = demo(shop)
+    assert patient.returncode == 0, patient.stdout + patient.stderr
+
+
+def test_report_marks_the_figure_that_is_wrong():
+    report = load("report")
+    figures = [report.Figure("orders saved", 6, 6), report.Figure("thumbnails written", 4, 3)]
+    assert not report.all_right(figures)
+    orders, thumbnails = report.table(figures).splitlines()[1:]
+    assert "wrong" not in orders
+    assert thumbnails.endswith("<-- wrong")
+
+
+def test_report_of_nothing_is_not_right():
+    assert not load("report").all_right([])
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(f"demo_{name}", PROJECT / "demo" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
