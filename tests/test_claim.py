@@ -49,8 +49,8 @@ def test_claim_skips_rows_that_another_worker_holds(queue, other_queue):
 
 def test_claim_never_takes_more_than_its_limit(queue):
     enqueue_many(app.noop, [()] * 50)
-    assert [len(take(queue, limit=limit)) for limit in (1, 3, 9)] == [1, 2, 8]
-    assert Job.objects.filter(status="running").count() == 11
+    assert [len(take(queue, limit=limit)) for limit in (1, 3, 9)] == [1, 3, 8]
+    assert Job.objects.filter(status="running").count() == 12
 
 
 def test_every_claim_has_a_token_of_its_own(queue):
@@ -73,7 +73,7 @@ def test_ready_queues_of_an_empty_table(queue):
     assert ready_queues(queue, ()) == []
 
 
-@pytest.mark.parametrize(("wanted", "size"), [(1, 1), (3, 2), (99, 64), (100, 100), (5000, 1000)])
+@pytest.mark.parametrize(("wanted", "size"), [(1, 1), (7, 6), (99, 80), (100, 100), (5000, 1000)])
 def test_ladder_rounds_down(wanted, size):
     assert ladder_size(wanted) == size
 

@@ -30,8 +30,8 @@ def ready_queues(database: Database, queues: Sequence[str]) -> list[str]:
     """Return which queues have a job to claim.
 
     Args:
-        queues: those served; the answer keeps their order. None named: all queues, in a random order, so that under load
-            no queue waits for ever behind another.
+        queues: those served; the answer keeps their order. None named: all queues, in a random order, so that no queue
+            waits for ever behind another.
     """
     if queues:
         return [queue for (queue,) in database.rows(statement("ready_of"), {"queues": list(queues)})]

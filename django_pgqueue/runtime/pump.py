@@ -167,14 +167,13 @@ class Pump:
         return jobs
 
     def _claim_from(self, name: str, wanted: int) -> list[Job]:
-        """Claim from one queue until it gives less than it was asked for twice: once may be a row just edited."""
-        jobs: list[Job] = []
-        while len(jobs) < wanted:
-            batch = claim(self.database, name, limit=wanted - len(jobs), worker_id=self.worker_id)
-            jobs += batch
-            if not batch:
-                self._ready.remove(name)
-                break
+        """Claim from one queue; look no more at one that gives nothing.
+
+        A batch that is short may have met rows just being edited, so the queue is asked again in the next turn.
+        """
+        jobs = claim(self.database, name, limit=wanted, worker_id=self.worker_id)
+        if not jobs:
+            self._ready.remove(name)
         return jobs
 
     def _accept(self, jobs: Iterable[Job]) -> None:

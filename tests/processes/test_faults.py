@@ -139,16 +139,15 @@ def test_connections_of_handlers_may_die_between_jobs(start_worker, sql):
     )
     for attempt in range(5):  # the first may fail on the dead connection; it must not poison the slot
         app.record.using(max_attempts=1).enqueue(f"after {attempt}")
-        if eventually(lambda: FinishedJob.objects.count() == 2 or DeadJob.objects.count() > attempt) and (
-            FinishedJob.objects.count() == 2
-        ):
+        eventually(lambda ended=attempt + 2: FinishedJob.objects.count() + DeadJob.objects.count() == ended)
+        if FinishedJob.objects.count() == 2:
             break
     assert FinishedJob.objects.count() == 2
     assert DeadJob.objects.count() <= 1
 
 
 def test_claimed_rows_that_no_process_knows_are_released(start_worker, sql):
-    """As after a COMMIT whose answer was lost: the row is running for this process, and the process has never seen it."""
+    """As after a COMMIT whose answer was lost: the row runs for this process, which has never seen it."""
     start_worker("--queues", "none", LEASE_SECONDS="3").wait_until_ready()
     [(worker_id,)] = sql("SELECT id FROM pgqueue_workers")
     app.noop.enqueue()
@@ -180,7 +179,7 @@ def test_frozen_command_starts_nothing_when_it_thaws(start_worker):
 def test_worker_serves_on_after_a_child_ends_itself(start_worker):
     worker = start_worker().wait_until_ready()
     app.record.enqueue("before")
-    eventually(lambda: FinishedJob.objects.exists())
+    eventually(FinishedJob.objects.exists)
     [child] = worker.children()
     os.kill(child, signal.SIGTERM)
     eventually(lambda: worker.children() not in ([], [child]))

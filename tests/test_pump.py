@@ -1,0 +1,197 @@
+"""The pump, driven turn by turn in this process, against real rows."""
+
+import queue as stdlib_queue
+import threading
+import time
+
+import pytest
+from django.db import transaction
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many
+from django_pgqueue.base.records import Fate, Outcome
+from django_pgqueue.base.states import Reason
+from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.runtime.marks import CAPACITY, Marks, now
+from django_pgqueue.runtime.pump import Pump, Speed
+from django_pgqueue.runtime.slots import Slots
+
+
+class Benched(Slots):
+    """Slots whose jobs wait for the test to run them."""
+
+    def __init__(self, concurrency, marks, outbox):
+        super().__init__(concurrency, marks, outbox)
+        self.accepted = []
+
+    def accept(self, cell, job):
+        self.accepted.append((cell, job))
+
+    def waiting(self):
+        return max(0, len(self.accepted) - self.concurrency)
+
+    def withdraw(self):
+        unrun = [job for _, job in self.accepted[self.concurrency :]]
+        del self.accepted[self.concurrency :]
+        return unrun
+
+    def finish(self, fate=Fate.SUCCEEDED, **details):
+        _, job = self.accepted.pop(0)
+        self.outbox.put(Outcome(job, fate, **details))
+
+
+@pytest.fixture
+def pump(transactional_db):
+    marks = Marks()
+    marks.extend(now() + 60)
+    made = Pump(1, (), Benched(4, marks, stdlib_queue.SimpleQueue()), marks)
+    yield made
+    made.database.close()
+
+
+def turn(pump):
+    """Let the pump take what is in its outbox, and do one turn."""
+    pump._look_at = 0.0
+    pump._collect(0.0)
+    pump._turn()
+
+
+def test_pump_fills_its_slots_and_no_more(pump):
+    enqueue_many(app.noop, [()] * 10)
+    turn(pump)
+    assert len(pump.slots.accepted) == 4
+    turn(pump)
+    assert len(pump.slots.accepted) == 4
+    pump.slots.finish()
+    turn(pump)
+    assert (len(pump.slots.accepted), FinishedJob.objects.count()) == (4, 1)
+
+
+def test_marks_tell_what_is_held_and_what_was_started(pump):
+    enqueue_many(app.noop, [()] * 2)
+    turn(pump)
+    marks = pump._marks
+    held = {job.id ^ job.lease_token for _, job in pump.slots.accepted}
+    assert marks.held() - {0} == held
+    assert marks.started() == set()
+    cell, job = pump.slots.accepted[0]
+    marks.start(cell)
+    assert marks.started() == {job.id ^ job.lease_token}
+    pump.slots.finish()
+    pump.slots.finish()
+    turn(pump)
+    assert marks.held() == {0}
+    assert len(pump._cells) == CAPACITY
+
+
+def test_row_locked_by_somebody_stays_in_the_buffer_and_the_others_are_written(pump):
+    ids = enqueue_many(app.noop, [()] * 4)
+    turn(pump)
+    for _ in range(4):
+        pump.slots.finish()
+    with transaction.atomic():
+        Job.objects.select_for_update().get(pk=ids[0])
+        turn(pump)
+        assert FinishedJob.objects.count() == 3
+        assert list(pump._unwritten) == [ids[0]]
+    turn(pump)
+    assert (FinishedJob.objects.count(), pump._unwritten) == (4, {})
+
+
+def test_outcome_that_the_database_refuses_is_found_and_buried_alone(pump):
+    """Three good outcomes and one whose result is no JSON: the flush fails, is halved, and only the bad one pays."""
+    ids = enqueue_many(app.noop, [()] * 4)
+    turn(pump)
+    for number in range(4):
+        pump.slots.finish(result="no json" if number == 2 else "1")
+    turn(pump)
+    turn(pump)
+    assert sorted(FinishedJob.objects.values_list("id", flat=True)) == [ids[0], ids[1], ids[3]]
+    dead = DeadJob.objects.get()
+    assert (dead.id, dead.reason, dead.errors[0]["refused"]) == (ids[2], "discarded", "succeeded")
+    assert "invalid input syntax for type json" in dead.errors[0]["message"]
+    assert pump._held == {}
+
+
+def test_outcome_that_cannot_even_be_buried_is_left_to_its_lease(pump, sql):
+    [job_id] = enqueue_many(app.noop, [()])
+    turn(pump)
+    sql(
+        "INSERT INTO pgqueue_dead_jobs (id, run_at, enqueued_at, reason, queue, task) "
+        "VALUES (%s, now(), now(), 'lost', 'q', 't')",
+        job_id,
+    )
+    pump.slots.finish(fate=Fate.DIED, reason=Reason.EXHAUSTED, error={"error": "x"})
+    for _ in range(3):
+        turn(pump)
+    assert Job.objects.get(pk=job_id).status == "running"
+    assert (pump._held, pump._unwritten) == ({}, {})
+
+
+def test_outcomes_survive_a_database_that_is_away(pump, monkeypatch, caplog):
+    enqueue_many(app.noop, [()] * 4)
+    turn(pump)
+    for _ in range(4):
+        pump.slots.finish()
+    settings = pump.database._wrapper.settings_dict
+    host, settings["HOST"] = settings["HOST"], "/nowhere"
+    pump.database.close()
+    for _ in range(3):
+        turn(pump)
+    assert (len(pump._unwritten), FinishedJob.objects.count()) == (4, 0)
+    settings["HOST"] = host
+    turn(pump)
+    assert (len(pump._unwritten), FinishedJob.objects.count()) == (0, 4)
+    assert caplog.text.count("The pump cannot reach the database") == 1
+
+
+def test_jobs_fetched_ahead_go_back_when_no_slot_comes_free(pump, monkeypatch):
+    monkeypatch.setattr("django_pgqueue.runtime.pump.STALLED_SECONDS", 0.0)
+    enqueue_many(app.noop, [()] * 20)
+    pump._speed.prefetch = 10
+    turn(pump)
+    assert len(pump.slots.accepted) == 12  # the largest size of the ladder below 14
+    time.sleep(0.001)
+    turn(pump)
+    turn(pump)
+    assert len(pump.slots.accepted) == 4
+    assert Job.objects.filter(status="queued", attempts=0).count() == 16
+
+
+def test_stop_gives_back_what_waits_and_takes_no_more(pump):
+    enqueue_many(app.noop, [()] * 20)
+    pump._speed.prefetch = 10
+    turn(pump)
+    pump.stop()
+    turn(pump)
+    assert Job.objects.filter(status="running").count() == 4
+    for _ in range(4):
+        pump.slots.finish()
+    pump.run()
+    assert (FinishedJob.objects.count(), Job.objects.filter(status="queued", attempts=0).count()) == (4, 16)
+
+
+def test_job_is_not_started_after_the_lease_of_its_process(transactional_db):
+    marks = Marks()
+    marks.extend(now() - 1)
+    outbox = stdlib_queue.SimpleQueue()
+    pump = Pump(1, (), Slots(2, marks, outbox), marks)
+    enqueue_many(app.record, [("x",)])
+    turn(pump)
+    outcome = outbox.get(timeout=10)
+    assert outcome.fate is Fate.RELEASED
+    outbox.put(outcome)
+    pump.stop()
+    pump.run()
+    assert (Job.objects.get().status, Job.objects.get().attempts) == ("queued", 0)
+    for thread in threading.enumerate():
+        assert "pgqueue" not in thread.name or thread.daemon
+
+
+def test_prefetch_follows_the_speed_of_the_jobs():
+    speed = Speed()
+    speed._since -= 1.0
+    speed.measure(turns=0.005, finished=10_000)
+    assert 50 < speed.prefetch < 200
+    speed.forget()
+    assert speed.prefetch == 0
