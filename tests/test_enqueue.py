@@ -87,10 +87,14 @@ def test_bad_input_inserts_nothing():
 @pytest.mark.django_db(databases=["default", "lite"])
 def test_queue_on_another_vendor_is_a_clear_error(settings):
     settings.PGQUEUE = {"DATABASE": "lite"}
-    with pytest.raises(ConfigurationError, match=r"'lite' is sqlite. Set PGQUEUE\['DATABASE'\] to the alias of a Postgre"):
+    with pytest.raises(
+        ConfigurationError, match=r"'lite' is sqlite. Set PGQUEUE\['DATABASE'\] to the alias of a Postgre"
+    ):
         app.noop.enqueue()
     settings.PGQUEUE = {"DATABASE": "nowhere"}
-    with pytest.raises(ConfigurationError, match=r"'nowhere' is not in DATABASES.*one of \['default', 'lite', 'other'\]"):
+    with pytest.raises(
+        ConfigurationError, match=r"'nowhere' is not in DATABASES.*one of \['default', 'lite', 'other'\]"
+    ):
         app.noop.enqueue()
 
 
@@ -184,10 +188,9 @@ def test_one_wake_up_for_each_queue_and_transaction(notifications):
 
 
 def test_savepoint_that_rolls_back_takes_its_job_and_its_wake_up_along(notifications):
-    with transaction.atomic():
-        with pytest.raises(ZeroDivisionError), transaction.atomic():
-            app.noop.enqueue()
-            1 / 0  # noqa: B018
+    with transaction.atomic(), pytest.raises(ZeroDivisionError), transaction.atomic():
+        app.noop.enqueue()
+        1 / 0  # noqa: B018
     assert Job.objects.count() == 0
     assert notifications() == []
 
@@ -250,7 +253,9 @@ def test_failing_wake_up_does_not_reach_the_caller(transactional_db, monkeypatch
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])
 def test_transaction_of_another_database_is_warned_of():
     with (
-        pytest.warns(UserWarning, match=r"enqueued on 'default' inside atomic\(\) on 'other'.*enqueue_on_commit\(") as caught,
+        pytest.warns(
+            UserWarning, match=r"enqueued on 'default' inside atomic\(\) on 'other'.*enqueue_on_commit\("
+        ) as caught,
         transaction.atomic(using="other"),
     ):
         app.noop.enqueue()

@@ -138,9 +138,7 @@ def test_late_ack_of_a_reaped_job_is_stale(queue, sql):
 def test_two_reapers_at_once_settle_each_job_once(queue, other_queue, lost):
     lost(500)
     results = []
-    threads = [
-        threading.Thread(target=lambda c=c: results.append(reap_lost(c))) for c in (queue, other_queue)
-    ]
+    threads = [threading.Thread(target=lambda c=c: results.append(reap_lost(c))) for c in (queue, other_queue)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -243,7 +241,10 @@ def test_drained_means_nothing_claimable_due_or_running_here(queue, sql):
     claim(queue, "mail", limit=1, worker_id=3)
     assert drained(worker_ids=[4])
     assert not drained(worker_ids=[3])
-    sql("UPDATE pgqueue_jobs SET status = 'scheduled', lease_token = 0, run_at = now() + interval '1 h' WHERE id = %s", job_id)
+    sql(
+        "UPDATE pgqueue_jobs SET status = 'scheduled', lease_token = 0, run_at = now() + interval '1 h' WHERE id = %s",
+        job_id,
+    )
     assert drained()
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s'")
     assert not drained()
@@ -254,7 +255,9 @@ def test_drained_means_nothing_claimable_due_or_running_here(queue, sql):
 
 def partitions() -> set[str]:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'pgqueue_finished_jobs'::regclass")
+        cursor.execute(
+            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'pgqueue_finished_jobs'::regclass"
+        )
         return {name for (name,) in cursor.fetchall()}
 
 

@@ -29,7 +29,9 @@ def imports_of(path: Path) -> set[str]:
     found = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("django_pgqueue"):
-            found |= {node.module} if node.module != "django_pgqueue" else {f"django_pgqueue.{a.name}" for a in node.names}
+            found |= (
+                {node.module} if node.module != "django_pgqueue" else {f"django_pgqueue.{a.name}" for a in node.names}
+            )
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names if alias.name.startswith("django_pgqueue")}
     return found

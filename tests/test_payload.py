@@ -30,7 +30,9 @@ def test_value_that_cannot_be_stored_is_named_by_its_path(value, message):
         encode(value, what="args")
 
 
-@pytest.mark.parametrize("value", [["\\u0000"], ["a\\\\u0000"], [{"\\u0000": 1}], ["😀"], [2**70], [1.5, True, None]], ids=ascii)
+@pytest.mark.parametrize(
+    "value", [["\\u0000"], ["a\\\\u0000"], [{"\\u0000": 1}], ["😀"], [2**70], [1.5, True, None]], ids=ascii
+)
 def test_value_that_only_looks_suspicious_is_stored(value, sql):
     text = encode(value, what="args")
     [(stored,)] = sql("SELECT %s::jsonb", text)
@@ -49,7 +51,9 @@ def test_declared_encoder_makes_dates_storable(settings):
 def test_size_is_counted_in_bytes_and_the_limit_is_named(settings):
     settings.PGQUEUE = {"MAX_PAYLOAD_BYTES": 10}
     assert encode(["ä" * 3], what="args")
-    with pytest.raises(InvalidArguments, match=r"args is 12 bytes as JSON, more than PGQUEUE\['MAX_PAYLOAD_BYTES'\] = 10"):
+    with pytest.raises(
+        InvalidArguments, match=r"args is 12 bytes as JSON, more than PGQUEUE\['MAX_PAYLOAD_BYTES'\] = 10"
+    ):
         encode(["ä" * 4], what="args")
 
 

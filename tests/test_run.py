@@ -71,7 +71,7 @@ def test_failure_is_retried_after_the_backoff_with_jitter():
     assert outcome.fate is Fate.RETRIED
     assert 180 <= outcome.delay_seconds <= 220
     assert (outcome.error["error"], outcome.error["message"]) == ("ValueError", "no")
-    assert 'raise error\nValueError: no\n' in outcome.error["traceback"]
+    assert "raise error\nValueError: no\n" in outcome.error["traceback"]
 
 
 @pytest.mark.parametrize(("attempt", "fate"), [(2, Fate.RETRIED), (3, Fate.DIED), (4, Fate.DIED)])

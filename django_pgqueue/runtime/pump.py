@@ -139,7 +139,8 @@ class Pump:
             return
         self._settle(receipt)
         self._accept(jobs)
-        self._speed.measure(turns=time.monotonic() - begun, finished=len(receipt.written))
+        finished = sum(outcome.fate is not Fate.RELEASED for outcome in batch)
+        self._speed.measure(turns=time.monotonic() - begun, finished=finished)
         self._failures, self._in_doubt = 0, False
 
     def _wants_to_look(self) -> bool:
