@@ -46,6 +46,12 @@ class Process:
         """A file descriptor that becomes readable when the process has ended."""
         return self._process.sentinel
 
+    def has_ended(self, *, is_ending: bool) -> bool:
+        """Whether the process is gone; waits a moment for one whose sentinel says that it is about to be."""
+        if is_ending:
+            self._process.join(1.0)
+        return self.exit_code is not None
+
     @property
     def exit_code(self) -> int | None:
         """None while it lives; below 0: the signal that ended it."""

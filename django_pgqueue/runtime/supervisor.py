@@ -178,12 +178,13 @@ class Supervisor:
 
     def _watch(self) -> None:
         """Wait until a child ends, a signal comes or a moment has passed; see to it."""
-        by_sentinel = {process.sentinel: process for process in self.processes}
-        ready = wait([*by_sentinel, self._woken], timeout=0.2 if self._is_stopping else 1.0)
+        sentinels = [process.sentinel for process in self.processes]
+        ready = wait([*sentinels, self._woken], timeout=0.2 if self._is_stopping else 1.0)
         if self._woken in ready:
             os.read(self._woken, 1024)
-        for process in [by_sentinel[key] for key in ready if isinstance(key, int) and key in by_sentinel]:
-            self._bury(process)
+        for process in list(self.processes):
+            if process.has_ended(is_ending=process.sentinel in ready):
+                self._bury(process)
         if self._stop_until is not None:
             for process in self.processes:
                 process.order("stop")

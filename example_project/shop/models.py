@@ -24,6 +24,7 @@ class Order(models.Model):
     reference = models.UUIDField(default=uuid.uuid4, unique=True, editable=False, help_text="Its secret address.")
     product = models.ForeignKey(Product, models.PROTECT)
     quantity = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1), MaxValueValidator(20)])
+    price = models.DecimalField(max_digits=8, decimal_places=2, editable=False, help_text="Of one, when ordered.")
     name = models.CharField("your name", max_length=80)
     email = models.EmailField("e-mail")
     pickup_point = models.CharField("pick-up point", max_length=20, choices=PickupPoint, default=PickupPoint.HARBOUR)
@@ -43,7 +44,7 @@ class Order(models.Model):
 
     @property
     def total(self) -> Decimal:
-        return self.product.price * self.quantity
+        return self.price * self.quantity
 
 
 class Photo(models.Model):

@@ -27,8 +27,10 @@ def place_order(form: OrderForm) -> Order:
     server died in between, no receipt for an order that was rolled back, and no worker looks for an order that is not
     there yet.
     """
+    order = form.save(commit=False)
+    order.price = order.product.price
     with transaction.atomic():
-        order = form.save()
+        order.save()
         send_receipt.enqueue(order.pk)
         count_sale.enqueue(order.pk)
         order.courier_job = tell_courier.enqueue(order.pk).id

@@ -1,4 +1,4 @@
--- Make scheduled jobs due at once. Called by promote.run_now() for staff. Locked rows are left out. Found by primary key.
+-- Make scheduled jobs due at once. Called by run_now.run_now() for staff. Locked rows are left out. Found by primary key.
 WITH target AS MATERIALIZED (
     SELECT job.id
     FROM pgqueue_jobs AS job
