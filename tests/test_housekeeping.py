@@ -17,7 +17,7 @@ from django_pgqueue.lifecycle.drain import is_drained
 from django_pgqueue.lifecycle.reap import settle_dead_process
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from django_pgqueue.runtime.marks import now
-from django_pgqueue.runtime.supervisor import Pulse
+from django_pgqueue.runtime.heart import Pulse
 
 
 def register(queue, **changes) -> int:

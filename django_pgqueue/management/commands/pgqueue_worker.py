@@ -7,7 +7,8 @@ from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import ConfigurationError
 from django_pgqueue.db import postgresql
 from django_pgqueue.runtime.logs import configure
-from django_pgqueue.runtime.supervisor import Plan, Supervisor
+from django_pgqueue.runtime.plan import Plan
+from django_pgqueue.runtime.supervisor import Supervisor
 
 
 class Command(BaseCommand):

@@ -1,0 +1,124 @@
+"""The children of one supervisor: who lives, who has ended, and which places are to be filled."""
+
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+
+from django_pgqueue.base.backoff import reconnect_delay
+from django_pgqueue.base.version import VERSION
+from django_pgqueue.db import Database
+from django_pgqueue.lifecycle import heartbeat
+from django_pgqueue.runtime.child import Brief
+from django_pgqueue.runtime.marks import now
+from django_pgqueue.runtime.plan import Plan
+from django_pgqueue.runtime.process import Process
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+
+class Crew:
+    """Shared by the supervisor's threads. Lists are copied before they are walked.
+
+    Args:
+        plan: how many children there are to be, and what they do.
+        supervisor_id: stands in their rows.
+        lease_seconds: how long a silent child keeps its jobs.
+    """
+
+    def __init__(self, plan: Plan, *, supervisor_id: int, lease_seconds: int) -> None:
+        self.plan = plan
+        self.lease_seconds = lease_seconds
+        self.living: list[Process] = []
+        self.ended: list[Process] = []  # their jobs are not settled yet
+        self.changed_read, self._changed = os.pipe()  # tells the main thread that there is news
+        self._supervisor_id = supervisor_id
+        self._vacancies = [Vacancy()] * plan.processes
+        self._closed = False
+        self._door = threading.Lock()  # nobody comes in while it is being closed
+
+    def fill(self, database: Database) -> None:
+        """Start a process in each place whose time has come."""
+        for vacancy in [vacancy for vacancy in self._vacancies if vacancy.seconds_left() == 0]:
+            process = self._register(database, vacancy)
+            if not self._let_in(process, vacancy):
+                heartbeat.deregister(database, [process.worker_id])
+
+    def close(self) -> None:
+        """Start nobody any more."""
+        with self._door:
+            self._closed = True
+            self._vacancies.clear()
+
+    def bury(self, process: Process) -> None:
+        """Take an ended child off the list of the living; its jobs are to be settled, its place to be filled."""
+        self.ended.append(process)
+        self.living.remove(process)
+        if not self._closed:
+            failures = process.failures + 1 if process.died_young and process.exit_code else 0
+            logger.warning("Process %d ended (%s), starting another", process.pid, ending(process.exit_code))
+            self._vacancies.append(Vacancy(failures))
+
+    def order(self, line: str) -> None:
+        """Give the same order to all who live."""
+        for process in list(self.living):
+            process.order(line)
+
+    def worker_ids(self) -> list[int]:
+        """Return the ids under which jobs may still be running."""
+        return [process.worker_id for process in (*self.ended, *self.living)]
+
+    def next_start_seconds(self) -> float | None:
+        """Return the seconds until a place is to be filled; None if all are."""
+        return min((vacancy.seconds_left() for vacancy in self._vacancies), default=None)
+
+    def ring(self) -> None:
+        """Wake the main thread."""
+        os.write(self._changed, b"!")
+
+    def _let_in(self, process: Process, vacancy: "Vacancy") -> bool:
+        with self._door:
+            if self._closed:
+                return False
+            process.start()
+            self.living.append(process)
+            self._vacancies.remove(vacancy)
+        self.ring()
+        return True
+
+    def _register(self, database: Database, vacancy: "Vacancy") -> Process:
+        plan = self.plan
+        worker_id = heartbeat.register(
+            database,
+            supervisor_id=self._supervisor_id,
+            host=socket.gethostname(),
+            name=plan.name,
+            version=VERSION,
+            concurrency=plan.concurrency,
+            queues=plan.queues,
+            lease_seconds=self.lease_seconds,
+        )
+        brief = Brief(worker_id, plan.queues, plan.concurrency, plan.verbosity)
+        process = Process(brief, failures=vacancy.failures)
+        process.marks.extend(now() + self.lease_seconds)
+        return process
+
+
+class Vacancy:
+    """A place to be filled: at once, or after a pause where processes keep dying young."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
+        self._start_at = time.monotonic() + (reconnect_delay(failures) if failures else 0.0)
+
+    def seconds_left(self) -> float:
+        return max(self._start_at - time.monotonic(), 0.0)
+
+
+def ending(exit_code: int | None) -> str:
+    """Say in words how a process ended."""
+    if exit_code is not None and exit_code < 0:
+        return f"killed by {signal.Signals(-exit_code).name}"
+    return f"exit code {exit_code}"

@@ -1,0 +1,26 @@
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one command is to do; validated by the command before anything starts.
+
+    Args:
+        queues: served in this order; empty means all.
+        processes: worker processes, 1 or more.
+        concurrency: jobs at once in each process, 1 or more.
+        drain: end when nothing is left to do.
+        grace_seconds: how long running jobs may go on after SIGTERM.
+        listen: whether to LISTEN; without it, or behind a pooler, workers poll.
+        name: shown beside host and pid.
+        verbosity: Django's; what the children log.
+    """
+
+    queues: tuple[str, ...] = ()
+    processes: int = 1
+    concurrency: int = 8
+    drain: bool = False
+    grace_seconds: float = 25.0
+    listen: bool = True
+    name: str = ""
+    verbosity: int = 1

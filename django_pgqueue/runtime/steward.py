@@ -1,0 +1,107 @@
+"""Runs the passes of housekeeping for one command, in turn, each when it is due."""
+
+import logging
+import time
+from collections.abc import Callable
+
+from django_pgqueue.base.conf import conf
+from django_pgqueue.db import QueueConnection
+from django_pgqueue.housekeeping.promote import announce, next_due_seconds, promote
+from django_pgqueue.housekeeping.reaper import forget_workers, reap_lost
+from django_pgqueue.housekeeping.retention import keep_partitions
+from django_pgqueue.lifecycle import heartbeat
+from django_pgqueue.lifecycle.drain import is_drained
+from django_pgqueue.lifecycle.reap import settle_dead_process
+from django_pgqueue.runtime.crew import Crew
+from django_pgqueue.runtime.heart import Pulse
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+REAP_SECONDS = 1.0
+CHORES_SECONDS = 3600.0
+LONGEST_SLEEP_SECONDS = 1.0
+DRAIN_LOOK_SECONDS = 0.05
+
+
+class Steward:
+    """Everything that any worker may do at any time, and what only this one can: settle and replace its children.
+
+    Args:
+        pulse: says whether this worker may judge others.
+        wake: called with the queues that have work again, for the own children.
+        drained: called when the plan is to drain and nothing is left to do; None otherwise.
+    """
+
+    def __init__(
+        self,
+        alias: str,
+        crew: Crew,
+        pulse: Pulse,
+        *,
+        wake: Callable[[set[str]], None],
+        drained: Callable[[], None] | None,
+    ) -> None:
+        self.database = QueueConnection(alias, "housekeeping")
+        self._crew = crew
+        self._pulse = pulse
+        self._wake = wake
+        self._drained = drained
+        self._chores_at = self._reap_at = 0.0
+
+    def pass_once(self) -> float:
+        """Do what is due; return the seconds until the next pass."""
+        self.settle_ended()
+        self._do_chores()
+        self._crew.fill(self.database)
+        self._reap()
+        delays = [self._promote(), self._crew.next_start_seconds(), self._look_whether_drained()]
+        return min(delay for delay in delays if delay is not None)
+
+    def settle_ended(self) -> None:
+        """Settle what ended children left, and remove their rows."""
+        for process in list(self._crew.ended):
+            leases = heartbeat.leases(self.database, [process.worker_id])
+            started = process.marks.started()
+            settled = settle_dead_process(self.database, leases, started=started, was_stopped=process.was_stopped)
+            if leases:
+                logger.info("Process %d left %d jobs: %d requeued, %d dead", process.pid, len(leases), *settled[:2])
+            heartbeat.deregister(self.database, [process.worker_id])
+            self._crew.ended.remove(process)
+            process.close()
+            self._announce(set(settled.queues))
+
+    def _do_chores(self) -> None:
+        if time.monotonic() >= self._chores_at:
+            keep_partitions(self.database, retention_days=conf.retention_days)
+            forget_workers(self.database)
+            self._chores_at = time.monotonic() + CHORES_SECONDS
+
+    def _reap(self) -> None:
+        if not self._pulse.is_steady() or time.monotonic() < self._reap_at:
+            return
+        reaped = reap_lost(self.database)
+        self._reap_at = time.monotonic() + REAP_SECONDS
+        if reaped.requeued or reaped.dead:
+            logger.warning("Reaped jobs of lost workers: %d requeued, %d dead", reaped.requeued, reaped.dead)
+            self._announce(set(reaped.queues))
+
+    def _promote(self) -> float:
+        due_in = next_due_seconds(self.database)
+        while due_in is not None and due_in <= 0 and (promoted := promote(self.database)):
+            self._announce(set(promoted))
+            due_in = next_due_seconds(self.database)
+        return LONGEST_SLEEP_SECONDS if due_in is None else min(max(due_in, 0.01), LONGEST_SLEEP_SECONDS)
+
+    def _look_whether_drained(self) -> float | None:
+        if self._drained is None:
+            return None
+        if is_drained(self.database, queues=self._crew.plan.queues, worker_ids=self._crew.worker_ids()):
+            self._drained()
+        return DRAIN_LOOK_SECONDS
+
+    def _announce(self, queues: set[str]) -> None:
+        """Wake the own children at once, other workers by NOTIFY."""
+        if queues:
+            self._wake(queues)
+            if conf.notify:
+                announce(self.database, queues)
