@@ -1,0 +1,161 @@
+"""What the admins of the queue's tables share: read-only, closed to other lookups, acting by verbs."""
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.contrib.admin.models import LogEntry
+from django.contrib.admin.views.main import PAGE_VAR
+from django.contrib.contenttypes.models import ContentType
+from django.db.models import Model
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext_lazy as _
+
+from django_pgqueue.admin.actions import MOST_JOBS, act
+from django_pgqueue.admin.formatting import history_of, json_of, moment_of
+from django_pgqueue.admin.listing import CappedPaginator, JobList
+from django_pgqueue.admin.verbs import Verb
+from django_pgqueue.models import DeadJob, Job
+
+if TYPE_CHECKING:
+    ModelAdmin = admin.ModelAdmin[Model]
+else:
+    ModelAdmin = admin.ModelAdmin  # generic for the type checker only
+
+
+# What any page of a job shows below what is particular to its table.
+DETAILS: tuple[Any, ...] = (
+    (_("Arguments"), {"fields": ("pretty_args", "pretty_kwargs")}),
+    (_("Errors"), {"fields": ("history",)}),
+    (_("Progress and metadata"), {"fields": ("pretty_progress", "pretty_metadata"), "classes": ("collapse",)}),
+    (
+        _("Options"),
+        {
+            "fields": (
+                "timeout_seconds",
+                "lease_seconds",
+                "keep",
+                "lost",
+                "backend",
+                "unique_key",
+                "unique_scope",
+                "concurrency_key",
+                "concurrency_limit",
+                "fair_key",
+                "parent_id",
+                "schedule_id",
+            ),
+            "classes": ("collapse",),
+        },
+    ),
+)
+
+
+class JobsAdmin(ModelAdmin):
+    """Reading a table of jobs. Rows change by verbs only.
+
+    Attributes:
+        verbs: what can be done here.
+        heavy: columns that the list leaves in the database.
+        lookups: what the address bar may filter by; each is backed by an index.
+        largest_selection: how many jobs one action takes.
+    """
+
+    verbs: tuple[Verb, ...] = ()
+    heavy: tuple[str, ...] = ("args", "kwargs", "metadata", "progress", "errors")
+    lookups: tuple[str, ...] = ()
+    largest_selection = MOST_JOBS
+
+    list_per_page = 100
+    list_max_show_all = 100
+    paginator = CappedPaginator
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    sortable_by = ()
+
+    enqueued_time = moment_of("enqueued_at", _("enqueued at"))
+    run_time = moment_of("run_at", _("run at"))
+    first_started_time = moment_of("first_started_at", _("first started at"))
+    started_time = moment_of("started_at", _("started at"))
+    expires_time = moment_of("expires_at", _("expires at"))
+    pretty_args = json_of("args", _("args"))
+    pretty_kwargs = json_of("kwargs", _("kwargs"))
+    pretty_progress = json_of("progress", _("progress"))
+    pretty_metadata = json_of("metadata", _("metadata"))
+    history = history_of("errors", _("errors"))
+
+    class Media:
+        css = {"all": ["django_pgqueue/admin.css"]}
+
+    @admin.display(description=_("attempts"))
+    def attempts_of(self, job: Any) -> str:
+        return f"{job.attempts}/{job.max_attempts}"
+
+    def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002 - Django's signature
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:  # noqa: ARG002
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:  # noqa: ARG002
+        return False
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:  # noqa: ARG002
+        return lookup in self.lookups
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobList]:  # noqa: ARG002
+        return JobList
+
+    def complete(self, jobs: list[Any]) -> None:
+        """Give the jobs on one page of the list what their table does not hold."""
+
+    def may(self, request: HttpRequest, verb: Verb) -> bool:
+        """Whether this user sees these jobs and may do that to them."""
+        return self.has_view_permission(request) and request.user.has_perm(f"{self.opts.app_label}.{verb.permission}")
+
+    def address(self, name: str, *args: Any) -> str:
+        """Return the address of the list, of a job's page or of a verb."""
+        route = f"admin:{self.opts.app_label}_{self.opts.model_name}_{name}"
+        return reverse(route, args=args, current_app=self.admin_site.name)
+
+    def get_urls(self) -> list[URLPattern]:
+        return [
+            path(
+                f"{verb.name}/",
+                self.admin_site.admin_view(functools.partial(self._act, verb)),
+                name=f"{self.opts.app_label}_{self.opts.model_name}_{verb.name}",
+            )
+            for verb in self.verbs
+        ] + super().get_urls()
+
+    def offers(self, verb: Verb, job: Any) -> bool:  # noqa: ARG002 - for those that know better
+        """Whether the verb can do anything to this job."""
+        return True
+
+    def render_change_form(  # noqa: PLR0917 - the same
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,  # noqa: FBT001, FBT002 - Django's signature
+        change: bool = False,  # noqa: FBT001, FBT002
+        form_url: str = "",
+        obj: Any = None,
+    ) -> HttpResponse:
+        verbs = [verb for verb in self.verbs if self.may(request, verb) and self.offers(verb, obj)]
+        context["buttons"] = [(verb, self.address(verb.name)) for verb in verbs]
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show what staff did to a job in whichever table it stood then: it keeps its id for life."""
+        tables = ContentType.objects.get_for_models(Job, DeadJob).values()
+        entries = LogEntry.objects.filter(object_id=object_id, content_type__in=tables).select_related("user")
+        page = self.get_paginator(request, entries.order_by("action_time"), self.list_per_page).get_page(
+            request.GET.get(PAGE_VAR)
+        )
+        return super().history_view(request, object_id, {"action_list": page, **(extra_context or {})})
+
+    def _act(self, verb: Verb, request: HttpRequest) -> HttpResponse:
+        return act(self, request, verb)

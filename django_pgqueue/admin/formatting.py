@@ -1,0 +1,105 @@
+"""How values of a job are shown to people. Whatever a job holds is text here, never markup."""
+
+import datetime as dt
+import json
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.humanize.templatetags.humanize import naturaltime
+from django.template.loader import render_to_string
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+
+from django_pgqueue.base.states import NEVER
+
+LONGEST_JSON = 50_000  # characters shown
+LONGEST_LINE = 120
+
+Column = Callable[[Any, Any], str]
+
+
+def moment(value: dt.datetime | None) -> str:
+    """Show an instant in relative words, with the exact time as a tooltip; NEVER is "not yet"."""
+    return _moment(value, '<time datetime="{exact}" title="{exact}">{words}</time>')
+
+
+def exact_moment(value: dt.datetime | None) -> str:
+    """Show an instant to the second, followed by relative words; NEVER is "not yet"."""
+    return _moment(value, '<time datetime="{exact}">{exact}</time> <span class="pgqueue-quiet">{words}</span>')
+
+
+def pretty_json(value: Any) -> str:
+    """Show JSON indented, big integers and unicode as they are, cut where nobody reads on."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    if len(text) > LONGEST_JSON:
+        rest = _("… and %(count)s more characters") % {"count": f"{len(text) - LONGEST_JSON:,}"}
+        text = f"{text[:LONGEST_JSON]}\n{rest}"
+    return format_html('<pre class="pgqueue-json">{}</pre>', text)
+
+
+def history(errors: Any) -> str:
+    """Show what went wrong in each attempt, the newest first, tracebacks folded."""
+    entries = errors if isinstance(errors, list) else [errors]
+    context = {"entries": [_entry(entry) for entry in reversed(entries)]}
+    return render_to_string("admin/django_pgqueue/history.html", context)
+
+
+def one_line(entry: Any) -> str:
+    """Show one entry of the history as ``ValueError: no luck``, its first line, cut."""
+    if not isinstance(entry, dict):
+        return ""
+    words = ": ".join(str(entry[key]) for key in ("error", "message") if entry.get(key))
+    line = words.strip().partition("\n")[0]
+    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
+
+
+def label(kind: str, words: str) -> str:
+    """Show a status or a reason; the stylesheet gives it its colour."""
+    return format_html('<span class="pgqueue-label pgqueue-{}">{}</span>', kind, words)
+
+
+def moment_of(field: str, description: Any) -> Column:
+    """Return a display method for a timestamp on the page of one job."""
+    return _column(field, description, exact_moment)
+
+
+def json_of(field: str, description: Any) -> Column:
+    """Return a display method for a JSON field on the page of one job."""
+    return _column(field, description, pretty_json)
+
+
+def history_of(field: str, description: Any) -> Column:
+    """Return a display method for the errors on the page of one job."""
+    return _column(field, description, history)
+
+
+def _column(field: str, description: Any, show: Callable[[Any], str]) -> Column:
+    @admin.display(description=description)
+    def column(_admin: Any, job: Any) -> str:
+        return show(getattr(job, field))
+
+    return column
+
+
+def _moment(value: dt.datetime | None, markup: str) -> str:
+    if value is None:
+        return "-"
+    value = value if timezone.is_aware(value) else timezone.make_aware(value)
+    if value == NEVER:
+        return _("not yet")
+    exact = timezone.localtime(value).isoformat(sep=" ", timespec="seconds")
+    return format_html(markup, exact=exact, words=naturaltime(value))
+
+
+def _entry(entry: Any) -> dict[str, Any]:
+    if not isinstance(entry, dict):
+        return {"error": json.dumps(entry, ensure_ascii=False)}
+    at = entry.get("at")
+    try:
+        instant = parse_datetime(at) if isinstance(at, str) else None
+    except ValueError:
+        instant = None
+    return {**entry, "at": moment(instant) if instant else at}

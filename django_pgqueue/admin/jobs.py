@@ -1,0 +1,187 @@
+from collections.abc import Iterator
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from django_pgqueue.admin.actions import choose
+from django_pgqueue.admin.base import DETAILS, JobsAdmin
+from django_pgqueue.admin.formatting import exact_moment, label, moment, moment_of
+from django_pgqueue.admin.listing import by_id, names, with_chosen
+from django_pgqueue.admin.verbs import KILL, RUN_NOW, Verb
+from django_pgqueue.base.states import Status
+from django_pgqueue.models import Job, Negative, Worker
+
+# The statuses that an index finds, each in the order of that index; a second column would make the database sort.
+ORDERS: dict[str, list[Any]] = {
+    Status.SCHEDULED: ["run_at"],
+    Status.QUEUED: ["queue", Negative("priority"), "run_at", "id"],
+    Status.RUNNING: ["worker_id"],
+}
+WITH_QUEUE = {Status.QUEUED, Status.RUNNING}  # by index, and few: as many as the workers have slots
+
+
+def chosen_status(request: HttpRequest) -> str | None:
+    """Return the status that the list is narrowed to; a queue alone means its queued jobs."""
+    return request.GET.get("status") or (Status.QUEUED if request.GET.get("queue") else None)
+
+
+class StatusFilter(admin.SimpleListFilter):
+    """Narrows to a status that has an index, and offers only these."""
+
+    title = _("status")
+    parameter_name = "status"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:  # noqa: ARG002 - Django's signature
+        return [(status, status) for status in ORDERS]
+
+    def value(self) -> str | None:
+        return chosen_status(self.request)
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:  # noqa: ARG002
+        if self.value() is None:
+            return queryset
+        if self.value() not in ORDERS:
+            raise IncorrectLookupParameters
+        return queryset.filter(status=self.value())
+
+    def choices(self, changelist: ChangeList) -> Iterator[Any]:
+        yield {
+            "selected": self.value() is None,
+            "query_string": changelist.get_query_string(remove=["status", "queue"]),
+            "display": gettext("All"),
+        }
+        for status, display in self.lookup_choices:
+            kept = status in WITH_QUEUE
+            yield {
+                "selected": self.value() == status,
+                "query_string": changelist.get_query_string({"status": status}, [] if kept else ["queue"]),
+                "display": display,
+            }
+
+
+class QueueFilter(admin.SimpleListFilter):
+    """Narrows queued or running jobs to a queue. No index finds the scheduled jobs of one."""
+
+    title = _("queue (queued or running)")
+    parameter_name = "queue"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:  # noqa: ARG002
+        return [(queue, queue) for queue in with_chosen(names("queued_queues"), self.value())]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if not self.value():
+            return queryset
+        if chosen_status(request) not in WITH_QUEUE:
+            raise IncorrectLookupParameters
+        return queryset.filter(queue=self.value())
+
+    def choices(self, changelist: ChangeList) -> Iterator[Any]:
+        status = chosen_status(self.request)
+        yield {
+            "selected": not self.value(),
+            "query_string": changelist.get_query_string(remove=["queue"]),
+            "display": gettext("All"),
+        }
+        for queue, display in self.lookup_choices:
+            narrowed = {"queue": queue, "status": status if status in WITH_QUEUE else Status.QUEUED}
+            yield {
+                "selected": self.value() == queue,
+                "query_string": changelist.get_query_string(narrowed),
+                "display": display,
+            }
+
+
+@admin.register(Job)
+class JobAdmin(JobsAdmin):
+    """Live jobs: scheduled, queued, running."""
+
+    verbs = (RUN_NOW, KILL)
+    lookups = ("status", "queue")
+    actions = ("run_now", "kill")
+    list_display = ("id", "task", "queue", "status_label", "priority", "due", "attempts_of", "worker")
+    list_display_links = ("id", "task")
+    list_filter = (StatusFilter, QueueFilter)
+    search_fields = ("=id",)
+    search_help_text = _("The id of a job.")
+    fieldsets = (
+        (None, {"fields": ("task", "status_label", "queue", "priority", "attempts_of")}),
+        (_("Times"), {"fields": ("enqueued_time", "run_time", "first_started_time", "started_time", "expires_time")}),
+        *DETAILS,
+    )
+    running_fieldset = (
+        _("Worker"),
+        {"fields": ("worker_story", "lease_time", "cancel_requested_time", "cancelled_by")},
+    )
+
+    lease_time = moment_of("lease_until", _("lease until"))
+    cancel_requested_time = moment_of("cancel_requested_at", _("asked to stop at"))
+
+    @admin.action(permissions=["run"], description=_("Run selected %(verbose_name_plural)s now"))
+    def run_now(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse:
+        return choose(self, request, RUN_NOW, queryset)
+
+    @admin.action(permissions=["kill"], description=_("Kill selected %(verbose_name_plural)s"))
+    def kill(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse:
+        return choose(self, request, KILL, queryset)
+
+    def has_run_permission(self, request: HttpRequest) -> bool:
+        return self.may(request, RUN_NOW)
+
+    def has_kill_permission(self, request: HttpRequest) -> bool:
+        return self.may(request, KILL)
+
+    def offers(self, verb: Verb, job: Job) -> bool:
+        return verb is not RUN_NOW or job.status == Status.SCHEDULED
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Show the worker of a job that has one."""
+        first, times, *rest = super().get_fieldsets(request, obj)
+        worker = [self.running_fieldset] if obj and obj.status == Status.RUNNING else []
+        return [first, times, *worker, *rest]
+
+    def get_ordering(self, request: HttpRequest) -> list[Any]:
+        return ORDERS.get(chosen_status(request) or "", ["-id"])
+
+    def get_search_results(
+        self,
+        request: HttpRequest,  # noqa: ARG002
+        queryset: QuerySet[Any],
+        search_term: str,
+    ) -> tuple[QuerySet[Any], bool]:
+        term = search_term.strip()
+        return (by_id(queryset, term) if term else queryset), False
+
+    def complete(self, jobs: list[Job]) -> None:
+        workers = Worker.objects.in_bulk({job.worker_id for job in jobs if job.worker_id})
+        for job in jobs:
+            job.runs_on = workers.get(job.worker_id)  # type: ignore[attr-defined]
+
+    @admin.display(description=_("status"))
+    def status_label(self, job: Job) -> str:
+        asked = job.status == Status.RUNNING and job.cancel_requested_at is not None
+        return label(job.status, gettext("running, asked to stop") if asked else job.status)
+
+    @admin.display(description=_("run at"))
+    def due(self, job: Job) -> str:
+        return moment(job.run_at)
+
+    @admin.display(description=_("worker"))
+    def worker(self, job: Job) -> str:
+        if job.status != Status.RUNNING:
+            return "-"
+        return str(job.runs_on or job.worker_id)  # type: ignore[attr-defined]
+
+    @admin.display(description=_("worker"))
+    def worker_story(self, job: Job) -> str:
+        worker = Worker.objects.filter(pk=job.worker_id).first()
+        if worker is None:
+            return gettext("%(id)s, which is not registered any more") % {"id": job.worker_id}
+        beat = exact_moment(worker.heartbeat_at)
+        return format_html(gettext("{worker}, last heartbeat {beat}"), worker=worker, beat=beat)

@@ -1,0 +1,30 @@
+"""Bring scheduled jobs forward."""
+
+import logging
+from collections.abc import Iterable
+
+from django_pgqueue.db import CallerConnection, postgresql
+from django_pgqueue.lifecycle.enqueue import wake
+from django_pgqueue.lifecycle.sql import statement
+
+logger = logging.getLogger("django_pgqueue")
+
+
+def run_now(ids: Iterable[int], *, by: str, database: str | None = None) -> list[int]:
+    """Make scheduled jobs due at once: delayed ones, and those that back off after a failed attempt.
+
+    Runs in the caller's transaction and wakes workers after its commit. Attempts and history stay as they are.
+
+    Args:
+        by: who does it; stands in the log.
+
+    Returns:
+        The ids that are queued now. Missing are those that were not scheduled, or that somebody else is just changing.
+    """
+    caller = CallerConnection(database)
+    rows = caller.rows(statement("run_now"), {"ids": list(ids)})
+    for queue in sorted({queue for _, queue in rows}):
+        wake(postgresql(caller.alias), queue)
+    done = [job_id for job_id, _ in rows]
+    logger.info("Jobs made due at once by=%s ids=%s", by, done)
+    return done
