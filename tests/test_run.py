@@ -12,8 +12,6 @@ from django_pgqueue.base.states import Reason
 from django_pgqueue.lifecycle.context import CurrentJob
 from django_pgqueue.lifecycle.run import arun, describe, run, unknown_task
 
-NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-
 
 def job(args="[]", kwargs="{}", **changes) -> Job:
     values = {
@@ -26,10 +24,8 @@ def job(args="[]", kwargs="{}", **changes) -> Job:
         "attempt": 1,
         "max_attempts": 3,
         "priority": 0,
-        "run_at": NOW,
-        "enqueued_at": NOW,
-        "first_started_at": NOW,
-        "started_at": NOW,
+        "run_at": 0.0,
+        "known_seconds": 0.0,
         "timeout_seconds": 0,
         "keep": True,
         "lost": 0,
@@ -156,7 +152,7 @@ def test_unknown_task_is_put_back_and_buried_after_a_day(caplog):
     outcome = unknown_task(job(task="gone"))
     assert (outcome.fate, outcome.delay_seconds) == (Fate.RELEASED, 30)
     assert "Unknown task gone: job 1 is put back for 30 s" in caplog.text
-    late = unknown_task(job(task="gone", started_at=NOW + dt.timedelta(days=1, seconds=1)))
+    late = unknown_task(job(task="gone", known_seconds=24 * 3600 + 1.0))
     assert (late.fate, late.reason) == (Fate.DIED, Reason.UNKNOWN_TASK)
 
 

@@ -1,6 +1,5 @@
 """Frozen rows that cross borders: between the database, the pump, the slots and the supervisor."""
 
-import datetime as dt
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple
@@ -20,10 +19,8 @@ class Job(NamedTuple):
     attempt: int  # from 1; this run included
     max_attempts: int
     priority: int
-    run_at: dt.datetime
-    enqueued_at: dt.datetime
-    first_started_at: dt.datetime
-    started_at: dt.datetime
+    run_at: float  # seconds since 1970
+    known_seconds: float  # since it was first claimed, this time included
     timeout_seconds: int  # 0 = none
     keep: bool
     lost: int  # how often a worker died with this job

@@ -44,5 +44,5 @@ def new_lease_token() -> int:
     return secrets.randbits(63) or 1
 
 
-def _order(job: Job) -> tuple[int, object, int]:
+def _order(job: Job) -> tuple[int, float, int]:
     return -job.priority, job.run_at, job.id

@@ -1,7 +1,6 @@
 """Call the task of a job and say what it came to. Nothing is written here, except by ``atomic=True`` itself."""
 
 import asyncio
-import datetime as dt
 import json
 import logging
 import time
@@ -27,7 +26,7 @@ logger = logging.getLogger("django_pgqueue.jobs")
 
 LONGEST_ERROR_BYTES = 8 * 1024
 UNKNOWN_DELAY_SECONDS = 30.0
-UNKNOWN_FOR = dt.timedelta(days=1)
+UNKNOWN_SECONDS = 24 * 3600.0
 
 
 def run(task: tasks.Task[..., Any], job: Job, current: CurrentJob) -> Outcome:
@@ -127,8 +126,8 @@ def unknown_task(job: Job) -> Outcome:
 
     It goes back with its attempt restored, and to ``dead_jobs`` when a day has not helped.
     """
-    if job.started_at - job.first_started_at > UNKNOWN_FOR:
-        error = {"error": "unknown task", "message": f"No worker has known the task {job.task!r} for {UNKNOWN_FOR}."}
+    if job.known_seconds > UNKNOWN_SECONDS:
+        error = {"error": "unknown task", "message": f"No worker has known the task {job.task!r} for a day."}
         return Outcome(job, Fate.DIED, reason=Reason.UNKNOWN_TASK, error=error)
     logger.warning(
         "Unknown task %s: job %s is put back for %d s. Does this worker run the same code as the enqueuer?",

@@ -1,6 +1,7 @@
 -- Take the next jobs of one queue: highest priority first, then by run_at. Called by claim.claim() in the pump.
 -- Locks the rows it takes and steps over those that others hold. Leans on pgqueue_jobs_claim, in its order, and stops
 -- at LIMIT; the array is computed once, so no plan can take more. run_at is compared for jobs inserted by plain SQL.
+-- Instants come back as seconds: a datetime costs more to make than a job to hand over.
 -- A row edited between snapshot and lock is not returned; the next claim finds it.
 UPDATE pgqueue_jobs
 SET status = 'running',
@@ -20,5 +21,7 @@ WHERE ctid = ANY (ARRAY(
     LIMIT 1000
     FOR NO KEY UPDATE SKIP LOCKED
 ))
-RETURNING id, lease_token, task, args::text, kwargs::text, queue, attempts, max_attempts, priority, run_at, enqueued_at,
-    first_started_at, started_at, timeout_seconds, keep, lost;
+RETURNING id, lease_token, task, args::text, kwargs::text, queue, attempts, max_attempts, priority,
+    extract(epoch FROM run_at)::double precision,
+    extract(epoch FROM started_at - first_started_at)::double precision,
+    timeout_seconds, keep, lost;
