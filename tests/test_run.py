@@ -107,7 +107,7 @@ def test_cancelled_coroutine_was_killed_only_if_somebody_asked():
     task = tasks.Task(cancelled, name="t", options=tasks.Options())
     current = CurrentJob.of(given)
     assert asyncio.run(arun(task, given, current)).fate is Fate.RETRIED
-    current.cancel()
+    current.is_cancelled = True
     assert asyncio.run(arun(task, given, current)).reason is Reason.KILLED
 
 

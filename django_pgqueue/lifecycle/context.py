@@ -1,13 +1,12 @@
 """Which job this code runs for."""
 
 import contextvars
-import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from django_pgqueue.base.records import Job
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class CurrentJob:
     """What a running task may know of its job.
 
@@ -17,6 +16,7 @@ class CurrentJob:
         max_attempts: the bound on attempts.
         task: the name it was enqueued under.
         queue: its queue.
+        is_cancelled: whether somebody asked for this job to stop. Check it in long loops.
     """
 
     id: int
@@ -24,20 +24,11 @@ class CurrentJob:
     max_attempts: int
     task: str
     queue: str
-    _cancelled: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
+    is_cancelled: bool = False
 
     @classmethod
     def of(cls, job: Job) -> "CurrentJob":
-        return cls(id=job.id, attempt=job.attempt, max_attempts=job.max_attempts, task=job.task, queue=job.queue)
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether somebody asked for this job to stop, or its worker is about to. Check it in long loops."""
-        return self._cancelled.is_set()
-
-    def cancel(self) -> None:
-        """Set ``is_cancelled``."""
-        self._cancelled.set()
+        return cls(job.id, job.attempt, job.max_attempts, job.task, job.queue)
 
 
 _current: contextvars.ContextVar[CurrentJob | None] = contextvars.ContextVar("django_pgqueue_job", default=None)

@@ -32,7 +32,9 @@ def main(brief: Brief, orders: Connection, marks: Marks) -> None:
     configure(brief.verbosity)
     from django_pgqueue.runtime.pump import Pump  # noqa: PLC0415 - needs django.setup()
     from django_pgqueue.runtime.slots import Slots  # noqa: PLC0415
+    from django_pgqueue.runtime.tidy import watch_connections  # noqa: PLC0415
 
+    watch_connections()
     outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     slots = Slots(brief.concurrency, marks, outbox)
     pump = Pump(brief.worker_id, brief.queues, slots, marks)

@@ -4,6 +4,7 @@ A slot takes a job from the inbox, runs it, and puts the outcome into the outbox
 """
 
 import asyncio
+import contextvars
 import logging
 import queue
 import threading
@@ -18,7 +19,7 @@ from django_pgqueue.base.records import Fate, Job, Outcome
 from django_pgqueue.lifecycle.context import CurrentJob
 from django_pgqueue.lifecycle.run import arun, run, unknown_task
 from django_pgqueue.runtime.marks import Marks
-from django_pgqueue.runtime.tidy import check_connections, tidy
+from django_pgqueue.runtime.tidy import check_connections, own_caches, tidy
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -77,7 +78,7 @@ class Slots:
         current, lane_task = self.running.get(job_id, (None, None))
         if current is None:
             return
-        current.cancel()
+        current.is_cancelled = True
         if lane_task is not None:
             self._lanes.cancel(lane_task)
 
@@ -96,15 +97,15 @@ class Slots:
         self.outbox.put(outcome)
 
     def _work(self) -> None:
-        ended = time.monotonic()
+        ended, caches = time.monotonic(), own_caches()
         while True:
             cell, job, task = self._inbox.get()
             current = self.begin(cell, job)
             if current is not None:
                 if time.monotonic() - ended > IDLE_SECONDS:
                     check_connections()
-                outcome = run(task, job, current)
-                tidy()
+                outcome = contextvars.copy_context().run(run, task, job, current)
+                tidy(caches)
                 ended = time.monotonic()
                 self.end(outcome)
 
@@ -155,6 +156,7 @@ class Lanes:
             self._lanes.append(asyncio.get_running_loop().create_task(self._lane()))
 
     async def _lane(self) -> None:
+        own_caches()
         async with ThreadSensitiveContext() as context:
             while True:
                 await self._arrivals.acquire()
