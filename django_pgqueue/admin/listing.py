@@ -66,9 +66,9 @@ class JobList(ChangeList):
 
 @contextlib.contextmanager
 def along_an_index(alias: str) -> Iterator[None]:
-    """Read in the order of an index, whatever the planner thinks of it.
+    """Read in the order of an index where there is one, whatever a scan and a sort seem to cost.
 
-    The table swings between empty and full, so its statistics mislead: a count that looks cheap may be a scan of
+    The hot table swings between empty and full, so its statistics mislead: a count that looks cheap may be a scan of
     everything. Nothing is written inside, so the transaction, or the savepoint, is rolled back to end the settings.
     """
     with transaction.atomic(using=alias):
