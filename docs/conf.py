@@ -1,0 +1,18 @@
+"""How Sphinx builds these pages. No page needs the network, a database or Django's settings."""
+
+from importlib.metadata import version as installed
+
+project = "django-pgqueue"
+author = "the django-pgqueue authors"
+project_copyright = "the django-pgqueue authors"
+release = version = installed("django-pgqueue")
+
+extensions = ["myst_parser"]
+exclude_patterns = ["_build"]
+nitpicky = True
+myst_enable_extensions = ["deflist", "tasklist"]
+myst_heading_anchors = 3
+
+html_theme = "furo"
+html_title = f"django-pgqueue {release}"
+html_show_sphinx = False
