@@ -1,0 +1,328 @@
+"""What the pages say is what the code does: each list in docs/reference is compared with what it lists."""
+
+import argparse
+import ast
+import dataclasses
+import functools
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from django.apps import apps
+from django.core.management.base import CommandParser
+from django.dispatch import Signal
+from django.test import override_settings
+
+import django_pgqueue
+from django_pgqueue.base import exceptions, records, signals
+from django_pgqueue.base.conf import DEFAULTS
+from django_pgqueue.base.states import Reason, Status
+from django_pgqueue.checks import check_settings
+from django_pgqueue.management.commands.pgqueue_worker import Command
+from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
+from django_pgqueue.tasks import Options
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PACKAGE = Path(django_pgqueue.__file__).parent
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *sorted(page for page in DOCS.rglob("*.md") if "_build" not in page.parts),
+]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
+
+
+def blocks(text: str, language: str) -> list[str]:
+    found = re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+    return [textwrap.dedent(block) for block in found]
+
+
+def without_blocks(text: str) -> str:
+    return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def reference(name: str) -> str:
+    return (DOCS / "reference" / f"{name}.md").read_text()
+
+
+def section(text: str, heading: str) -> str:
+    """Return what stands below a heading, up to the next one of its rank or a higher one; without code."""
+    _, found, rest = without_blocks(f"\n{text}").partition(f"\n{heading}\n")
+    assert found, f"no heading {heading!r}"
+    return re.split(rf"^#{{1,{heading.count('#')}}} ", rest, flags=re.MULTILINE)[0]
+
+
+def table(text: str) -> list[list[str]]:
+    """Return the rows of the tables in a text, without their heads."""
+    rows, is_body = [], False
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            is_body = False
+        elif set(line) <= set("|- "):
+            is_body = True
+        elif is_body:
+            rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def names(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def first_names(text: str) -> list[str]:
+    """Return the names in the first column of the tables in a text."""
+    return [name for row in table(text) for name in names(row[0])]
+
+
+def slug(heading: str) -> str:
+    """Return the anchor that GitHub and MyST give to a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+# The pages themselves
+
+
+@each_page
+def test_python_on_the_page_compiles(page):
+    for block in blocks(page.read_text(), "python"):
+        compile(block, name_of(page), "exec")
+
+
+@each_page
+def test_names_that_the_page_imports_from_the_package_exist(page):
+    for block in blocks(page.read_text(), "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "django_pgqueue":
+                module = importlib.import_module(node.module)
+                for alias in node.names:
+                    assert hasattr(module, alias.name), f"{node.module} has no {alias.name}"
+
+
+@each_page
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", without_blocks(page.read_text())):
+        if target.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = target.partition("#")
+        destination = (page.parent / path).resolve() if path else page
+        assert destination.is_file(), f"{target} is not there"
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", destination.read_text(), flags=re.MULTILINE)
+            assert anchor in map(slug, headings), f"{target} has no such heading"
+
+
+def test_promise_is_worded_alike_wherever_it_stands():
+    stands_in = [ROOT / "README.md", DOCS / "index.md", DOCS / "explanation" / "promise.md"]
+    quotes = {
+        " ".join(line.removeprefix(">").strip() for line in page.read_text().splitlines() if line.startswith(">"))
+        for page in stands_in
+    }
+    assert len(quotes) == 1
+    assert quotes.pop().startswith("A committed job runs at least once")
+
+
+def test_docs_build_without_a_warning(tmp_path):
+    """Takes a few seconds; needs neither network nor database."""
+    built = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", tmp_path / "trees", DOCS, tmp_path / "html"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    assert (tmp_path / "html" / "tutorial" / "first-job.html").exists()
+
+
+# Settings
+
+
+def settings_rows() -> dict[str, list[str]]:
+    return {names(row[0])[0]: row[1:] for row in table(reference("settings")) if names(row[0])}
+
+
+def test_settings_page_lists_every_key_with_its_default():
+    documented = {key: ast.literal_eval(names(row[0])[0]) for key, row in settings_rows().items()}
+    assert documented == DEFAULTS
+    assert {key: type(value) for key, value in documented.items()} == {
+        key: type(value) for key, value in DEFAULTS.items()
+    }
+
+
+@pytest.mark.parametrize("key", DEFAULTS)
+def test_settings_page_tells_what_each_key_does(key):
+    assert section(reference("settings"), f"## {key}").strip()
+
+
+def ranges() -> dict[str, tuple[float, float]]:
+    found = {key: re.fullmatch(r"([\d.]+) to ([\d.]+)", row[2]) for key, row in settings_rows().items()}
+    return {key: (ast.literal_eval(match[1]), ast.literal_eval(match[2])) for key, match in found.items() if match}
+
+
+def test_settings_page_gives_a_range_for_every_number():
+    numbers = {key for key, value in DEFAULTS.items() if type(value) in (int, float)}
+    assert set(ranges()) == numbers
+
+
+@pytest.mark.parametrize("key", [key for key, value in DEFAULTS.items() if type(value) in (int, float)])
+def test_ranges_on_the_settings_page_are_those_of_the_check(key):
+    def is_fine(value: float) -> bool:
+        with override_settings(PGQUEUE={key: value}):
+            return not check_settings()
+
+    lowest, highest = ranges()[key]
+    step = 1 if isinstance(lowest, int) else lowest / 2
+    assert is_fine(lowest)
+    assert is_fine(highest)
+    assert not is_fine(lowest - step)
+    assert not is_fine(highest + 1)
+
+
+# Tasks and errors
+
+ONLY_OF_USING = {"run_at", "metadata", "database"}
+
+
+def test_tasks_page_lists_every_option():
+    page = reference("tasks")
+    options = [field.name for field in dataclasses.fields(Options)]
+    of_task = {*options, "name", "backoff", "atomic", "aliases"} - ONLY_OF_USING
+    assert sorted(first_names(section(page, "## @task"))) == sorted(of_task)
+    assert sorted(first_names(section(page, "### Options of using"))) == sorted(options)
+
+
+def test_defaults_of_options_on_the_tasks_page_are_those_of_the_code():
+    rows = table(section(reference("tasks"), "## @task"))
+    documented = {names(row[0])[0]: names(row[1]) for row in rows}
+    for field in dataclasses.fields(Options):
+        if field.name not in ONLY_OF_USING:
+            assert [ast.literal_eval(text) for text in documented[field.name]] == [field.default], field.name
+
+
+def test_tasks_page_lists_every_error():
+    errors = [name for name, value in vars(exceptions).items() if is_own_error(value)]
+    control = {"Discard", "RetryLater"}
+    assert sorted(first_names(section(reference("tasks"), "## Errors"))) == sorted({*errors} - control)
+
+
+def is_own_error(value: object) -> bool:
+    return inspect.isclass(value) and issubclass(value, Exception) and value.__module__ == exceptions.__name__
+
+
+@pytest.mark.parametrize("name", django_pgqueue.__all__)
+def test_tasks_page_names_everything_public(name):
+    assert re.search(rf"\b{name}\b", reference("tasks"))
+
+
+# The worker command
+
+
+def worker_options() -> dict[str, argparse.Action]:
+    parser = CommandParser(add_help=False)
+    Command().add_arguments(parser)
+    return {action.option_strings[0]: action for action in parser._actions}
+
+
+def test_worker_page_lists_every_option_with_its_default():
+    rows = {names(row[0])[0]: row[1] for row in table(reference("worker-command")) if row[0].startswith("`--")}
+    rows.pop("--verbosity", None)
+    assert set(rows) == set(worker_options())
+    for option, action in worker_options().items():
+        if action.default not in (False, ""):
+            assert names(rows[option]) == [f"{action.default:g}"], option
+        else:
+            assert rows[option] in {"off", "empty", "all"}, option
+
+
+@functools.cache
+def logged() -> list[tuple[str, str]]:
+    """Return level and text of every log line in the package."""
+    levels = {"info": "INFO", "warning": "WARNING", "error": "ERROR", "exception": "ERROR"}
+    return [
+        (levels[node.func.attr], node.args[0].value)
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in levels
+        if node.args and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str)
+    ]
+
+
+def test_log_lines_on_the_worker_page_are_in_the_code():
+    for beginnings, level, *_ in table(section(reference("worker-command"), "### What the lines say")):
+        for beginning in names(beginnings):
+            pattern = r"%\w".join(re.escape(part) for part in beginning.split("…"))
+            found = {known for known, text in logged() if re.match(pattern, text)}
+            assert found == {level}, beginning
+
+
+# Statuses, checks, signals, tables
+
+
+def test_statuses_page_lists_every_status_and_reason():
+    page = reference("statuses")
+    assert sorted(first_names(section(page, "## Statuses"))) == sorted(Status)
+    assert sorted(first_names(section(page, "## Reasons"))) == sorted(Reason)
+
+
+def test_checks_page_lists_every_id():
+    ids = set(re.findall(r'id="(pgqueue\.[EW]\d+)"', (PACKAGE / "checks.py").read_text()))
+    assert ids
+    assert sorted(first_names(reference("checks"))) == sorted(ids)
+
+
+def test_signals_page_lists_every_signal():
+    sent = {name for name, value in vars(signals).items() if isinstance(value, Signal)}
+    assert set(first_names(reference("signals").partition("\n## ")[0])) == sent
+
+
+def test_signals_page_lists_what_receivers_get():
+    page = reference("signals")
+    assert sorted(first_names(section(page, "## job"))) == sorted(records.Job._fields)
+    outcome = [field.name for field in dataclasses.fields(records.Outcome)]
+    assert sorted(first_names(section(page, "## outcome"))) == sorted(outcome)
+    assert {fate.name for fate in records.Fate} <= set(names(page.replace("```", "")))
+
+
+def test_tables_page_lists_every_table():
+    tables = {model._meta.db_table for model in apps.get_app_config("django_pgqueue").get_models()}
+    rows = table(reference("tables").partition("\n## ")[0])
+    assert {names(row[0])[0] for row in rows} == tables
+
+
+@pytest.mark.parametrize("model", [Job, Worker], ids=lambda model: model.__name__)
+def test_tables_page_names_every_column(model):
+    text = section(reference("tables"), f"## {model._meta.db_table}")
+    documented = set(names(text.replace("```", "")))
+    assert {field.column for field in model._meta.fields} <= documented
+
+
+@pytest.mark.parametrize("model", [DeadJob, FinishedJob], ids=lambda model: model.__name__)
+def test_tables_page_names_the_columns_that_a_live_job_has_not(model):
+    documented = set(names(section(reference("tables"), f"## {model._meta.db_table}")))
+    live = {field.column for field in Job._meta.fields}
+    assert {field.column for field in model._meta.fields} - live <= documented
+
+
+@pytest.mark.parametrize("model", [Job, DeadJob], ids=lambda model: model.__name__)
+def test_tables_page_names_every_index(model):
+    unique = {rule.name for rule in model._meta.constraints if type(rule).__name__ == "UniqueConstraint"}
+    documented = set(names(section(reference("tables"), f"## {model._meta.db_table}")))
+    assert {index.name for index in model._meta.indexes} | unique <= documented
+
+
+def test_sql_page_lists_every_parameter_of_the_function():
+    migration = (PACKAGE / "migrations" / "0002_storage.py").read_text()
+    [parameters] = re.findall(r"CREATE FUNCTION pgqueue_enqueue\((.*?)\n\) RETURNS", migration, flags=re.DOTALL)
+    declared = re.findall(r"^\s+(\w+) \w+", parameters, flags=re.MULTILINE)
+    assert first_names(section((DOCS / "how-to" / "enqueue-from-sql.md").read_text(), "## The function")) == declared
