@@ -45,6 +45,12 @@ def test_kill_does_not_wait_for_a_locked_row(queue):
     assert Job.objects.filter(status="queued").count() == 1
 
 
+def test_kill_leaves_tombstones_alone(sql):
+    job_id = app.noop.enqueue().id
+    sql("UPDATE pgqueue_jobs SET status = 'held'")
+    assert kill([job_id], by="eve") == ([], [])
+
+
 def test_kill_rolls_back_with_its_transaction(queue):
     job_id = app.noop.enqueue().id
     with pytest.raises(ZeroDivisionError), transaction.atomic():

@@ -1,12 +1,13 @@
 -- Move jobs to dead_jobs, with the reason and a last entry in their history. Called by dead_letter.bury() for failures,
 -- lost workers and kills. Never waits: locked rows are left out. Found by primary key, fenced by lease token; the token
--- 0 stands for a job that is not running. Returns the ids it moved.
+-- 0 stands for a job that is not running, and leaves tombstones alone. Returns the ids it moved.
 WITH died AS MATERIALIZED (
     SELECT job.id, ack.reason, ack.error::jsonb AS error
     FROM unnest(
         %(ids)s::bigint[], %(lease_tokens)s::bigint[], %(reasons)s::text[], %(errors)s::text[]
     ) AS ack (id, lease_token, reason, error)
     JOIN pgqueue_jobs AS job USING (id, lease_token)
+    WHERE ack.lease_token <> 0 OR job.status <> 'held'
     FOR UPDATE OF job SKIP LOCKED
 ),
 gone AS (
