@@ -16,7 +16,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALLED := $(VENV)/.installed$(if $(DJANGO),-django-$(DJANGO))
-CODE := django_pgqueue tests example_project
+CODE := django_pgqueue tests example_project docs
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test lint types clean

@@ -236,6 +236,11 @@ def test_scheduled_job_wakes_nobody(notifications):
     assert notifications() == []
 
 
+def test_job_due_in_the_past_wakes_at_once(notifications):
+    app.noop.using(run_at=dt.timedelta(hours=-1)).enqueue()
+    assert notifications() == ["default"]
+
+
 def test_notify_can_be_switched_off(notifications, settings):
     settings.PGQUEUE = {"NOTIFY": False}
     app.noop.enqueue()

@@ -167,6 +167,16 @@ def test_dead_process_pays_only_for_what_it_had_started(queue):
     assert all((rows[job.id].attempts, rows[job.id].lost) == (0, 0) for job in unrun)
 
 
+def test_job_that_was_to_be_killed_does_not_go_back_when_its_process_is_stopped(queue, sql):
+    worker_id = register(queue)
+    app.noop.enqueue()
+    [job] = claim(queue, "default", limit=1, worker_id=worker_id)
+    sql("UPDATE pgqueue_jobs SET cancel_requested_at = now()")
+    leases = heartbeat.leases(queue, [worker_id])
+    assert settle_dead_process(queue, leases, started={job.id ^ job.lease_token}, was_stopped=True)[:2] == (0, 1)
+    assert DeadJob.objects.get().reason == "killed"
+
+
 def test_process_stopped_on_purpose_gives_attempts_back_but_for_those_with_one_only(queue):
     worker_id = register(queue)
     many = app.noop.enqueue().id
@@ -273,6 +283,16 @@ def test_partitions_are_made_ahead_and_dropped_behind(queue, sql):
     assert day(7) in partitions()
     assert name not in partitions()
     assert keep_partitions(queue, retention_days=7) == (0, 0)
+
+
+def test_history_that_was_switched_off_is_dropped_but_for_today(queue):
+    assert keep_partitions(queue, retention_days=0) == (0, 0)
+    name = day(-1)
+    queue.autocommit().execute(
+        f"CREATE TABLE {name} PARTITION OF pgqueue_finished_jobs FOR VALUES FROM ('{name[-8:]}') TO ('{day(0)[-8:]}')"
+    )
+    assert keep_partitions(queue, retention_days=1) == (0, 0)
+    assert keep_partitions(queue, retention_days=0) == (0, 1)
 
 
 def test_reader_in_the_way_of_a_drop_postpones_it(queue, sql):

@@ -99,6 +99,22 @@ def test_nothing_a_task_raises_passes_the_border(error):
     assert outcome_of(raising(error)).fate is Fate.RETRIED
 
 
+@pytest.mark.parametrize("error", [ValueError("stopped"), RetryLater(5), asyncio.CancelledError()], ids=repr)
+def test_whatever_a_job_raises_after_it_was_to_stop_it_was_killed(error):
+    given = job()
+    current = CurrentJob.of(given)
+    current.is_cancelled = True
+    task = tasks.Task(raising(error), name="t", options=tasks.Options())
+    assert run(task, given, current).reason is Reason.KILLED
+
+
+def test_job_that_finishes_although_it_was_to_stop_has_succeeded():
+    given = job()
+    current = CurrentJob.of(given)
+    current.is_cancelled = True
+    assert run(tasks.Task(lambda: 1, name="t", options=tasks.Options()), given, current).fate is Fate.SUCCEEDED
+
+
 def test_cancelled_coroutine_was_killed_only_if_somebody_asked():
     async def cancelled():
         raise asyncio.CancelledError
@@ -119,10 +135,13 @@ def test_coroutine_over_its_time_is_interrupted():
     assert (outcome.fate, outcome.error["error"]) == (Fate.RETRIED, "TimeoutError")
 
 
-def test_result_that_is_not_json_is_a_failure():
+def test_result_that_is_not_json_is_not_kept_and_the_work_not_repeated(caplog):
     outcome = outcome_of(lambda: {1, 2})
-    assert outcome.fate is Fate.RETRIED
-    assert "result is the set {1, 2}" in outcome.error["message"]
+    assert (outcome.fate, outcome.result) == (Fate.SUCCEEDED, "null")
+    assert "succeeded, but its result is not kept: Cannot be stored as JSON: result is the set {1, 2}" in caplog.text
+    caplog.clear()
+    assert outcome_of(lambda: {1, 2}, job(keep=False)).fate is Fate.SUCCEEDED
+    assert caplog.text == ""
 
 
 def test_arguments_that_are_no_array_are_a_failure():
@@ -181,6 +200,29 @@ def test_signals_surround_the_run_and_a_broken_receiver_harms_nothing(caplog):
         job_started.disconnect(started)
         job_finished.disconnect(finished)
     assert heard == ["started", "ran", Fate.SUCCEEDED]
+
+
+def test_coroutines_announce_themselves_to_async_receivers_too():
+    heard = []
+
+    async def started(**kwargs):
+        heard.append("started")
+
+    async def finished(outcome, **kwargs):
+        heard.append(outcome.fate)
+
+    async def work():
+        heard.append("ran")
+
+    job_started.connect(started)
+    job_finished.connect(finished)
+    try:
+        assert outcome_of(work).fate is Fate.SUCCEEDED
+        assert outcome_of(lambda: heard.append("ran")).fate is Fate.SUCCEEDED
+    finally:
+        job_started.disconnect(started)
+        job_finished.disconnect(finished)
+    assert heard == ["started", "ran", Fate.SUCCEEDED] * 2
 
 
 def test_job_enqueued_by_a_job_knows_its_parent(db):

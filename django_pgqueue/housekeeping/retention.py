@@ -23,7 +23,7 @@ def keep_partitions(database: QueueConnection, *, retention_days: int) -> tuple[
     worker's role needs to own the table; where it does not, this logs a warning and jobs go to the default partition.
 
     Args:
-        retention_days: 0 drops nothing, because nothing is kept.
+        retention_days: whole days to keep besides today; 0 or more.
 
     Returns:
         How many were made and how many dropped.
@@ -32,7 +32,7 @@ def keep_partitions(database: QueueConnection, *, retention_days: int) -> tuple[
     today = connection.execute("SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date").fetchone()[0]  # type: ignore[index]
     present = _days(connection)
     missing = [day for ahead in range(DAYS_AHEAD + 1) if (day := today + dt.timedelta(ahead)) not in present]
-    expired = [day for day in present if retention_days and day < today - dt.timedelta(retention_days)]
+    expired = [day for day in present if day < today - dt.timedelta(retention_days)]
     try:
         made = sum(_make(connection, day) for day in missing)
         dropped = sum(_drop(connection, day) for day in expired)

@@ -182,8 +182,9 @@ def _insert(name: str, task: tasks.Task[..., Any], texts: Mapping[str, Any]) -> 
         "parent_id": parent.id if parent else None,
         "metadata": encode(dict(options.metadata), what="metadata") if options.metadata else "{}",
     }
-    ids = [job_id for (job_id,) in CallerConnection(alias).rows(statement(name), parameters)]
-    if conf.notify and options.run_at is None:
+    rows = CallerConnection(alias).rows(statement(name), parameters)
+    ids = [job_id for job_id, _ in rows]
+    if conf.notify and rows[0][1]:
         wake(connection, options.queue)
     if job_enqueued.receivers:
         job_enqueued.send_robust(task.name, ids=ids, task=task.name, queue=options.queue, database=alias)

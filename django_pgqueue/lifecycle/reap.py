@@ -43,7 +43,7 @@ def settle_dead_process(
         started: the marks of the jobs it had started.
         was_stopped: the supervisor ended the process itself, because its time to stop was over.
     """
-    unrun = [lease for lease in leases if lease.mark not in started or (was_stopped and lease.max_attempts > 1)]
+    unrun = [lease for lease in leases if lease.mark not in started or (was_stopped and _may_go_back(lease))]
     run = [lease for lease in leases if lease not in unrun]
     released = release(database, [(lease.id, lease.lease_token, 0.0) for lease in unrun]) if unrun else []
     reaped = settle(database, run)
@@ -63,6 +63,10 @@ def verdict(lease: Lease) -> Reason | None:
 def worker_lost(lease: Lease) -> dict[str, Any]:
     """Return the entry for the job's history."""
     return {"error": "worker lost", "worker": lease.worker}
+
+
+def _may_go_back(lease: Lease) -> bool:
+    return lease.max_attempts > 1 and not lease.is_cancelled
 
 
 def _requeue(database: Database, leases: Sequence[Lease]) -> list[int]:

@@ -38,18 +38,21 @@ async def arun(task: tasks.Task[..., Any], job: Job, current: CurrentJob) -> Out
     """Run an ``async def`` task in this event loop and return the outcome, whatever the task raises."""
     enter(current)
     if job_started.receivers:
-        job_started.send_robust(job.task, job=job)
+        await job_started.asend_robust(job.task, job=job)
     begun = time.perf_counter()
     try:
         args, kwargs = _arguments(job)
         async with asyncio.timeout(job.timeout_seconds or None):
             result = await task.func(*args, **kwargs)
-        outcome = Outcome(job, Fate.SUCCEEDED, result=_result(result))
+        outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, result))
     except BaseException as error:  # noqa: BLE001 - the border: whatever it raises is the job's outcome
         outcome = failure(task, job, error, current)
     finally:
         enter(None)
-    return _announced(outcome, begun)
+    outcome.run_seconds = time.perf_counter() - begun
+    if job_finished.receivers:
+        await job_finished.asend_robust(job.task, job=job, outcome=outcome)
+    return outcome
 
 
 def _observed(
@@ -68,12 +71,15 @@ def _observed(
         outcome = failure(task, job, error, current)
     finally:
         enter(None)
-    return _announced(outcome, begun)
+    outcome.run_seconds = outcome.run_seconds or time.perf_counter() - begun
+    if job_finished.receivers:
+        job_finished.send_robust(job.task, job=job, outcome=outcome)
+    return outcome
 
 
 def _call(task: tasks.Task[..., Any], job: Job) -> Outcome:
     args, kwargs = _arguments(job)
-    return Outcome(job, Fate.SUCCEEDED, result=_result(task.func(*args, **kwargs)))
+    return Outcome(job, Fate.SUCCEEDED, result=_result(job, task.func(*args, **kwargs)))
 
 
 def _call_atomic(task: tasks.Task[..., Any], job: Job) -> Outcome:
@@ -84,7 +90,7 @@ def _call_atomic(task: tasks.Task[..., Any], job: Job) -> Outcome:
         outcome.run_seconds = time.perf_counter() - begun
         if not ack.finish_alone(CallerConnection(), outcome):
             raise LeaseLost(
-                f"Job {job.id} ({job.task}) is no longer ours: its lease expired or somebody took it away. "
+                f"Job {job.id} ({job.task}) cannot be finished: its lease is gone, or somebody has been holding its row. "
                 "Its transaction is rolled back."
             )
     outcome.fate = Fate.RECORDED
@@ -93,14 +99,14 @@ def _call_atomic(task: tasks.Task[..., Any], job: Job) -> Outcome:
 
 def failure(task: tasks.Task[..., Any], job: Job, error: BaseException, current: CurrentJob) -> Outcome:
     """Return the outcome of a run that raised: retried, buried or released, by what it raised."""
+    if current.is_cancelled:
+        return Outcome(job, Fate.DIED, reason=Reason.KILLED, error=describe(error))
     match error:
         case RetryLater():
             logger.info("Job %s (%s) asks to run later: %s", job.id, job.task, error)
             return Outcome(job, Fate.RELEASED, delay_seconds=max(error.seconds, 0.001))
         case Discard():
             return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=describe(error))
-        case asyncio.CancelledError() if current.is_cancelled:
-            return Outcome(job, Fate.DIED, reason=Reason.KILLED, error={"error": "killed while it was running"})
     if job.attempt >= job.max_attempts:
         return Outcome(job, Fate.DIED, reason=Reason.EXHAUSTED, error=describe(error))
     return Outcome(job, Fate.RETRIED, delay_seconds=_backoff(task, job), error=describe(error))
@@ -146,8 +152,15 @@ def _arguments(job: Job) -> tuple[list[Any], dict[str, Any]]:
     return args, kwargs
 
 
-def _result(value: Any) -> str:
-    return "null" if value is None else encode(value, what="result")
+def _result(job: Job, value: Any) -> str:
+    """Return the result as JSON; null, and a warning, where it cannot be stored: the work is done all the same."""
+    if value is None or not (job.keep and conf.retention_days):
+        return "null"
+    try:
+        return encode(value, what="result")
+    except InvalidArguments as error:
+        logger.warning("Job %s (%s) succeeded, but its result is not kept: %s", job.id, job.task, error)
+        return "null"
 
 
 def _backoff(task: tasks.Task[..., Any], job: Job) -> float:
@@ -162,10 +175,3 @@ def _storable(text: str, longest: int) -> str:
     """Return the end of ``text``, without what PostgreSQL cannot store."""
     kept = text if len(text) <= longest else f"[...]\n{text[-longest:]}"
     return kept.replace("\0", "\ufffd").encode(errors="replace").decode()
-
-
-def _announced(outcome: Outcome, begun: float) -> Outcome:
-    outcome.run_seconds = outcome.run_seconds or time.perf_counter() - begun
-    if job_finished.receivers:
-        job_finished.send_robust(outcome.job.task, job=outcome.job, outcome=outcome)
-    return outcome

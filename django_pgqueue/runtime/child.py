@@ -4,12 +4,13 @@ import os
 import queue
 import signal
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
 import django
 from django.apps import apps
+from django.db import connections
 
 from django_pgqueue.runtime.logs import configure
 from django_pgqueue.runtime.marks import Marks
@@ -23,6 +24,7 @@ class Brief:
     queues: tuple[str, ...]
     concurrency: int
     verbosity: int
+    databases: dict[str, str] = field(default_factory=dict)  # alias -> NAME, which a test runner may have changed
 
 
 def main(brief: Brief, orders: Connection, marks: Marks) -> None:
@@ -30,6 +32,8 @@ def main(brief: Brief, orders: Connection, marks: Marks) -> None:
     if not apps.ready:
         django.setup()
     configure(brief.verbosity)
+    for alias, name in brief.databases.items():
+        connections.settings[alias]["NAME"] = name
     from django_pgqueue.runtime.pump import Pump  # noqa: PLC0415 - needs django.setup()
     from django_pgqueue.runtime.slots import Slots  # noqa: PLC0415
     from django_pgqueue.runtime.tidy import watch_connections  # noqa: PLC0415

@@ -7,6 +7,8 @@ import socket
 import threading
 import time
 
+from django.db import connections
+
 from django_pgqueue.base.backoff import reconnect_delay
 from django_pgqueue.base.version import VERSION
 from django_pgqueue.db import Database
@@ -100,7 +102,8 @@ class Crew:
             queues=plan.queues,
             lease_seconds=self.lease_seconds,
         )
-        brief = Brief(worker_id, plan.queues, plan.concurrency, plan.verbosity)
+        databases = {alias: connections[alias].settings_dict["NAME"] for alias in connections}
+        brief = Brief(worker_id, plan.queues, plan.concurrency, plan.verbosity, databases)
         process = Process(brief, failures=vacancy.failures)
         process.marks.extend(now() + self.lease_seconds)
         return process

@@ -1,6 +1,6 @@
 -- Insert one job. Called by enqueue.enqueue_one() in the caller's transaction. Locks nothing but its own row.
 -- A missing run_at means queued; a later one is compared by the clock of this statement, because now() is as old as the
--- caller's transaction. Returns the new id.
+-- caller's transaction. Returns the new id, and whether it may run now.
 INSERT INTO pgqueue_jobs (
     task, queue, priority, run_at, status, max_attempts, lease_seconds, timeout_seconds, keep, parent_id, args, kwargs,
     metadata
@@ -25,4 +25,4 @@ FROM (
         statement_timestamp() + make_interval(secs => %(delay_seconds)s::double precision)
     )
 ) AS due (run_at)
-RETURNING id;
+RETURNING id, status = 'queued';

@@ -1,5 +1,6 @@
 -- Insert many jobs of one task with the same options. Called by enqueue.enqueue_many() in the caller's transaction.
--- Locks nothing but its own rows. Returns the new ids; ascending, they are in the order of the arguments.
+-- Locks nothing but its own rows. Returns the new ids, which ascend in the order of the arguments, and whether they may
+-- run now.
 INSERT INTO pgqueue_jobs (
     task, queue, priority, run_at, status, max_attempts, lease_seconds, timeout_seconds, keep, parent_id, args, kwargs,
     metadata
@@ -26,4 +27,4 @@ FROM (
 ) AS due (run_at)
 CROSS JOIN unnest(%(args)s::text[], %(kwargs)s::text[]) WITH ORDINALITY AS call (args, kwargs, position)
 ORDER BY call.position
-RETURNING id;
+RETURNING id, status = 'queued';

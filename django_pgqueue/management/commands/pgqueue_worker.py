@@ -30,16 +30,27 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002 - Django's signature
         plan = plan_from(options)
-        try:
-            postgresql(conf.database)
-        except ConfigurationError as error:
-            raise CommandError(str(error)) from error
+        check_database()
         configure(plan.verbosity)
         if not tasks.known():
             self.stderr.write(
                 self.style.WARNING("No tasks are registered. Define some in the tasks.py of an installed app.")
             )
         Supervisor(plan).run()
+
+
+def check_database() -> None:
+    """Raise CommandError unless the queue's database is PostgreSQL and its tables are there."""
+    try:
+        connection = postgresql(conf.database)
+    except ConfigurationError as error:
+        raise CommandError(str(error)) from error
+    if "pgqueue_jobs" not in connection.introspection.table_names():
+        name = connection.settings_dict["NAME"]
+        raise CommandError(
+            f"There is no table pgqueue_jobs in {name!r} (alias {conf.database!r}). "
+            f"Run: manage.py migrate django_pgqueue --database {conf.database}"
+        )
 
 
 def plan_from(options: dict[str, Any]) -> Plan:
