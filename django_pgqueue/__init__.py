@@ -5,8 +5,8 @@ Everything listed in ``__all__`` is public and importable before Django's apps a
 
 from django_pgqueue.base.exceptions import Discard, RetryLater
 from django_pgqueue.lifecycle.context import current_job
-from django_pgqueue.lifecycle.enqueue import JobHandle, enqueue, enqueue_many, enqueue_on_commit
 from django_pgqueue.lifecycle.dead_letter import requeue
+from django_pgqueue.lifecycle.enqueue import JobHandle, enqueue, enqueue_many, enqueue_on_commit
 from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.run_now import run_now
 from django_pgqueue.tasks import Task, task

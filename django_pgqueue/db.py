@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError, InterfaceError, OperationalError, connections
+from django.db import DatabaseError, DataError, Error, InterfaceError, OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.connection import ConnectionDoesNotExist
 
@@ -69,8 +69,8 @@ class QueueConnection:
         """Run a few statements in one short transaction with time limits of its own.
 
         Raises:
-            django.db.Error: as Django maps it. After trouble with the connection, it is closed; the next use opens a
-                new one.
+            django.db.Error: as Django maps it. After trouble with the connection or the server, it is closed; the next
+                use opens a new one, perhaps to another server.
         """
         try:
             with self._wrapper.wrap_database_errors:
@@ -79,8 +79,8 @@ class QueueConnection:
                 with _pipeline(connection), connection.transaction():
                     connection.execute(LIMITS, _limits())
                     yield
-        except (OperationalError, InterfaceError):
-            if self._wrapper.connection is None or self._wrapper.connection.broken:
+        except Error as error:
+            if is_connection_trouble(error):
                 self.close()
             raise
         finally:
@@ -179,6 +179,15 @@ def is_connection_trouble(error: BaseException) -> bool:
 # Source: https://www.postgresql.org/docs/current/errcodes-appendix.html
 TRANSIENT_CLASSES = {"08", "40", "53", "57", "58"}  # connection, rollback, resources, intervention, system
 TRANSIENT_STATES = {"25006", "25P03", "55P03", "55006"}  # read-only, idle in transaction, lock, in use
+
+
+def is_refusal(error: Error) -> bool:
+    """Whether the database refuses the very values it was given, so that trying again cannot help."""
+    sqlstate = getattr(error.__cause__, "sqlstate", None) or ""
+    return sqlstate[:2] in REFUSING_CLASSES or isinstance(error, DataError)
+
+
+REFUSING_CLASSES = {"22", "23", "54"}  # data, integrity, program limits
 
 
 def _limits() -> tuple[str, str]:

@@ -7,9 +7,10 @@ the claimed row is no larger than the queued one and lands on the same page.
 
 from django.db import models
 from django.db.models.functions import Now
+from django.db.models.lookups import Exact
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.base.states import HIGHEST_PRIORITY, LOWEST_PRIORITY, NEVER, Reason, Status
+from django_pgqueue.base.states import HIGHEST_PRIORITY, LATEST, LOWEST_PRIORITY, NEVER, Reason, Status
 
 PRIORITIES = models.Q(priority__range=(LOWEST_PRIORITY, HIGHEST_PRIORITY))
 EMPTY_LIST = models.Value([], models.JSONField())
@@ -21,6 +22,12 @@ class Negative(models.Func):
 
     template = "(-%(expressions)s)"
     output_field = models.SmallIntegerField()
+
+
+def is_array(column: str) -> models.Q:
+    """Return the condition that a JSON column holds an array, to which the next entry can be added."""
+    kind = models.Func(models.F(column), function="jsonb_typeof", output_field=models.TextField())
+    return models.Q(Exact(kind, models.Value("array")))
 
 
 class Job(models.Model):
@@ -118,6 +125,8 @@ class Job(models.Model):
                 name="pgqueue_jobs_durations",
             ),
             models.CheckConstraint(condition=~models.Q(queue="") & ~models.Q(task=""), name="pgqueue_jobs_names"),
+            models.CheckConstraint(condition=models.Q(run_at__range=(NEVER, LATEST)), name="pgqueue_jobs_run_at"),
+            models.CheckConstraint(condition=is_array("errors"), name="pgqueue_jobs_errors"),
         ]
 
     def __str__(self) -> str:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+LONGEST_SECONDS = 365 * 24 * 3600
+LONGEST_DELAY = dt.timedelta(days=36500)
+
 _registry: "dict[str, Task[..., Any]]" = {}
 _aliases: "dict[str, Task[..., Any]]" = {}
 
@@ -303,11 +306,13 @@ def _check_whole(option: str, value: Any, lowest: int, highest: int) -> None:
 
 def _check_seconds(option: str, value: Any) -> None:
     seconds = _seconds(value)
-    if isinstance(value, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 2**31:
-        raise InvalidJob(f"{option} is a number of seconds above 0, or a timedelta, not {value!r}.")
+    if isinstance(value, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST_SECONDS:
+        raise InvalidJob(f"{option} is a number of seconds above 0, or a timedelta, of a year at most, not {value!r}.")
 
 
 def _check_run_at(value: Any) -> None:
+    if isinstance(value, dt.timedelta) and abs(value) > LONGEST_DELAY:
+        raise InvalidJob(f"run_at is at most {LONGEST_DELAY.days} days from now, not {value!r}.")
     if value is None or isinstance(value, dt.timedelta):
         return
     if not isinstance(value, dt.datetime):

@@ -16,8 +16,8 @@ from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.drain import is_drained
 from django_pgqueue.lifecycle.reap import settle_dead_process
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
-from django_pgqueue.runtime.marks import now
 from django_pgqueue.runtime.heart import Pulse
+from django_pgqueue.runtime.marks import now
 
 
 def register(queue, **changes) -> int:
@@ -227,13 +227,30 @@ def test_pulse_is_steady_after_a_lease_without_a_gap():
     start = now()
     pulse = Pulse(lease_seconds=10, last=start)
     assert not pulse.is_steady()
-    for at in (start - 12, start - 8, start - 4):
+    for at in (start - 10.5, start - 8, start - 4):
         pulse.beat(at)
     assert not pulse.is_steady()
     pulse.beat(start)
     assert pulse.is_steady()
-    pulse.beat(start + 11)
+    pulse.stumble()
     assert not pulse.is_steady()
+
+
+@pytest.mark.parametrize(("gap", "is_steady"), [(4.9, True), (5.1, False)])
+def test_pulse_starts_over_after_a_gap_of_half_a_lease(gap, is_steady):
+    start = now()
+    pulse = Pulse(lease_seconds=10, last=start)
+    for at in (start - 18, start - 14, start - 10, start - 6, start - gap, start):
+        pulse.beat(at)
+    assert pulse.is_steady() is is_steady
+
+
+def test_process_taken_for_dead_is_registered_again_under_its_id(queue):
+    worker_id = register(queue)
+    assert register(queue, worker_id=worker_id) is None
+    heartbeat.deregister(queue, [worker_id])
+    assert register(queue, worker_id=worker_id) == worker_id
+    assert register(queue) != worker_id
 
 
 # Drain

@@ -97,6 +97,9 @@ def test_sql_function_tells_queued_from_scheduled(sql):
         {"attempts": "-1"},
         {"max_attempts": "0"},
         {"lease_seconds": "0"},
+        {"run_at": "'infinity'"},
+        {"run_at": "'-infinity'"},
+        {"errors": "'{}'"},
     ],
     ids=str,
 )

@@ -5,12 +5,13 @@ import threading
 import time
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.base.records import Fate, Outcome
 from django_pgqueue.base.states import Reason
+from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.runtime.marks import CAPACITY, Marks, now
 from django_pgqueue.runtime.pump import Pump, Speed
@@ -93,9 +94,11 @@ def test_row_locked_by_somebody_stays_in_the_buffer_and_the_others_are_written(p
         Job.objects.select_for_update().get(pk=ids[0])
         turn(pump)
         assert FinishedJob.objects.count() == 3
-        assert list(pump._unwritten) == [ids[0]]
+        assert [outcome.job.id for outcome in pump._blocked.values()] == [ids[0]]
+        assert 0 < pump._patience() <= 0.1, "it must neither wait for the row nor ask for it without a pause"
+    pump._blocked_until = 0.0
     turn(pump)
-    assert (FinishedJob.objects.count(), pump._unwritten) == (4, {})
+    assert (FinishedJob.objects.count(), pump._unwritten, pump._blocked) == (4, {}, {})
 
 
 def test_outcome_that_the_database_refuses_is_found_and_buried_alone(pump):
@@ -125,7 +128,8 @@ def test_outcome_that_cannot_even_be_buried_is_left_to_its_lease(pump, sql):
     for _ in range(3):
         turn(pump)
     assert Job.objects.get(pk=job_id).status == "running"
-    assert (pump._held, pump._unwritten) == ({}, {})
+    assert pump._unwritten == {}
+    assert len(pump._held) == 1, "the supervisor must not take it for a claim that was never answered"
 
 
 def test_outcomes_survive_a_database_that_is_away(pump, monkeypatch, caplog):
@@ -189,13 +193,137 @@ def test_stop_gives_back_what_waits_and_takes_no_more(pump):
     assert (FinishedJob.objects.count(), Job.objects.filter(status="queued", attempts=0).count()) == (4, 16)
 
 
+def test_busy_pump_waits_instead_of_spinning(pump):
+    enqueue_many(app.noop, [()] * 4)
+    turn(pump)
+    assert len(pump.slots.accepted) == 4
+    pump._look_at = 0.0
+    assert pump._patience() > 0.5, "with all slots busy there is nothing to look for"
+    pump.stop()
+    turn(pump)
+    assert pump._patience() > 0.5, "while the last jobs finish there is nothing to do"
+    for _ in range(4):
+        pump.slots.finish()
+    pump.run()
+
+
+def test_old_run_of_a_job_ends_beside_the_new_one(pump, sql):
+    """The job lost its lease, and this very process claimed it again while the old run went on."""
+    enqueue_many(app.noop, [()])
+    turn(pump)
+    sql("UPDATE pgqueue_jobs SET status = 'queued', lease_token = 0, worker_id = 0")
+    turn(pump)
+    assert len(pump.slots.accepted) == 2
+    held = {job.fence for _, job in pump.slots.accepted}
+    pump.slots.finish(result='"old"')
+    turn(pump)
+    assert pump._held.keys() < held
+    assert FinishedJob.objects.count() == 0
+    pump.slots.finish(result='"new"')
+    turn(pump)
+    assert FinishedJob.objects.get().result == "new"
+    assert (pump._held, len(pump._cells)) == ({}, CAPACITY)
+
+
+@pytest.mark.parametrize("first", ["old", "new"])
+def test_both_runs_of_a_job_may_end_before_one_flush(pump, sql, first):
+    enqueue_many(app.noop, [()])
+    turn(pump)
+    sql("UPDATE pgqueue_jobs SET status = 'queued', lease_token = 0, worker_id = 0")
+    turn(pump)
+    if first == "new":
+        pump.slots.accepted.reverse()
+    for result in (first, {"old": "new", "new": "old"}[first]):
+        pump.slots.finish(result=f'"{result}"')
+    turn(pump)
+    turn(pump)
+    assert FinishedJob.objects.get().result == "new"
+    assert (pump._held, len(pump._cells)) == ({}, CAPACITY)
+
+
+def test_schema_change_under_a_prepared_statement_harms_no_outcome(pump, sql):
+    for _ in range(5):
+        enqueue_many(app.noop, [()] * 4)
+        turn(pump)
+        for _ in range(4):
+            pump.slots.finish()
+    sql("ALTER TABLE pgqueue_jobs ALTER COLUMN queue TYPE varchar(200)")
+    try:
+        for _ in range(3):
+            pump._retry_at = 0.0
+            turn(pump)
+        assert (FinishedJob.objects.count(), DeadJob.objects.count()) == (20, 0)
+    finally:
+        sql("ALTER TABLE pgqueue_jobs ALTER COLUMN queue TYPE text")
+
+
+def test_prepared_statements_that_are_gone_harm_no_outcome(pump):
+    for _ in range(5):
+        enqueue_many(app.noop, [()] * 4)
+        turn(pump)
+        for _ in range(4):
+            pump.slots.finish()
+    pump.database.autocommit().execute("DEALLOCATE ALL", prepare=False)
+    for _ in range(3):
+        pump._retry_at = 0.0
+        turn(pump)
+    assert (FinishedJob.objects.count(), DeadJob.objects.count()) == (20, 0)
+
+
+def test_server_that_was_read_only_is_left_for_a_new_connection(pump, sql):
+    enqueue_many(app.noop, [()])
+    turn(pump)
+    pump.slots.finish()
+    name = connection.settings_dict["NAME"]
+    sql(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+    try:
+        pump.database.close()
+        turn(pump)
+        assert pump._failures == 1
+    finally:
+        sql("SET default_transaction_read_only = off")
+        sql(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
+    pump._retry_at = 0.0
+    turn(pump)
+    assert FinishedJob.objects.count() == 1
+
+
+def test_flush_that_takes_too_long_is_made_smaller(pump, settings):
+    enqueue_many(app.noop, [()] * 4)
+    turn(pump)
+    for _ in range(4):
+        pump.slots.finish()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION pgqueue_slow() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN PERFORM pg_sleep(0.4); RETURN OLD; END $$"
+        )
+        cursor.execute("CREATE TRIGGER slow BEFORE DELETE ON pgqueue_jobs FOR EACH ROW EXECUTE FUNCTION pgqueue_slow()")
+    settings.PGQUEUE = {"STATEMENT_TIMEOUT_SECONDS": 1}
+    try:
+        for _ in range(6):
+            pump._retry_at = 0.0
+            turn(pump)
+        assert FinishedJob.objects.count() == 4
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP FUNCTION pgqueue_slow CASCADE")
+
+
+def test_pump_claims_nothing_when_the_lease_of_its_process_has_passed(pump):
+    pump._marks.extend(now() - 1)
+    enqueue_many(app.noop, [()])
+    turn(pump)
+    assert (pump.slots.accepted, Job.objects.get().status) == ([], "queued")
+
+
 def test_job_is_not_started_after_the_lease_of_its_process(transactional_db):
     marks = Marks()
     marks.extend(now() - 1)
     outbox = stdlib_queue.SimpleQueue()
     pump = Pump(1, (), Slots(2, marks, outbox), marks)
     enqueue_many(app.record, [("x",)])
-    turn(pump)
+    pump._accept(claim(pump.database, "default", limit=1, worker_id=1))
     outcome = outbox.get(timeout=10)
     assert outcome.fate is Fate.RELEASED
     outbox.put(outcome)

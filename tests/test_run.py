@@ -167,6 +167,23 @@ def test_exception_that_cannot_be_printed_or_stored_is_described():
     assert len(str(described).encode()) < 9000
 
 
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf")])
+def test_backoff_that_is_no_time_is_a_minute(seconds):
+    assert 54 <= outcome_of(raising(ValueError()), backoff=lambda attempt: seconds).delay_seconds <= 66
+
+
+def test_control_exception_without_its_init_is_survived():
+    class Mine(RetryLater):
+        def __init__(self):
+            pass
+
+    assert outcome_of(raising(Mine())).fate is Fate.RELEASED
+
+
+def test_unknown_task_that_has_run_before_waits_for_its_code():
+    assert unknown_task(job(task="gone", attempt=2, known_seconds=1e9)).fate is Fate.RELEASED
+
+
 def test_unknown_task_is_put_back_and_buried_after_a_day(caplog):
     outcome = unknown_task(job(task="gone"))
     assert (outcome.fate, outcome.delay_seconds) == (Fate.RELEASED, 30)

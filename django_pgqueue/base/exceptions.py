@@ -69,6 +69,8 @@ class RetryLater(JobControl):
         InvalidJob: the delay is negative or not a number.
     """
 
+    seconds: float = 0.0
+
     def __init__(self, delay: float | dt.timedelta, message: str = "") -> None:
         self.seconds = delay.total_seconds() if isinstance(delay, dt.timedelta) else delay
         if not isinstance(self.seconds, int | float) or not self.seconds >= 0:

@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 
 from django_pgqueue.base.states import Reason
 
+Fence = tuple[int, int]
+"""Id and lease token: what one run is known by, and the right to write its outcome."""
+
 
 class Job(NamedTuple):
     """One claimed job, in the order in which ``claim.sql`` returns its columns."""
@@ -24,6 +27,10 @@ class Job(NamedTuple):
     timeout_seconds: int  # 0 = none
     keep: bool
     lost: int  # how often a worker died with this job
+
+    @property
+    def fence(self) -> Fence:
+        return self[:2]
 
 
 class Fate(Enum):

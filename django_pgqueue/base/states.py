@@ -28,6 +28,9 @@ class Reason(StrEnum):
 # What a claim overwrites is NOT NULL, so that a claimed row is no larger than a queued one; this means "not yet".
 NEVER = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
+# Later than any job is meant for; keeps infinity out, with which neither Python nor older servers can reckon.
+LATEST = dt.datetime(9999, 1, 1, tzinfo=dt.UTC)
+
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
 
 # A job whose worker died this often is taken for the cause, whatever attempts it has left.

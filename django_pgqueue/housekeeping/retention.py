@@ -80,6 +80,7 @@ def _brief(connection: psycopg.Connection, *statements: sql.Composed) -> bool:
         psycopg.errors.UniqueViolation,
         psycopg.errors.UndefinedTable,
         psycopg.errors.CheckViolation,
+        psycopg.errors.InvalidObjectDefinition,
     ) as error:
         logger.info("Left for the next pass: %s", error.diag.message_primary)
         return False

@@ -18,9 +18,15 @@ def register(
     concurrency: int,
     queues: Sequence[str],
     lease_seconds: int,
-) -> int:
-    """Write down a worker process that is about to start; return its id, new for each start."""
+    worker_id: int | None = None,
+) -> int | None:
+    """Write down a worker process that is about to start; return its id, new for each start.
+
+    Args:
+        worker_id: of a process that runs and whose row has gone; None is returned if it has not.
+    """
     parameters = {
+        "worker_id": worker_id,
         "supervisor_id": supervisor_id,
         "pid": 0,
         "host": host,
@@ -30,8 +36,8 @@ def register(
         "queues": json.dumps(list(queues)),
         "lease_seconds": lease_seconds,
     }
-    [(worker_id,)] = database.rows(statement("register"), parameters)
-    return int(worker_id)
+    rows = database.rows(statement("register"), parameters)
+    return rows[0][0] if rows else None
 
 
 def beat(database: Database, pids: Mapping[int, int], *, lease_seconds: int) -> set[int]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import math
 import time
 import traceback
 from collections.abc import Callable
@@ -26,6 +27,7 @@ logger = logging.getLogger("django_pgqueue.jobs")
 
 LONGEST_ERROR_BYTES = 8 * 1024
 UNKNOWN_DELAY_SECONDS = 30.0
+LONGEST_BACKOFF_SECONDS = 10 * 365 * 24 * 3600.0
 UNKNOWN_SECONDS = 24 * 3600.0
 
 
@@ -90,7 +92,7 @@ def _call_atomic(task: tasks.Task[..., Any], job: Job) -> Outcome:
         outcome.run_seconds = time.perf_counter() - begun
         if not ack.finish_alone(CallerConnection(), outcome):
             raise LeaseLost(
-                f"Job {job.id} ({job.task}) cannot be finished: its lease is gone, or somebody has been holding its row. "
+                f"Job {job.id} ({job.task}) cannot be finished: its lease is gone, or its row is being held. "
                 "Its transaction is rolled back."
             )
     outcome.fate = Fate.RECORDED
@@ -130,9 +132,10 @@ def describe(error: BaseException) -> dict[str, Any]:
 def unknown_task(job: Job) -> Outcome:
     """Return the outcome of a job whose task this code does not know, as in the middle of a deploy.
 
-    It goes back with its attempt restored, and to ``dead_jobs`` when a day has not helped.
+    It goes back with its attempt restored. One that has never run goes to ``dead_jobs`` when a day has not helped; one
+    that has was known before, and waits for the code to come back.
     """
-    if job.known_seconds > UNKNOWN_SECONDS:
+    if job.attempt == 1 and job.known_seconds > UNKNOWN_SECONDS:
         error = {"error": "unknown task", "message": f"No worker has known the task {job.task!r} for a day."}
         return Outcome(job, Fate.DIED, reason=Reason.UNKNOWN_TASK, error=error)
     logger.warning(
@@ -165,7 +168,10 @@ def _result(job: Job, value: Any) -> str:
 
 def _backoff(task: tasks.Task[..., Any], job: Job) -> float:
     try:
-        return with_jitter(max(float(task.backoff(job.attempt)), 0.0))
+        seconds = float(task.backoff(job.attempt))
+        if not math.isfinite(seconds):
+            raise ValueError(f"backoff returned {seconds}")  # noqa: TRY301 - handled like whatever else it raises
+        return with_jitter(min(max(seconds, 0.0), LONGEST_BACKOFF_SECONDS))
     except Exception:
         logger.exception("The backoff of %s failed; job %s is tried again in a minute", job.task, job.id)
         return with_jitter(60.0)

@@ -2,6 +2,7 @@ import datetime
 
 import django.db.models.functions.datetime
 from django.db import migrations, models
+from django.db.models import lookups
 
 import django_pgqueue.base.states
 import django_pgqueue.models
@@ -426,6 +427,31 @@ class Migration(migrations.Migration):
                             models.CheckConstraint(
                                 condition=models.Q(("attempts__gte", 0), ("lost__gte", 0), ("max_attempts__gte", 1)),
                                 name="pgqueue_jobs_attempts",
+                            ),
+                            models.CheckConstraint(
+                                condition=models.Q(
+                                    (
+                                        "run_at__range",
+                                        (
+                                            datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC),
+                                            datetime.datetime(9999, 1, 1, tzinfo=datetime.UTC),
+                                        ),
+                                    )
+                                ),
+                                name="pgqueue_jobs_run_at",
+                            ),
+                            models.CheckConstraint(
+                                condition=models.Q(
+                                    lookups.Exact(
+                                        models.Func(
+                                            models.F("errors"),
+                                            function="jsonb_typeof",
+                                            output_field=models.TextField(),
+                                        ),
+                                        models.Value("array"),
+                                    )
+                                ),
+                                name="pgqueue_jobs_errors",
                             ),
                             models.CheckConstraint(
                                 condition=models.Q(("lease_seconds__gte", 1), ("timeout_seconds__gte", 0)),

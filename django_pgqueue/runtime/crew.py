@@ -56,12 +56,12 @@ class Crew:
 
     def bury(self, process: Process) -> None:
         """Take an ended child off the list of the living; its jobs are to be settled, its place to be filled."""
-        self.ended.append(process)
         self.living.remove(process)
         if not self._closed:
             failures = process.failures + 1 if process.died_young and process.exit_code else 0
             logger.warning("Process %d ended (%s), starting another", process.pid, ending(process.exit_code))
             self._vacancies.append(Vacancy(failures))
+        self.ended.append(process)  # from here on it belongs to housekeeping, which closes it
 
     def order(self, line: str) -> None:
         """Give the same order to all who live."""
@@ -80,6 +80,24 @@ class Crew:
         """Wake the main thread."""
         os.write(self._changed, b"!")
 
+    def register_again(self, database: Database, process: Process) -> None:
+        """Write a living process down whose row is gone: it was silent for so long that others took it for dead."""
+        if self._write_down(database, process.worker_id) is not None:
+            logger.warning("Process %d was taken for dead and is registered again", process.pid)
+
+    def _write_down(self, database: Database, worker_id: int | None = None) -> int | None:
+        return heartbeat.register(
+            database,
+            supervisor_id=self._supervisor_id,
+            host=socket.gethostname(),
+            name=self.plan.name,
+            version=VERSION,
+            concurrency=self.plan.concurrency,
+            queues=self.plan.queues,
+            lease_seconds=self.lease_seconds,
+            worker_id=worker_id,
+        )
+
     def _let_in(self, process: Process, vacancy: "Vacancy") -> bool:
         with self._door:
             if self._closed:
@@ -91,17 +109,7 @@ class Crew:
         return True
 
     def _register(self, database: Database, vacancy: "Vacancy") -> Process:
-        plan = self.plan
-        worker_id = heartbeat.register(
-            database,
-            supervisor_id=self._supervisor_id,
-            host=socket.gethostname(),
-            name=plan.name,
-            version=VERSION,
-            concurrency=plan.concurrency,
-            queues=plan.queues,
-            lease_seconds=self.lease_seconds,
-        )
+        plan, worker_id = self.plan, self._write_down(database) or 0
         databases = {alias: connections[alias].settings_dict["NAME"] for alias in connections}
         brief = Brief(worker_id, plan.queues, plan.concurrency, plan.verbosity, databases)
         process = Process(brief, failures=vacancy.failures)

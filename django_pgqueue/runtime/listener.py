@@ -18,6 +18,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 PING_SECONDS = 30.0
 PROBE_SECONDS = 2.0
+PROBE_AGAIN_SECONDS = 300.0
 
 
 class Listener:
@@ -47,7 +48,7 @@ class Listener:
         except BaseException:
             self.close()
             raise
-        return 0.0 if self.works else 3600.0
+        return 0.0 if self.works else PROBE_AGAIN_SECONDS
 
     def stop(self) -> None:
         """End a wait that is under way; may be called from any thread."""
@@ -61,9 +62,12 @@ class Listener:
         connection = self._database.autocommit()
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
         self.works = self._probe(connection)
-        self._connection = connection
         self.is_settled.set()
-        self._heard(None)
+        if self.works:
+            self._connection = connection
+            self._heard(None)
+        else:
+            self.close()
 
     def _probe(self, connection: Any) -> bool:
         """Whether a notification from another connection arrives. Behind a transaction pooler none does."""

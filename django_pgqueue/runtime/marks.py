@@ -23,6 +23,7 @@ class Marks:
         self._held = context.RawArray("q", CAPACITY)
         self._started = context.RawArray("b", CAPACITY)
         self._deadline = context.RawValue("d", 0.0)
+        self._turns = context.RawValue("q", 0)
 
     def start(self, cell: int) -> None:
         """Note that the job of this cell is being called: from here on its attempt counts."""
@@ -43,6 +44,13 @@ class Marks:
     def started(self) -> set[int]:
         """Return the marks of all jobs that were started and whose outcome is not known to be written."""
         return {mark for mark, started in zip(self._held, self._started, strict=True) if mark and started}
+
+    def turned(self) -> None:
+        """Note that a turn of the pump is over: whatever was claimed in it is in the book."""
+        self._turns.value += 1
+
+    def turns(self) -> int:
+        return int(self._turns.value)
 
     def extend(self, until: float) -> None:
         """Allow the child to start jobs until this instant of ``now()``."""

@@ -62,8 +62,8 @@ class Process:
         return time.monotonic() - self._started_at < SETTLED_SECONDS
 
     def order(self, line: str) -> None:
-        """Send an order. One that does not fit into the pipe of a frozen child is dropped: all come again."""
-        with contextlib.suppress(BlockingIOError, BrokenPipeError):
+        """Send an order. One that does not fit into the pipe of a frozen child, or comes too late, is dropped."""
+        with contextlib.suppress(OSError):
             os.write(self._orders.fileno(), line.encode() + b"\n")
 
     def kill(self) -> None:

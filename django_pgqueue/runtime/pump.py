@@ -16,9 +16,9 @@ from django.db import Error
 from django_pgqueue.base.backoff import reconnect_delay
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import InvalidArguments
-from django_pgqueue.base.records import Fate, Job, Outcome, Receipt
+from django_pgqueue.base.records import Fate, Fence, Job, Outcome, Receipt
 from django_pgqueue.base.states import Reason
-from django_pgqueue.db import QueueConnection, is_connection_trouble
+from django_pgqueue.db import QueueConnection, is_refusal
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import claim, ready_queues
 from django_pgqueue.lifecycle.run import describe
@@ -33,6 +33,9 @@ LINGER_SECONDS = 0.004
 
 PREFETCH_SECONDS = 0.2
 """At most this much work is fetched ahead of the slots."""
+
+BLOCKED_SECONDS = 0.1
+"""An outcome whose row somebody else has locked is tried again after this."""
 
 STALLED_SECONDS = 1.0
 """Jobs fetched ahead go back when no slot has come free for so long."""
@@ -61,12 +64,15 @@ class Pump:
         self.database = QueueConnection(conf.database, f"pump {worker_id}")
         self._marks = marks
         self._cells = list(range(CAPACITY))  # free ones
-        self._held: dict[int, int] = {}  # job id -> cell, from claim to written outcome
-        self._unwritten: dict[int, Outcome] = {}
+        self._held: dict[Fence, int] = {}  # -> cell; from claim to written outcome
+        self._unwritten: dict[Fence, Outcome] = {}
+        self._blocked: dict[Fence, Outcome] = {}  # somebody holds their rows
+        self._blocked_until = 0.0  # when to try those again, monotonic
         self._ready: list[str] = []  # queues that had work when last looked at
         self._look_at = 0.0  # when to look around again, monotonic
         self._progress_at = time.monotonic()
         self._speed = Speed()
+        self._flush_limit = CAPACITY  # outcomes in one transaction; halved when one fails
         self._failures = 0
         self._retry_at = 0.0  # after trouble with the database: not before, monotonic
         self._in_doubt = False  # the last flush may have committed without our knowing
@@ -77,6 +83,7 @@ class Pump:
         while not self._stopping or self._held:
             self._collect(self._patience())
             self._turn()
+            self._marks.turned()
         self.database.close()
 
     def stop(self) -> None:
@@ -91,11 +98,17 @@ class Pump:
 
     def _patience(self) -> float:
         """Return for how long to wait if nothing happens, in seconds."""
-        if self._failures:
-            return max(self._retry_at - time.monotonic(), 0.0)
-        if self._unwritten or (self._ready and self._appetite() and not self._stopping):
+        now = time.monotonic()
+        if now < self._retry_at:
+            return self._retry_at - now
+        if self._unwritten:
             return 0.0
-        return min(max(self._look_at - time.monotonic(), 0.0), STALLED_SECONDS)
+        until = now + STALLED_SECONDS
+        if self._blocked:
+            until = min(until, self._blocked_until)
+        if self._is_hungry():
+            until = now if self._ready else min(until, self._look_at)
+        return max(until - now, 0.0)
 
     def _collect(self, patience: float) -> None:
         """Wait for the first event, then take all that are there; while slots are busy, linger for more."""
@@ -113,7 +126,7 @@ class Pump:
 
     def _take(self, event: Outcome | Order) -> None:
         if isinstance(event, Outcome):
-            self._unwritten[event.job.id] = event
+            self._unwritten[event.job.fence] = event
             self._progress_at = time.monotonic()
         elif event is Order.WAKE:
             self._look_at = 0.0
@@ -125,13 +138,13 @@ class Pump:
 
     def _turn(self) -> None:
         """Write outcomes and claim jobs; on trouble with the database keep what is unwritten for the next turn."""
-        if time.monotonic() < self._retry_at:
+        begun = time.monotonic()
+        if begun < self._retry_at:
             return
         self._release_stalled()
-        if not self._unwritten and not self._wants_to_look():
+        batch = self._batch()
+        if not batch and not (self._is_hungry() and (self._ready or begun >= self._look_at)):
             return
-        begun = time.monotonic()
-        batch = list(self._unwritten.values())
         try:
             with self.database.transaction():
                 receipt = ack.write(self.database, batch) if batch else Receipt()
@@ -139,30 +152,40 @@ class Pump:
         except Error as error:
             self._recover(error, batch)
             return
-        self._settle(receipt)
+        self._settle(batch, receipt)
         self._accept(jobs)
         finished = sum(outcome.fate is not Fate.RELEASED for outcome in batch)
         self._speed.measure(turns=time.monotonic() - begun, finished=finished)
+        self._flush_limit = min(self._flush_limit * 2, CAPACITY)
         self._failures, self._in_doubt = 0, False
 
-    def _wants_to_look(self) -> bool:
-        return not self._stopping and (bool(self._ready) or time.monotonic() >= self._look_at) and self._appetite() > 0
+    def _batch(self) -> list[Outcome]:
+        """Return what to write in this turn, each job once: an old run of a job may end beside the new one."""
+        if self._blocked and time.monotonic() >= self._blocked_until:
+            self._unwritten |= self._blocked
+            self._blocked.clear()
+        by_id = {outcome.job.id: outcome for outcome in self._unwritten.values()}
+        return list(by_id.values())[: self._flush_limit]
+
+    def _is_hungry(self) -> bool:
+        return not self._stopping and self._marks.may_start() and self._appetite() > 0
 
     def _appetite(self) -> int:
         """Return how many jobs to claim: what fills the slots, and what they will need until the next turn."""
-        outstanding = len(self._held) - len(self._unwritten)
+        outstanding = len(self._held) - len(self._unwritten) - len(self._blocked)
         room = self.slots.concurrency + self._speed.prefetch - outstanding
         if 0 < room < self._speed.prefetch // 2:
             return 0
         return max(0, min(room, len(self._cells)))
 
     def _claim(self) -> list[Job]:
-        if self._stopping or not (wanted := self._appetite()):
+        if not self._is_hungry():
             return []
         if time.monotonic() >= self._look_at:
             self._ready = ready_queues(self.database, self.queues)
             self._look_at = time.monotonic() + conf.poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
         jobs: list[Job] = []
+        wanted = self._appetite()
         for name in tuple(self._ready):
             jobs += self._claim_from(name, wanted - len(jobs))
             if len(jobs) >= wanted:
@@ -180,67 +203,74 @@ class Pump:
         return jobs
 
     def _accept(self, jobs: list[Job]) -> None:
+        """Write all jobs into the marks, then hand them over: none is started while another is not in the book."""
+        for job in jobs:
+            cell = self._held[job.fence] = self._cells.pop()
+            self._marks.hold(cell, job)
+        for job in jobs:
+            self.slots.accept(self._held[job.fence], job)
         if jobs:
             self._progress_at = time.monotonic()  # slots that were idle until now have not stalled
-        for job in jobs:
-            cell = self._cells.pop()
-            self._held[job.id] = cell
-            self._marks.hold(cell, job)
-            self.slots.accept(cell, job)
 
-    def _settle(self, receipt: Receipt) -> None:
-        """Forget what is written, or can never be; keep what somebody else has locked."""
-        done = receipt.written | receipt.stale
-        cells = [self._held.pop(job_id) for job_id in done if job_id in self._held]
+    def _settle(self, batch: list[Outcome], receipt: Receipt) -> None:
+        """Forget what is written, or can never be; put aside what somebody else has locked."""
+        cells = []
+        for outcome in batch:
+            fence = outcome.job.fence
+            self._unwritten.pop(fence, None)
+            if outcome.job.id in receipt.locked:
+                self._blocked[fence] = outcome
+            else:
+                cells.append(self._held.pop(fence))
+                self._log(outcome, is_stale=outcome.job.id in receipt.stale)
+        if receipt.locked:
+            self._blocked_until = time.monotonic() + BLOCKED_SECONDS
         self._marks.free(cells)
         self._cells.extend(cells)
-        for job_id in done:
-            self._log(self._unwritten.pop(job_id), is_stale=job_id in receipt.stale)
 
     # When things go wrong
 
     def _recover(self, error: Error, batch: list[Outcome]) -> None:
-        """After a failed turn: wait for the database, or find the outcome that it refuses."""
-        if is_connection_trouble(error):
-            self._back_off(error)
-        elif batch:
-            self._bisect(batch, error)
+        """After a failed turn: find the outcome that the database refuses, or wait and try again as it was."""
+        if batch and is_refusal(error):
+            self._write_apart(batch)
         else:
-            raise error
+            self._back_off(error, len(batch))
 
-    def _back_off(self, error: Error) -> None:
+    def _back_off(self, error: Error, size: int) -> None:
         self._failures += 1
         self._retry_at = time.monotonic() + reconnect_delay(self._failures)
+        self._flush_limit = max(size // 2, 1)
         self._in_doubt = True
+        self.database.close()
         if self._failures % 10 == 1:
-            logger.warning("The pump cannot reach the database (failure %d): %s", self._failures, error)
+            logger.warning("The pump cannot work with the database (failure %d): %s", self._failures, error)
 
-    def _bisect(self, batch: list[Outcome], error: Error) -> None:
-        """Write halves in transactions of their own until the one outcome is found that the database refuses."""
-        if len(batch) == 1:
-            self._replace(batch[0], error)
-            return
-        for half in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
-            try:
-                with self.database.transaction():
-                    receipt = ack.write(self.database, half)
-            except Error as narrower:
-                if is_connection_trouble(narrower):
-                    self._back_off(narrower)
-                    return
-                self._bisect(half, narrower)
+    def _write_apart(self, batch: list[Outcome]) -> None:
+        """Write a batch without a claim, and its halves if need be, until the one outcome is found that is refused."""
+        try:
+            with self.database.transaction():
+                receipt = ack.write(self.database, batch)
+        except Error as error:
+            if not is_refusal(error):
+                self._back_off(error, len(batch))
+            elif len(batch) == 1:
+                self._replace(batch[0], error)
             else:
-                self._settle(receipt)
+                self._write_apart(batch[: len(batch) // 2])
+                self._write_apart(batch[len(batch) // 2 :])
+        else:
+            self._settle(batch, receipt)
 
     def _replace(self, outcome: Outcome, error: Error) -> None:
         """Record that an outcome could not be recorded; if even that fails, leave the job to its lease."""
         job = outcome.job
         logger.error("The outcome of job %s (%s) cannot be written: %s", job.id, job.task, error)
-        if outcome.reason is Reason.DISCARDED and outcome.fate is Fate.DIED and "refused" in (outcome.error or {}):
-            self._settle(Receipt(stale=frozenset([job.id])))
+        if "refused" in (outcome.error or {}):
+            del self._unwritten[job.fence]  # still held: it is ours until this process ends
             return
         refused = InvalidArguments(f"The outcome was refused by the database: {error}")
-        self._unwritten[job.id] = Outcome(
+        self._unwritten[job.fence] = Outcome(
             job, Fate.DIED, reason=Reason.DISCARDED, error=describe(refused) | {"refused": outcome.fate.name.lower()}
         )
 
@@ -248,7 +278,7 @@ class Pump:
 
     def _withdraw(self) -> None:
         for job in self.slots.withdraw():
-            self._unwritten[job.id] = Outcome(job, Fate.RELEASED)
+            self._unwritten[job.fence] = Outcome(job, Fate.RELEASED)
 
     def _release_stalled(self) -> None:
         """Give back what was fetched ahead when every slot has been busy for a second: another worker may be free."""

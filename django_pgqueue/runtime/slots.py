@@ -10,14 +10,15 @@ import queue
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 
 from django_pgqueue import tasks
-from django_pgqueue.base.records import Fate, Job, Outcome
+from django_pgqueue.base.records import Fate, Fence, Job, Outcome
 from django_pgqueue.lifecycle.context import CurrentJob
-from django_pgqueue.lifecycle.run import arun, run, unknown_task
+from django_pgqueue.lifecycle.run import arun, failure, run, unknown_task
 from django_pgqueue.runtime.marks import Marks
 from django_pgqueue.runtime.tidy import check_connections, own_caches, tidy
 
@@ -40,7 +41,7 @@ class Slots:
 
     def __init__(self, concurrency: int, marks: Marks, outbox: "queue.SimpleQueue[Any]") -> None:
         self.concurrency = concurrency
-        self.running: dict[int, tuple[CurrentJob, asyncio.Task[Any] | None]] = {}
+        self.running: dict[Fence, tuple[CurrentJob, asyncio.Task[Any] | None]] = {}
         self.outbox = outbox
         self._marks = marks
         self._inbox: queue.SimpleQueue[Work] = queue.SimpleQueue()
@@ -74,13 +75,12 @@ class Slots:
             return unrun
 
     def cancel(self, job_id: int) -> None:
-        """Ask a running job to stop: cancel an async one, tell a sync one."""
-        current, lane_task = self.running.get(job_id, (None, None))
-        if current is None:
-            return
-        current.is_cancelled = True
-        if lane_task is not None:
-            self._lanes.cancel(lane_task)
+        """Ask a running job to stop, once: cancel an async one, tell a sync one."""
+        for fence, (current, call) in list(self.running.items()):
+            if fence[0] == job_id and not current.is_cancelled:
+                current.is_cancelled = True
+                if call is not None:
+                    self._lanes.cancel(call)
 
     def begin(self, cell: int, job: Job) -> CurrentJob | None:
         """Mark a job as started, unless the process's lease has passed meanwhile: then it goes back unrun."""
@@ -89,11 +89,11 @@ class Slots:
             return None
         self._marks.start(cell)
         current = CurrentJob.of(job)
-        self.running[job.id] = (current, None)
+        self.running[job.fence] = (current, None)
         return current
 
     def end(self, outcome: Outcome) -> None:
-        self.running.pop(outcome.job.id, None)
+        self.running.pop(outcome.job.fence, None)
         self.outbox.put(outcome)
 
     def _work(self) -> None:
@@ -104,7 +104,10 @@ class Slots:
             if current is not None:
                 if time.monotonic() - ended > IDLE_SECONDS:
                     check_connections()
-                outcome = contextvars.copy_context().run(run, task, job, current)
+                try:
+                    outcome = contextvars.copy_context().run(run, task, job, current)
+                except BaseException as error:  # noqa: BLE001 - a slot must outlive whatever a job brings
+                    outcome = failure(task, job, error, current)
                 tidy(caches)
                 ended = time.monotonic()
                 self.end(outcome)
@@ -140,15 +143,23 @@ class Lanes:
         except IndexError:
             return works
 
-    def cancel(self, lane_task: "asyncio.Task[Any]") -> None:
+    def cancel(self, call: "asyncio.Task[Any]") -> None:
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(lane_task.cancel)
+            self._loop.call_soon_threadsafe(call.cancel)
 
     def _start(self) -> asyncio.AbstractEventLoop:
         loop = self._loop = asyncio.new_event_loop()
         self._arrivals = asyncio.Semaphore(0)
-        threading.Thread(target=loop.run_forever, name="pgqueue-event-loop", daemon=True).start()
+        threading.Thread(target=self._serve, args=(loop,), name="pgqueue-event-loop", daemon=True).start()
         return loop
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run the loop for ever; SystemExit in some task of a job ends it, and must not end the others."""
+        while True:
+            try:
+                loop.run_forever()
+            except BaseException:
+                logger.exception("A job has stopped the event loop; it goes on")
 
     def _arrive(self) -> None:
         self._arrivals.release()
@@ -158,23 +169,30 @@ class Lanes:
     async def _lane(self) -> None:
         own_caches()
         async with ThreadSensitiveContext() as context:
+            ended = time.monotonic()
             while True:
                 await self._arrivals.acquire()
                 if self._pending:
+                    if time.monotonic() - ended > IDLE_SECONDS:
+                        await self._in_its_thread(context, check_connections)
                     await self._run(context, *self._pending.popleft())
+                    ended = time.monotonic()
 
     async def _run(self, context: ThreadSensitiveContext, cell: int, job: Job, task: "tasks.Task[..., Any]") -> None:
+        """Run the task in an asyncio task of its own, which may be cancelled; then tidy up, which may not."""
         current = self._slots.begin(cell, job)
-        if current is not None:
-            call = asyncio.create_task(self._call(context, task, job, current))
-            self._slots.running[job.id] = (current, call)
-            self._slots.end(await call)
+        if current is None:
+            return
+        call = asyncio.create_task(arun(task, job, current))
+        self._slots.running[job.fence] = (current, call)
+        try:
+            outcome = await call
+        except BaseException as error:  # noqa: BLE001 - a lane must outlive whatever a job brings
+            outcome = failure(task, job, error, current)
+        await self._in_its_thread(context, tidy)
+        self._slots.end(outcome)
 
-    async def _call(
-        self, context: ThreadSensitiveContext, task: "tasks.Task[..., Any]", job: Job, current: CurrentJob
-    ) -> Outcome:
-        """Run the task, then tidy up the thread in which its sync code ran, if it had any."""
-        outcome = await arun(task, job, current)
+    async def _in_its_thread(self, context: ThreadSensitiveContext, function: Callable[[], None]) -> None:
+        """Call a function in the thread where the lane's sync code runs, if it has had any."""
         if context in SyncToAsync.context_to_thread_executor:
-            await sync_to_async(tidy)()
-        return outcome
+            await sync_to_async(function)()

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from django_pgqueue.base.conf import conf
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.db import QueueConnection, is_connection_trouble
 from django_pgqueue.housekeeping.promote import announce, next_due_seconds, promote
 from django_pgqueue.housekeeping.reaper import forget_workers, reap_lost
 from django_pgqueue.housekeeping.retention import keep_partitions
@@ -21,6 +21,7 @@ REAP_SECONDS = 1.0
 CHORES_SECONDS = 3600.0
 LONGEST_SLEEP_SECONDS = 1.0
 DRAIN_LOOK_SECONDS = 0.05
+LOCKED_SECONDS = 0.2  # what is due and could not be promoted is held by somebody
 
 
 class Steward:
@@ -47,15 +48,34 @@ class Steward:
         self._wake = wake
         self._drained = drained
         self._chores_at = self._reap_at = 0.0
+        self._complaints: dict[str, str] = {}  # what was last logged of each duty that fails
 
     def pass_once(self) -> float:
-        """Do what is due; return the seconds until the next pass."""
-        self.settle_ended()
-        self._do_chores()
-        self._crew.fill(self.database)
-        self._reap()
-        delays = [self._promote(), self._crew.next_start_seconds(), self._look_whether_drained()]
+        """Do what is due; return the seconds until the next pass.
+
+        A duty that fails does not keep the others from being done; if the database is away, all wait together.
+        """
+        duties = (self.settle_ended, self._fill, self._do_chores, self._reap, self._promote, self._look_whether_drained)
+        delays = [self._guarded(duty) for duty in duties]
         return min(delay for delay in delays if delay is not None)
+
+    def _guarded(self, duty: Callable[[], float | None]) -> float | None:
+        name = duty.__name__.strip("_")
+        try:
+            delay = duty()
+        except Exception as error:
+            if is_connection_trouble(error):
+                raise
+            if self._complaints.get(name) != str(error):
+                logger.exception("The duty %s failed; it is tried again, and this said only once", name)
+            self._complaints[name] = str(error)
+            return LONGEST_SLEEP_SECONDS
+        self._complaints.pop(name, None)
+        return delay
+
+    def _fill(self) -> float | None:
+        self._crew.fill(self.database)
+        return self._crew.next_start_seconds()
 
     def settle_ended(self) -> None:
         """Settle what ended children left, and remove their rows."""
@@ -63,12 +83,14 @@ class Steward:
             leases = heartbeat.leases(self.database, [process.worker_id])
             started = process.marks.started()
             settled = settle_dead_process(self.database, leases, started=started, was_stopped=process.was_stopped)
+            self._announce(set(settled.queues))
             if leases:
                 logger.info("Process %d left %d jobs: %d requeued, %d dead", process.pid, len(leases), *settled[:2])
+            if settled.requeued + settled.dead < len(leases):
+                continue  # somebody has locked a row; its marks are needed again
             heartbeat.deregister(self.database, [process.worker_id])
             self._crew.ended.remove(process)
             process.close()
-            self._announce(set(settled.queues))
 
     def _do_chores(self) -> None:
         if time.monotonic() >= self._chores_at:
@@ -90,7 +112,9 @@ class Steward:
         while due_in is not None and due_in <= 0 and (promoted := promote(self.database)):
             self._announce(set(promoted))
             due_in = next_due_seconds(self.database)
-        return LONGEST_SLEEP_SECONDS if due_in is None else min(max(due_in, 0.01), LONGEST_SLEEP_SECONDS)
+        if due_in is None:
+            return LONGEST_SLEEP_SECONDS
+        return min(due_in, LONGEST_SLEEP_SECONDS) if due_in > 0 else LOCKED_SECONDS
 
     def _look_whether_drained(self) -> float | None:
         if self._drained is None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from multiprocessing.connection import wait
 from typing import Any
 
-from django.db import Error, connections
+from django.db import Error, OperationalError, connections
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.version import VERSION
@@ -142,12 +142,19 @@ class Supervisor:
 
     def _finish(self) -> None:
         """Settle what the children left, remove their rows, close everything."""
+        self.crew.close()
         for loop in (self._house_loop, self._heart_loop, self._listen_loop):
             loop.stop()
         self._listener.stop()
         for loop in (self._house_loop, self._heart_loop):
             loop.join(FAREWELL_SECONDS)
+        for process in list(self.crew.living):  # came in while the door was being closed
+            process.kill()
+            process.has_ended(is_ending=True)
+            self.crew.bury(process)
         try:
+            if self._house_loop.is_alive():
+                raise OperationalError("housekeeping still waits for the database")
             self._steward.settle_ended()
         except Error as error:
             logger.warning("What this worker left is not settled, its leases will run out: %s", error)

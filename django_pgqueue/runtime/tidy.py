@@ -6,7 +6,7 @@ Translation, time zone and other context variables need no cleaning: each job ru
 import contextlib
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from django.core.cache import caches
@@ -50,16 +50,30 @@ def tidy(slot_caches: Iterable[BaseCache] = ()) -> None:
     """
     for connection in list(_opened.connections):
         if connection.connection is not None:
-            _tidy_connection(connection)
+            _guarded(_tidy_connection, connection)
     for cache in slot_caches:
-        cache.close()
+        with contextlib.suppress(Exception):  # whatever a cache server does, the job is done
+            cache.close()
 
 
 def check_connections() -> None:
     """Close connections that have died while this thread was idle; the next job opens them anew."""
     for connection in list(_opened.connections):
-        if connection.connection is not None and not connection.is_usable():
-            _discard(connection)
+        if connection.connection is not None:
+            _guarded(_check_connection, connection)
+
+
+def _guarded(function: Callable[[BaseDatabaseWrapper], None], connection: BaseDatabaseWrapper) -> None:
+    try:
+        function(connection)
+    except Exception:
+        logger.exception("The connection %r of a slot cannot be tidied up; it is forgotten", connection.alias)
+        _forget(connection)
+
+
+def _check_connection(connection: BaseDatabaseWrapper) -> None:
+    if not connection.is_usable():
+        _discard(connection)
 
 
 def _note(connection: BaseDatabaseWrapper, **_: Any) -> None:
@@ -74,6 +88,8 @@ def _tidy_connection(connection: BaseDatabaseWrapper) -> None:
         _discard(connection)
     elif connection.errors_occurred and not connection.is_usable():
         _discard(connection)
+    elif connection.settings_dict["OPTIONS"].get("pool"):
+        connection.close()  # back into the pool, which is smaller than the slots may be many
     else:
         connection.errors_occurred = False
         connection.run_on_commit.clear()
@@ -82,8 +98,14 @@ def _tidy_connection(connection: BaseDatabaseWrapper) -> None:
 
 def _discard(connection: BaseDatabaseWrapper) -> None:
     """Close what is beneath and forget the wrapper, whatever state it claims to be in."""
+    beneath, pool = connection.connection, getattr(connection, "pool", None)
+    _forget(connection)
+    beneath.close()
+    if pool:
+        pool.putconn(beneath)  # it counts its connections, closed ones too
+
+
+def _forget(connection: BaseDatabaseWrapper) -> None:
     _opened.connections.remove(connection)
-    try:
-        connection.connection.close()
-    finally:
+    with contextlib.suppress(AttributeError):
         del connections[connection.alias]

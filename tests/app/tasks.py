@@ -130,3 +130,29 @@ def parent() -> None:
 @task(aliases=["tests.app.tasks.old_name"])
 def renamed() -> None:
     mark()
+
+
+@task(max_attempts=1)
+async def exit_in_a_subtask() -> None:
+    async def leave():
+        raise SystemExit(3)
+
+    await asyncio.create_task(leave())
+
+
+@task(max_attempts=1)
+async def slow_to_tidy() -> None:
+    """Use the lane's thread, so that it is tidied up afterwards."""
+    await Mark.objects.acreate(job_id=current_job().id, label="start")
+    await asyncio.sleep(60)
+
+
+@task(max_attempts=1)
+def hold_the_gil(seconds: float) -> None:
+    """A regular expression that backtracks: one call into C that lets nobody else run."""
+    import re
+
+    mark("start")
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        re.match(r"(a*)*b", "a" * 24)

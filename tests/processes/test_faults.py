@@ -2,17 +2,26 @@
 
 import os
 import signal
+import time
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.base.states import NEVER
+from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from tests.app.models import Mark
 from tests.workers import eventually, parent_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def started() -> set[int]:
@@ -158,6 +167,97 @@ def test_claimed_rows_that_no_process_knows_are_released(start_worker, sql):
     )
     eventually(lambda: Job.objects.get().status == "queued")
     assert Job.objects.get().attempts == 0
+
+
+def test_coroutine_that_exits_does_not_stop_the_event_loop(start_worker):
+    broken = app.exit_in_a_subtask.enqueue().id
+    fine = enqueue_many(app.arecord, [("x",)] * 5)
+    worker = start_worker("--concurrency", "2", "--drain")
+    assert worker.wait() == 0
+    assert set(FinishedJob.objects.values_list("id", flat=True)) == set(fine)
+    assert DeadJob.objects.get().id == broken
+
+
+def test_coroutines_killed_again_and_again_leave_no_lane_dead(start_worker):
+    start_worker("--concurrency", "2").wait_until_ready()
+    for _ in range(3):
+        ids = enqueue_many(app.slow_to_tidy, [(), ()])
+        eventually(lambda ids=ids: Mark.objects.filter(job_id__in=ids).count() == 2)
+        eventually(
+            lambda ids=ids: [kill(ids, by="eve") for _ in range(4)] and not Job.objects.filter(pk__in=ids).exists()
+        )
+    assert set(DeadJob.objects.values_list("reason", flat=True)) == {"killed"}
+    fine = enqueue_many(app.arecord, [("x",)] * 4)
+    eventually(lambda: FinishedJob.objects.filter(pk__in=fine).count() == 4)
+
+
+def test_process_whose_row_was_taken_away_is_registered_again_and_works_on(start_worker, sql):
+    worker = start_worker(LEASE_SECONDS="3").wait_until_ready()
+    sql("DELETE FROM pgqueue_workers")
+    eventually(lambda: "was taken for dead and is registered again" in worker.text())
+    app.record.enqueue("x")
+    eventually(FinishedJob.objects.exists)
+
+
+def test_busy_worker_uses_no_cpu_of_its_own(start_worker):
+    """Its one slot sleeps, more jobs wait: the process must wait too."""
+    enqueue_many(app.sleep, [(4,)] * 3)
+    worker = start_worker("--concurrency", "1").wait_until_ready()
+    eventually(started)
+    [child] = worker.children()
+    before = cpu_seconds(child)
+    eventually(lambda: Mark.objects.filter(label="end").exists())
+    assert cpu_seconds(child) - before < 1.0
+
+
+def test_handler_that_holds_the_gil_does_not_get_its_neighbours_started_twice(start_worker):
+    """For longer than two heartbeats the pump cannot write down what it has claimed beside the hog."""
+    once = enqueue_many(app.sleep_once.using(queue="a"), [(0.1,)] * 4)
+    app.hold_the_gil.using(queue="a", priority=10).enqueue(8)
+    start_worker("--concurrency", "5", LEASE_SECONDS="3").wait_until_ready()
+    eventually(lambda: FinishedJob.objects.count() == 5, seconds=60)
+    assert sorted(Mark.objects.filter(label="start", job_id__in=once).values_list("job_id", flat=True)) == once
+
+
+def test_short_outages_get_no_living_worker_reaped(start_worker, sql):
+    """Twice, heartbeats fail for most of a lease; nobody may judge until all have had time to say that they live."""
+    ids = enqueue_many(app.sleep.using(lease=3), [(14,)] * 2)
+    workers = [start_worker("--concurrency", "1", LEASE_SECONDS="3").wait_until_ready() for _ in range(2)]
+    eventually(lambda: len(started()) == 2)
+    for _ in range(2):
+        deadline = time.monotonic() + 2.7
+        while time.monotonic() < deadline:
+            sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'pgqueue heart%%'")
+        eventually(lambda: all(text.count("heartbeat works again") for text in [w.text() for w in workers]))
+    eventually(lambda: FinishedJob.objects.filter(pk__in=ids, attempts=1).count() == 2, seconds=40)
+    assert not any("Reaped" in worker.text() for worker in workers)
+
+
+def test_worker_stopped_while_it_starts_leaves_no_row(start_worker):
+    for _ in range(4):
+        worker = start_worker("--processes", "2")
+        eventually(lambda: Worker.objects.exists() or worker.process.poll() is not None)
+        worker.signal(signal.SIGTERM)
+        worker.wait()
+        assert Worker.objects.count() == 0
+
+
+def test_one_duty_that_fails_does_not_stop_the_others(start_worker, sql):
+    """A table in the place of a partition to be made: DDL fails at every pass, and jobs run all the same."""
+    [(name,)] = sql("SELECT 'pgqueue_finished_jobs_' || to_char((now() AT TIME ZONE 'UTC')::date + 7, 'YYYYMMDD')")
+    sql(f"DROP TABLE {name}")
+    sql(f"CREATE VIEW {name} AS SELECT 1")
+    sql("CREATE FUNCTION pgqueue_no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$")
+    sql("CREATE TRIGGER no BEFORE DELETE ON pgqueue_workers FOR EACH STATEMENT EXECUTE FUNCTION pgqueue_no()")
+    try:
+        worker = start_worker().wait_until_ready()
+        app.record.enqueue("x")
+        app.record.using(run_at=timedelta(seconds=1)).enqueue("later")
+        eventually(lambda: FinishedJob.objects.count() == 2)
+        assert "do_chores failed" in worker.text()
+    finally:
+        sql("DROP FUNCTION pgqueue_no CASCADE")
+        sql(f"DROP VIEW {name}")
 
 
 def test_frozen_command_starts_nothing_when_it_thaws(start_worker):

@@ -5,7 +5,7 @@
 -- A row edited between snapshot and lock is not returned; the next claim finds it.
 UPDATE pgqueue_jobs
 SET status = 'running',
-    attempts = attempts + 1,
+    attempts = LEAST(attempts + 1, 32767),
     lease_token = %(lease_token)s::bigint,
     lease_until = statement_timestamp() + make_interval(secs => lease_seconds),
     worker_id = %(worker_id)s::bigint,
