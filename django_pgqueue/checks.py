@@ -84,8 +84,8 @@ def _wrong_database(values: dict[str, Any]) -> Iterator[CheckMessage]:
     if connections[alias].vendor != "postgresql":
         yield Error(
             f"The queue's database {alias!r} is {connections[alias].vendor}.",
-            hint="Set PGQUEUE['DATABASE'] to the alias of a PostgreSQL database. Where it is on purpose, as in settings "
-            "for tests that enqueue nothing, silence this check.",
+            hint="Set PGQUEUE['DATABASE'] to the alias of a PostgreSQL database. Where it is on purpose, as in "
+            "settings for tests that enqueue nothing, silence this check.",
             id="pgqueue.E004",
         )
     if alias != "default" and ROUTER not in settings.DATABASE_ROUTERS:

@@ -187,6 +187,12 @@ def is_refusal(error: Error) -> bool:
     return sqlstate[:2] in REFUSING_CLASSES or isinstance(error, DataError)
 
 
+def is_too_much(error: Error) -> bool:
+    """Whether less work in one statement may help: it took too long, or more memory or room than there is."""
+    sqlstate = getattr(error.__cause__, "sqlstate", None) or ""
+    return sqlstate == "57014" or sqlstate[:2] == "53"
+
+
 REFUSING_CLASSES = {"22", "23", "54"}  # data, integrity, program limits
 
 

@@ -18,7 +18,7 @@ from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import InvalidArguments
 from django_pgqueue.base.records import Fate, Fence, Job, Outcome, Receipt
 from django_pgqueue.base.states import Reason
-from django_pgqueue.db import QueueConnection, is_refusal
+from django_pgqueue.db import QueueConnection, is_refusal, is_too_much
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import claim, ready_queues
 from django_pgqueue.lifecycle.run import describe
@@ -240,7 +240,8 @@ class Pump:
     def _back_off(self, error: Error, size: int) -> None:
         self._failures += 1
         self._retry_at = time.monotonic() + reconnect_delay(self._failures)
-        self._flush_limit = max(size // 2, 1)
+        if is_too_much(error):
+            self._flush_limit = max(size // 2, 1)
         self._in_doubt = True
         self.database.close()
         if self._failures % 10 == 1:

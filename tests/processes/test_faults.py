@@ -236,7 +236,7 @@ def test_short_outages_get_no_living_worker_reaped(start_worker, sql):
 def test_worker_stopped_while_it_starts_leaves_no_row(start_worker):
     for _ in range(4):
         worker = start_worker("--processes", "2")
-        eventually(lambda: Worker.objects.exists() or worker.process.poll() is not None)
+        eventually(lambda worker=worker: Worker.objects.exists() or worker.process.poll() is not None)
         worker.signal(signal.SIGTERM)
         worker.wait()
         assert Worker.objects.count() == 0
