@@ -151,7 +151,7 @@ def test_outcomes_survive_a_database_that_is_away(pump, monkeypatch, caplog):
     pump._retry_at = 0.0
     turn(pump)
     assert (len(pump._unwritten), FinishedJob.objects.count()) == (0, 4)
-    assert caplog.text.count("The pump cannot reach the database") == 1
+    assert caplog.text.count("The pump cannot work with the database") == 1
 
 
 def test_jobs_fetched_ahead_go_back_when_no_slot_comes_free(pump, monkeypatch):
