@@ -19,7 +19,7 @@ INSTALLED := $(VENV)/.installed$(if $(DJANGO),-django-$(DJANGO))
 CODE := django_pgqueue tests example_project docs
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types clean
+.PHONY: help install demo test pytest docs lint types clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -29,8 +29,10 @@ install: $(INSTALLED) ## Make the virtual environment, unless it is up to date
 demo: $(INSTALLED) ## Run the example shop; ONCE=1: only until the first work is done and checked
 	@$(BIN)/python example_project/manage.py demo $(if $(filter-out 0 no false,$(ONCE)),--once)
 
-test: lint types ## Run linters, types and tests
-	$(BIN)/python -m pytest
+test: lint types pytest ## Run linters, types and tests
+
+pytest: $(INSTALLED) ## Run the tests alone
+	$(BIN)/python -m pytest -q
 
 lint: $(INSTALLED) ## Check style and format
 	$(BIN)/ruff check $(CODE)
@@ -39,8 +41,11 @@ lint: $(INSTALLED) ## Check style and format
 types: $(INSTALLED) ## Check types
 	$(BIN)/mypy
 
+docs: $(INSTALLED) ## Build the documentation, warnings as errors
+	$(BIN)/python -m sphinx -q -W --keep-going docs docs/_build/html
+
 clean: ## Remove what was built, and the data of demo and tests
-	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .postgres example_project/var
+	rm -rf $(VENV) build dist docs/_build .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .postgres example_project/var
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The build backend is installed first and used without isolation: what is there already is then not asked for again.
