@@ -6,7 +6,7 @@
 
 import contextlib
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import psycopg
@@ -142,6 +142,11 @@ KEEPALIVE = {
     "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
 }
+
+
+def number_array(numbers: Iterable[float]) -> str:
+    """Return numbers as the text of a PostgreSQL array, to be cast in the statement: faster than to adapt a list."""
+    return f"{{{','.join(map(str, numbers))}}}"
 
 
 def postgresql(alias: str) -> BaseDatabaseWrapper:

@@ -91,7 +91,7 @@ def test_ack_touches_only_its_own_rows(queue, name, running_at_analyze):
     parameters = {
         "ids": [job.id for job in jobs],
         "lease_tokens": [job.lease_token for job in jobs],
-        "results": ["null"] * 500,
+        "results": f"[{','.join(['null'] * 500)}]",
         "run_seconds": [0.1] * 500,
         "delays": [1.0] * 500,
         "errors": ["{}"] * 500,

@@ -8,7 +8,7 @@ from typing import Any
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.records import Fate, Outcome, Receipt
 from django_pgqueue.base.states import Reason
-from django_pgqueue.db import Database
+from django_pgqueue.db import Database, number_array
 from django_pgqueue.lifecycle.dead_letter import Burial, bury
 from django_pgqueue.lifecycle.release import release
 from django_pgqueue.lifecycle.sql import statement
@@ -59,8 +59,8 @@ def _finish(database: Database, outcomes: Sequence[Outcome]) -> list[int]:
     ids = _ids(database, "finish", _fence(dropped)) if dropped else []
     if kept:
         results = {
-            "results": [outcome.result for outcome in kept],
-            "run_seconds": [outcome.run_seconds for outcome in kept],
+            "results": f"[{','.join([outcome.result for outcome in kept])}]",
+            "run_seconds": number_array([outcome.run_seconds for outcome in kept]),
         }
         ids += _ids(database, "archive", _fence(kept) | results)
     return ids
@@ -68,7 +68,7 @@ def _finish(database: Database, outcomes: Sequence[Outcome]) -> list[int]:
 
 def _retry(database: Database, outcomes: Sequence[Outcome]) -> list[int]:
     failures = {
-        "delays": [float(outcome.delay_seconds) for outcome in outcomes],
+        "delays": number_array([outcome.delay_seconds for outcome in outcomes]),
         "errors": [json.dumps(outcome.error) for outcome in outcomes],
     }
     return _ids(database, "retry", _fence(outcomes) | failures)
@@ -97,8 +97,8 @@ def _held(database: Database, outcomes: Sequence[Outcome]) -> frozenset[int]:
 
 def _fence(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     return {
-        "ids": [outcome.job.id for outcome in outcomes],
-        "lease_tokens": [outcome.job.lease_token for outcome in outcomes],
+        "ids": number_array([outcome.job.id for outcome in outcomes]),
+        "lease_tokens": number_array([outcome.job.lease_token for outcome in outcomes]),
     }
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from django_pgqueue.db import Database
+from django_pgqueue.db import Database, number_array
 from django_pgqueue.lifecycle.sql import statement
 
 
@@ -16,5 +16,5 @@ def release(database: Database, fences: Iterable[tuple[int, int, float]]) -> lis
         The ids released. Others were locked, or their lease is gone.
     """
     ids, lease_tokens, delays = zip(*fences, strict=True)
-    parameters = {"ids": list(ids), "lease_tokens": list(lease_tokens), "delays": [float(delay) for delay in delays]}
+    parameters = {"ids": number_array(ids), "lease_tokens": number_array(lease_tokens), "delays": number_array(delays)}
     return [job_id for (job_id,) in database.rows(statement("release"), parameters)]

@@ -2,8 +2,11 @@
 -- Never waits: locked rows are left for the next flush. Finds its rows by primary key and fences them by lease token.
 WITH done AS MATERIALIZED (
     SELECT job.id, ack.result, ack.run_seconds
-    FROM unnest(
-        %(ids)s::bigint[], %(lease_tokens)s::bigint[], %(results)s::text[], %(run_seconds)s::double precision[]
+    FROM ROWS FROM (
+        unnest(%(ids)s::bigint[]),
+        unnest(%(lease_tokens)s::bigint[]),
+        jsonb_array_elements(%(results)s::jsonb),
+        unnest(%(run_seconds)s::double precision[])
     ) AS ack (id, lease_token, result, run_seconds)
     JOIN pgqueue_jobs AS job USING (id, lease_token)
     FOR UPDATE OF job SKIP LOCKED
@@ -21,7 +24,7 @@ INSERT INTO pgqueue_finished_jobs (
 SELECT
     gone.id, statement_timestamp(), gone.enqueued_at, gone.run_at, gone.first_started_at, gone.started_at,
     gone.worker_id, gone.schedule_id, gone.parent_id, gone.run_seconds, gone.priority, gone.attempts, gone.lost,
-    gone.queue, gone.task, gone.backend, gone.args, gone.kwargs, gone.result::jsonb, gone.metadata, gone.progress,
+    gone.queue, gone.task, gone.backend, gone.args, gone.kwargs, gone.result, gone.metadata, gone.progress,
     gone.errors
 FROM gone
 RETURNING id;
