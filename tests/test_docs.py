@@ -3,6 +3,7 @@
 import argparse
 import ast
 import dataclasses
+import datetime as dt
 import functools
 import importlib
 import inspect
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from django.apps import apps
 from django.core.management.base import CommandParser
+from django.db.models import CheckConstraint
 from django.dispatch import Signal
 from django.test import override_settings
 
@@ -23,9 +25,10 @@ from django_pgqueue.base import exceptions, records, signals
 from django_pgqueue.base.conf import DEFAULTS
 from django_pgqueue.base.states import Reason, Status
 from django_pgqueue.checks import check_settings
+from django_pgqueue.db import REFUSING_CLASSES
 from django_pgqueue.management.commands.pgqueue_worker import Command
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
-from django_pgqueue.tasks import Options
+from django_pgqueue.tasks import LONGEST_DELAY, LONGEST_SECONDS, Options
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -107,6 +110,25 @@ def test_names_that_the_page_imports_from_the_package_exist(page):
                 module = importlib.import_module(node.module)
                 for alias in node.names:
                     assert hasattr(module, alias.name), f"{node.module} has no {alias.name}"
+
+
+@each_page
+def test_page_imports_what_is_public_from_the_package_itself(page):
+    for block in blocks(page.read_text(), "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("django_pgqueue."):
+                assert not {alias.name for alias in node.names} & set(django_pgqueue.__all__), node.module
+
+
+@pytest.mark.parametrize(
+    "page", [DOCS / "explanation" / "life-of-a-job.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name
+)
+def test_files_that_the_page_names_are_in_the_package(page):
+    named = set(re.findall(r"\b[\w/]+\.py\b", page.read_text())) - {"tests/test_docs.py", "tests/test_claim.py"}
+    assert named
+    there = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py")}
+    for name in named:
+        assert any(path == name or path.endswith(f"/{name}") for path in there), name
 
 
 @each_page
@@ -208,6 +230,15 @@ def test_defaults_of_options_on_the_tasks_page_are_those_of_the_code():
     for field in dataclasses.fields(Options):
         if field.name not in ONLY_OF_USING:
             assert [ast.literal_eval(text) for text in documented[field.name]] == [field.default], field.name
+
+
+def test_limits_of_durations_on_the_tasks_page_are_those_of_the_code():
+    page = reference("tasks")
+    rows = {names(row[0])[-1]: row[2] for row in table(page) if len(row) > 2 and names(row[0])}
+    assert dt.timedelta(seconds=LONGEST_SECONDS) == dt.timedelta(days=365)
+    assert "a year (365 days) at most" in rows["timeout"]
+    assert "a year at most" in rows["lease"]
+    assert f"{LONGEST_DELAY.days} days at most" in rows["run_at"]
 
 
 def test_tasks_page_lists_every_error():
@@ -312,6 +343,22 @@ def test_tables_page_names_the_columns_that_a_live_job_has_not(model):
     documented = set(names(section(reference("tables"), f"## {model._meta.db_table}")))
     live = {field.column for field in Job._meta.fields}
     assert {field.column for field in model._meta.fields} - live <= documented
+
+
+def test_tables_page_lists_every_check_of_the_database():
+    checks = {rule.name for rule in Job._meta.constraints if isinstance(rule, CheckConstraint)}
+    rows = table(section(reference("tables"), "## pgqueue_jobs"))
+    assert checks <= {name for row in rows for name in names(row[0])}
+
+
+def test_sqlstate_classes_on_the_pages_are_those_that_the_code_blames():
+    for page in (
+        DOCS / "explanation" / "promise.md",
+        DOCS / "explanation" / "life-of-a-job.md",
+        DOCS / "reference" / "statuses.md",
+    ):
+        [classes] = re.findall(r"classes\s+(\d\d), (\d\d) and (\d\d)", page.read_text())
+        assert set(classes) == REFUSING_CLASSES, name_of(page)
 
 
 @pytest.mark.parametrize("model", [Job, DeadJob], ids=lambda model: model.__name__)
