@@ -21,7 +21,10 @@ from django_pgqueue.base.exceptions import ConfigurationError
 Row = tuple[Any, ...]
 Parameters = Mapping[str, Any]
 
-LIMITS = (
+# Time limits; and plans by index only. Statistics of a table that swings between empty and full may say "a few rows",
+# and a batch joined to them by hash or by scan then reads the whole backlog. All of it SET LOCAL: nothing is left
+# behind on a connection that a pooler hands to somebody else.
+SESSION = (
     "SELECT set_config('statement_timeout', %s, true), set_config('idle_in_transaction_session_timeout', %s, true), "
     "set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), "
     "set_config('enable_mergejoin', 'off', true)"
@@ -66,7 +69,7 @@ class QueueConnection:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Run a few statements in one short transaction with time limits of its own.
+        """Run a few statements in one short transaction, with time limits and planner settings of its own.
 
         Raises:
             django.db.Error: as Django maps it. After trouble with the connection or the server, it is closed; the next
@@ -77,10 +80,10 @@ class QueueConnection:
                 connection = self._open()
                 self._inside = True
                 with _pipeline(connection), connection.transaction():
-                    connection.execute(LIMITS, _limits())
+                    connection.execute(SESSION, _limits())
                     yield
         except Error as error:
-            if is_connection_trouble(error):
+            if is_transient(error):
                 self.close()
             raise
         finally:
@@ -170,8 +173,8 @@ def postgresql(alias: str) -> BaseDatabaseWrapper:
     return connection
 
 
-def is_connection_trouble(error: BaseException) -> bool:
-    """Whether trying again later, perhaps on a new connection, can help: the server is away, busy or read-only."""
+def is_transient(error: BaseException) -> bool:
+    """Whether trying again later can help: the server is away, busy, full, read-only, or broke a deadlock."""
     if isinstance(error, ImproperlyConfigured):
         return False
     cause = error.__cause__ if isinstance(error, DatabaseError | InterfaceError) else error

@@ -18,7 +18,7 @@ EMPTY_OBJECT = models.Value({}, models.JSONField())
 
 
 class Negative(models.Func):
-    """``(-column)``: makes "larger runs sooner" an ascending index, so that one row comparison can be its range."""
+    """``(-column)``: makes "larger runs sooner" an ascending index, for one row comparison to be its range."""
 
     template = "(-%(expressions)s)"
     output_field = models.SmallIntegerField()
@@ -31,7 +31,11 @@ def is_array(column: str) -> models.Q:
 
 
 class Job(models.Model):
-    """Live work: it will run, or is running. Small and hot; a job that is done leaves this table."""
+    """Live work: it will run, or is running. Small and hot; a job that is done leaves this table.
+
+    Reserved, so that later releases need few migrations: schedule_id, expires_at, the unique, concurrency and fair keys,
+    progress, and the statuses waiting and held.
+    """
 
     id = models.BigAutoField(primary_key=True)
     run_at = models.DateTimeField(_("run at"), db_default=Now(), help_text=_("Not started before."))
@@ -227,7 +231,7 @@ class FinishedJob(models.Model):
 
 
 class Queue(models.Model):
-    """What somebody has said about a queue: paused, limited. A queue without a row has no limits."""
+    """What somebody has said about a queue: paused, limited. Reserved: nothing reads it yet."""
 
     name = models.TextField(_("name"), primary_key=True)
     created_at = models.DateTimeField(db_default=Now())
@@ -254,7 +258,7 @@ class Queue(models.Model):
 
 
 class Schedule(models.Model):
-    """A job enqueued at clock times (``cron``) or at intervals (``every_seconds``)."""
+    """A job enqueued at clock times (``cron``) or at intervals (``every_seconds``). Reserved: nothing reads it yet."""
 
     id = models.BigAutoField(primary_key=True)
     next_at = models.DateTimeField(_("next at"))
@@ -320,7 +324,7 @@ class Worker(models.Model):
 
 
 class Stat(models.Model):
-    """Counts and time sums of one task on one queue in one minute; written once a minute by each worker."""
+    """Counts and time sums of one task on one queue in one minute. Reserved: nothing writes it yet."""
 
     id = models.BigAutoField(primary_key=True)
     minute = models.DateTimeField()

@@ -17,7 +17,7 @@ from django.utils import timezone
 from django_pgqueue.base.backoff import Backoff, exponential
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import ConfigurationError, InvalidJob, UnknownTask
-from django_pgqueue.base.states import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from django_pgqueue.base.states import HIGHEST_PRIORITY, LATEST, LOWEST_PRIORITY, NEVER
 
 if TYPE_CHECKING:
     from django_pgqueue.lifecycle.enqueue import JobHandle
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-LONGEST_SECONDS = 365 * 24 * 3600
-LONGEST_DELAY = dt.timedelta(days=36500)
+LONGEST_TIMEOUT_SECONDS = 365 * 24 * 3600
+LONGEST_DELAY, EARLIEST_DELAY = dt.timedelta(days=36500), dt.timedelta(days=-365)
 
 _registry: "dict[str, Task[..., Any]]" = {}
 _aliases: "dict[str, Task[..., Any]]" = {}
@@ -40,10 +40,13 @@ class Options:
         queue: the named lane, 1 to 128 characters. Default: ``"default"``.
         priority: -100 to 100; larger runs sooner. Default: 0.
         max_attempts: 1 to 32767; the bound on attempts. None: ``PGQUEUE["MAX_ATTEMPTS"]``.
-        timeout: seconds, or a timedelta, that one attempt may take. None: no limit.
-        lease: seconds, or a timedelta, for which a silent worker keeps the job. None: ``PGQUEUE["LEASE_SECONDS"]``.
+        timeout: seconds above 0, or a timedelta, of a year at most, that one attempt may take; interrupts ``async def``
+            tasks only. None: no limit.
+        lease: seconds above 0, or a timedelta, of a year at most, for which a silent worker keeps the job. None:
+            ``PGQUEUE["LEASE_SECONDS"]``.
         keep: whether the finished job is kept in ``finished_jobs``. Default: True.
-        run_at: earliest start: an aware datetime, or a timedelta from now by the database's clock. None: now.
+        run_at: earliest start: an aware datetime, or a timedelta of at most 100 years from
+            now, by the database's clock. None: now.
         metadata: a JSON object that travels with the job. Never interpreted by the queue.
         database: alias to enqueue on. None: ``PGQUEUE["DATABASE"]``.
 
@@ -306,17 +309,19 @@ def _check_whole(option: str, value: Any, lowest: int, highest: int) -> None:
 
 def _check_seconds(option: str, value: Any) -> None:
     seconds = _seconds(value)
-    if isinstance(value, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST_SECONDS:
+    if isinstance(value, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST_TIMEOUT_SECONDS:
         raise InvalidJob(f"{option} is a number of seconds above 0, or a timedelta, of a year at most, not {value!r}.")
 
 
 def _check_run_at(value: Any) -> None:
-    if isinstance(value, dt.timedelta) and abs(value) > LONGEST_DELAY:
-        raise InvalidJob(f"run_at is at most {LONGEST_DELAY.days} days from now, not {value!r}.")
+    if isinstance(value, dt.timedelta) and not EARLIEST_DELAY <= value <= LONGEST_DELAY:
+        raise InvalidJob(f"run_at is at most {LONGEST_DELAY.days} days from now, and one year ago, not {value!r}.")
     if value is None or isinstance(value, dt.timedelta):
         return
     if not isinstance(value, dt.datetime):
         raise InvalidJob(f"run_at is a datetime or a timedelta, not {value!r}.")
+    if not NEVER.year <= value.year < LATEST.year:
+        raise InvalidJob(f"run_at is between the years {NEVER.year} and {LATEST.year}, not {value!r}.")
     if settings.configured and settings.USE_TZ and timezone.is_naive(value):
         raise InvalidJob(
             f"run_at is naive ({value!r}) while USE_TZ is on. Use django.utils.timezone.now() or make_aware()."

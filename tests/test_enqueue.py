@@ -13,7 +13,7 @@ from django_pgqueue import enqueue, enqueue_many, enqueue_on_commit
 from django_pgqueue.base.exceptions import ConfigurationError, InvalidArguments, InvalidJob, UnknownTask
 from django_pgqueue.base.signals import job_enqueued
 from django_pgqueue.db import QueueConnection
-from django_pgqueue.lifecycle.enqueue import WakeUp
+from django_pgqueue.lifecycle.wake import WakeUp
 from django_pgqueue.models import Job
 
 
@@ -248,7 +248,7 @@ def test_notify_can_be_switched_off(notifications, settings):
 
 
 def test_failing_wake_up_does_not_reach_the_caller(transactional_db, monkeypatch, caplog):
-    monkeypatch.setattr("django_pgqueue.lifecycle.enqueue.CHANNEL", "x" * 100)  # longer than PostgreSQL takes
+    monkeypatch.setattr("django_pgqueue.lifecycle.wake.CHANNEL", "x" * 100)  # longer than PostgreSQL takes
     with transaction.atomic():
         app.noop.enqueue()
     assert Job.objects.count() == 1

@@ -143,7 +143,7 @@ def test_two_reapers_at_once_settle_each_job_once(queue, other_queue, lost):
         thread.start()
     for thread in threads:
         thread.join()
-    assert sum(result.requeued for result in results) == 500
+    assert sum(result.returned for result in results) == 500
     assert set(Job.objects.values_list("lost", flat=True)) == {1}
 
 
@@ -151,8 +151,8 @@ def test_reaper_does_not_wait_for_a_locked_row(queue, lost):
     ids = lost(3)
     with transaction.atomic():
         Job.objects.select_for_update().get(pk=ids[1])
-        assert reap_lost(queue).requeued == 2
-    assert reap_lost(queue).requeued == 1
+        assert reap_lost(queue).returned == 2
+    assert reap_lost(queue).returned == 1
 
 
 def test_dead_process_pays_only_for_what_it_had_started(queue):

@@ -4,6 +4,7 @@ import datetime as dt
 
 import pytest
 from django.db import transaction
+from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
@@ -11,6 +12,7 @@ from django_pgqueue.base.states import Reason
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.dead_letter import Burial, bury, requeue
 from django_pgqueue.lifecycle.kill import kill
+from django_pgqueue.lifecycle.run_now import run_now
 from django_pgqueue.models import DeadJob, Job
 
 
@@ -76,6 +78,25 @@ def test_requeue_leaves_a_job_dead_whose_unique_key_is_taken(dead, sql):
     sql("DELETE FROM pgqueue_jobs")
     assert len(requeue([first, second], by="eve")) == 1
     assert DeadJob.objects.count() == 1
+
+
+def test_run_now_makes_scheduled_jobs_due_and_leaves_others(queue):
+    later, backing_off, queued = (app.noop.enqueue().id for _ in range(3))
+    Job.objects.filter(pk__in=[later, backing_off]).update(
+        status="scheduled", run_at=timezone.now() + dt.timedelta(hours=1)
+    )
+    Job.objects.filter(pk=backing_off).update(attempts=2)
+    assert sorted(run_now([later, backing_off, queued, 999_999], by="eve")) == [later, backing_off]
+    assert set(Job.objects.values_list("status", flat=True)) == {"queued"}
+    assert Job.objects.get(pk=backing_off).attempts == 2
+    assert len(claim(queue, "default", limit=3, worker_id=1)) == 3
+
+
+def test_run_now_does_not_wait_for_a_locked_row(queue):
+    job_id = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
+    with queue.transaction():
+        queue.rows("SELECT id FROM pgqueue_jobs FOR UPDATE", {})
+        assert run_now([job_id], by="eve") == []
 
 
 def test_requeue_of_what_is_not_dead_does_nothing(dead):

@@ -49,6 +49,8 @@ def test_using_makes_another_task_and_leaves_the_first():
         ({"timeout": 2**31}, "of a year at most, not 2147483648"),
         ({"run_at": dt.timedelta.max}, "run_at is at most 36500 days from now"),
         ({"run_at": dt.timedelta.min}, "run_at is at most 36500 days from now"),
+        ({"run_at": dt.datetime(1969, 1, 1, tzinfo=dt.UTC)}, "run_at is between the years 1970 and 9999"),
+        ({"run_at": dt.datetime.max.replace(tzinfo=dt.UTC)}, "run_at is between the years 1970 and 9999"),
         ({"lease": -1}, "lease is a number of seconds above 0"),
         ({"keep": 1}, "keep is True or False, not 1"),
         ({"metadata": [1]}, r"metadata is a JSON object, not \[1\]"),

@@ -1,4 +1,4 @@
-"""Frozen rows that cross borders: between the database, the pump, the slots and the supervisor."""
+"""Records that cross borders: between the database, the pump, the slots and the supervisor."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -31,6 +31,11 @@ class Job(NamedTuple):
     @property
     def fence(self) -> Fence:
         return self[:2]
+
+    @property
+    def mark(self) -> int:
+        """One number for id and token: what a child writes into the memory it shares with its supervisor."""
+        return self.id ^ self.lease_token
 
 
 class Fate(Enum):
@@ -80,13 +85,13 @@ class Lease(NamedTuple):
 
     @property
     def mark(self) -> int:
-        """One number for id and token: what a child writes into the memory it shares with its supervisor."""
+        """The same number as the mark of the job that was claimed by this lease."""
         return self.id ^ self.lease_token
 
 
 class Reaped(NamedTuple):
     """What became of jobs whose worker died."""
 
-    requeued: int
+    returned: int  # queued again
     dead: int
     queues: frozenset[str]  # those that have work again

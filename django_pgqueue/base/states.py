@@ -35,6 +35,3 @@ LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
 
 # A job whose worker died this often is taken for the cause, whatever attempts it has left.
 MAX_LOST = 3
-
-# One NOTIFY channel for all queues; the payload is the queue's name.
-CHANNEL = "pgqueue_jobs"

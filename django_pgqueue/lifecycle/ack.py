@@ -30,7 +30,7 @@ def write(database: Database, outcomes: Iterable[Outcome]) -> Receipt:
         if batch := [outcome for outcome in pending if outcome.fate is fate]:
             written.update(store(database, batch))
     missing = [outcome for outcome in pending if outcome.job.id not in written]
-    locked = _held(database, missing) if missing else frozenset()
+    locked = _standing(database, missing) if missing else frozenset()
     stale = frozenset(outcome.job.id for outcome in missing) - locked
     return Receipt(frozenset(written), locked, stale)
 
@@ -46,7 +46,7 @@ def finish_alone(database: Database, outcome: Outcome, *, patience_seconds: floa
     """
     deadline = time.monotonic() + patience_seconds
     while not _finish(database, [outcome]):
-        if not _held(database, [outcome]) or time.monotonic() > deadline:
+        if not _standing(database, [outcome]) or time.monotonic() > deadline:
             return False
         time.sleep(0.02)
     return True
@@ -91,8 +91,8 @@ def _bury(database: Database, outcomes: Sequence[Outcome]) -> list[int]:
 STORES = {Fate.SUCCEEDED: _finish, Fate.RETRIED: _retry, Fate.RELEASED: _release, Fate.DIED: _bury}
 
 
-def _held(database: Database, outcomes: Sequence[Outcome]) -> frozenset[int]:
-    return frozenset(_ids(database, "held", _fence(outcomes)))
+def _standing(database: Database, outcomes: Sequence[Outcome]) -> frozenset[int]:
+    return frozenset(_ids(database, "standing", _fence(outcomes)))
 
 
 def _fence(outcomes: Sequence[Outcome]) -> dict[str, Any]:

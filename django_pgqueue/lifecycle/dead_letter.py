@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from django_pgqueue.base.states import Reason
-from django_pgqueue.db import CallerConnection, Database, postgresql
-from django_pgqueue.lifecycle.enqueue import wake
+from django_pgqueue.db import CallerConnection, Database
 from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.lifecycle.wake import wake
 
 
 class Burial(NamedTuple):
@@ -53,5 +53,5 @@ def requeue(ids: Iterable[int], *, by: str, database: str | None = None) -> list
     caller = CallerConnection(database)
     rows = caller.rows(statement("requeue"), {"ids": list(ids), "by": by})
     for queue in sorted({queue for _, queue in rows}):
-        wake(postgresql(caller.alias), queue)
+        wake(caller.alias, queue)
     return [job_id for job_id, _ in rows]

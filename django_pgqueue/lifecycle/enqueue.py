@@ -1,29 +1,26 @@
 """Put a job into the table, in the caller's transaction, and wake a worker once that has committed."""
 
-import logging
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ParamSpec, overload
 
-from django.db import Error, connections, transaction
+from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_pgqueue import tasks
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import InvalidJob
 from django_pgqueue.base.signals import job_enqueued
-from django_pgqueue.base.states import CHANNEL
 from django_pgqueue.db import CallerConnection, postgresql
 from django_pgqueue.lifecycle.context import current_job
 from django_pgqueue.lifecycle.payload import check_signature, encode
 from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.lifecycle.wake import wake
 
-logger = logging.getLogger("django_pgqueue")
+P = ParamSpec("P")
 
 AnyTask = tasks.Task[..., Any] | str
-
-CANCEL = ""  # the payload that is no queue: look for cancel requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,26 +40,10 @@ class JobHandle:
     database: str
 
 
-@dataclass(frozen=True, slots=True)
-class WakeUp:
-    """Tells idle workers that a queue has work. Two of the same queue are equal, which keeps them from piling up."""
-
-    database: str
-    queue: str
-
-    def __call__(self) -> None:
-        """Send it after the commit. Failing must not reach the caller: the job is there, and polling finds it."""
-        try:
-            self.send()
-        except Error:
-            logger.exception("The wake-up of queue %s failed; its workers will find the job by polling", self.queue)
-
-    def send(self) -> None:
-        """Send it now, in the transaction that is open if one is."""
-        parameters = {"channel": CHANNEL, "queue": self.queue}
-        CallerConnection(self.database).rows("SELECT pg_notify(%(channel)s, %(queue)s)", parameters)
-
-
+@overload
+def enqueue(task: tasks.Task[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle: ...
+@overload
+def enqueue(task: str, /, *args: Any, **kwargs: Any) -> JobHandle: ...
 def enqueue(task: AnyTask, /, *args: Any, **kwargs: Any) -> JobHandle:
     """Enqueue one job of a task, or of the task with this name.
 
@@ -141,29 +122,6 @@ def enqueue_on_commit(
     transaction.on_commit(lambda: enqueue_one(task, args, kwargs), using=database)
 
 
-def wake(connection: BaseDatabaseWrapper, queue: str) -> None:
-    """Announce work on ``queue`` when the caller's transaction has committed; at once if there is none.
-
-    The notification is a statement of its own after the commit: NOTIFY takes a lock of the whole cluster until its
-    transaction is on disk, and one that only notifies has nothing to write there.
-    Source: https://www.postgresql.org/docs/current/sql-notify.html
-    """
-    announce = WakeUp(connection.alias, queue)
-    if not connection.in_atomic_block and not connection.get_autocommit():
-        announce.send()  # set_autocommit(False): on_commit would raise, so it goes with the transaction
-    elif not _is_pending(connection, announce):
-        transaction.on_commit(announce, using=connection.alias)
-
-
-def _is_pending(connection: BaseDatabaseWrapper, announce: WakeUp) -> bool:
-    """Whether an equal hook will run whenever one registered now would.
-
-    A hook dies with the savepoint it was registered in, so only one whose savepoints are all still ours counts.
-    """
-    ours = set(connection.savepoint_ids)
-    return any(hook == announce and savepoints <= ours for savepoints, hook, *_ in connection.run_on_commit)
-
-
 def _insert(name: str, task: tasks.Task[..., Any], texts: Mapping[str, Any]) -> list[int]:
     options, alias, parent = task.options, _database(task), current_job()
     connection = postgresql(alias)
@@ -184,8 +142,8 @@ def _insert(name: str, task: tasks.Task[..., Any], texts: Mapping[str, Any]) -> 
     }
     rows = CallerConnection(alias).rows(statement(name), parameters)
     ids = [job_id for job_id, _ in rows]
-    if conf.notify and rows[0][1]:
-        wake(connection, options.queue)
+    if rows[0][1]:
+        wake(alias, options.queue)
     if job_enqueued.receivers:
         job_enqueued.send_robust(task.name, ids=ids, task=task.name, queue=options.queue, database=alias)
     return ids

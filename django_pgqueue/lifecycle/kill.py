@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from django_pgqueue.base.states import Reason
-from django_pgqueue.db import CallerConnection, postgresql
+from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle.dead_letter import Burial, bury
-from django_pgqueue.lifecycle.enqueue import CANCEL, wake
 from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.lifecycle.wake import wake_for_cancel
 
 
 class Killed(NamedTuple):
@@ -34,5 +34,5 @@ def kill(ids: Iterable[int], *, by: str, database: str | None = None) -> Killed:
     running = sorted(set(ids) - set(dead))
     requested = [job_id for (job_id,) in caller.rows(statement("cancel"), {"ids": running, "by": by})]
     if requested:
-        wake(postgresql(caller.alias), CANCEL)
+        wake_for_cancel(caller.alias)
     return Killed(dead, requested)

@@ -13,7 +13,7 @@ from django_pgqueue.lifecycle.sql import statement
 
 
 def settle(database: Database, leases: Sequence[Lease]) -> Reaped:
-    """Requeue jobs of a dead worker, their attempt counted; bury those that have no attempt left.
+    """Send jobs of a dead worker back to queued, their attempt counted; bury those that have no attempt left.
 
     Every change is fenced, so two reapers, or a reaper and a late ack, cannot both have it.
     """
@@ -26,9 +26,9 @@ def settle(database: Database, leases: Sequence[Lease]) -> Reaped:
         for lease, reason in verdicts
         if reason is not None
     ]
-    requeued = _requeue(database, lost) if lost else []
+    returned = _send_back(database, lost) if lost else []
     dead = bury(database, burials) if burials else []
-    return Reaped(len(requeued), len(dead), frozenset(lease.queue for lease in lost if lease.id in requeued))
+    return Reaped(len(returned), len(dead), frozenset(lease.queue for lease in lost if lease.id in returned))
 
 
 def settle_dead_process(
@@ -48,7 +48,7 @@ def settle_dead_process(
     released = release(database, [(lease.id, lease.lease_token, 0.0) for lease in unrun]) if unrun else []
     reaped = settle(database, run)
     queues = reaped.queues | {lease.queue for lease in unrun if lease.id in released}
-    return Reaped(reaped.requeued + len(released), reaped.dead, queues)
+    return Reaped(reaped.returned + len(released), reaped.dead, queues)
 
 
 def verdict(lease: Lease) -> Reason | None:
@@ -69,7 +69,7 @@ def _may_go_back(lease: Lease) -> bool:
     return lease.max_attempts > 1 and not lease.is_cancelled
 
 
-def _requeue(database: Database, leases: Sequence[Lease]) -> list[int]:
+def _send_back(database: Database, leases: Sequence[Lease]) -> list[int]:
     parameters = {
         "ids": [lease.id for lease in leases],
         "lease_tokens": [lease.lease_token for lease in leases],

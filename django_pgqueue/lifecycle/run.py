@@ -6,7 +6,6 @@ import logging
 import math
 import time
 import traceback
-from collections.abc import Callable
 from typing import Any
 
 from django.db import transaction
@@ -33,7 +32,20 @@ UNKNOWN_SECONDS = 24 * 3600.0
 
 def run(task: tasks.Task[..., Any], job: Job, current: CurrentJob) -> Outcome:
     """Run a plain task in this thread and return the outcome, whatever the task raises."""
-    return _observed(task, job, current, _call_atomic if task.is_atomic else _call)
+    enter(current)
+    if job_started.receivers:
+        job_started.send_robust(job.task, job=job)
+    begun = time.perf_counter()
+    try:
+        outcome = _call_atomic(task, job) if task.is_atomic else _call(task, job)
+    except BaseException as error:  # noqa: BLE001 - the border: whatever it raises is the job's outcome
+        outcome = failure(task, job, error, current)
+    finally:
+        enter(None)
+    outcome.run_seconds = outcome.run_seconds or time.perf_counter() - begun
+    if job_finished.receivers:
+        job_finished.send_robust(job.task, job=job, outcome=outcome)
+    return outcome
 
 
 async def arun(task: tasks.Task[..., Any], job: Job, current: CurrentJob) -> Outcome:
@@ -54,28 +66,6 @@ async def arun(task: tasks.Task[..., Any], job: Job, current: CurrentJob) -> Out
     outcome.run_seconds = time.perf_counter() - begun
     if job_finished.receivers:
         await job_finished.asend_robust(job.task, job=job, outcome=outcome)
-    return outcome
-
-
-def _observed(
-    task: tasks.Task[..., Any],
-    job: Job,
-    current: CurrentJob,
-    call: Callable[[tasks.Task[..., Any], Job], Outcome],
-) -> Outcome:
-    enter(current)
-    if job_started.receivers:
-        job_started.send_robust(job.task, job=job)
-    begun = time.perf_counter()
-    try:
-        outcome = call(task, job)
-    except BaseException as error:  # noqa: BLE001 - the border: whatever it raises is the job's outcome
-        outcome = failure(task, job, error, current)
-    finally:
-        enter(None)
-    outcome.run_seconds = outcome.run_seconds or time.perf_counter() - begun
-    if job_finished.receivers:
-        job_finished.send_robust(job.task, job=job, outcome=outcome)
     return outcome
 
 

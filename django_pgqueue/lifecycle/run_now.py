@@ -3,9 +3,9 @@
 import logging
 from collections.abc import Iterable
 
-from django_pgqueue.db import CallerConnection, postgresql
-from django_pgqueue.lifecycle.enqueue import wake
+from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.lifecycle.wake import wake
 
 logger = logging.getLogger("django_pgqueue")
 
@@ -24,7 +24,8 @@ def run_now(ids: Iterable[int], *, by: str, database: str | None = None) -> list
     caller = CallerConnection(database)
     rows = caller.rows(statement("run_now"), {"ids": list(ids)})
     for queue in sorted({queue for _, queue in rows}):
-        wake(postgresql(caller.alias), queue)
+        wake(caller.alias, queue)
     done = [job_id for job_id, _ in rows]
-    logger.info("Jobs made due at once by=%s ids=%s", by, done)
+    if done:
+        logger.info("Made due at once by %s: jobs %s", by, done)
     return done

@@ -54,7 +54,7 @@ class Crew:
             self._closed = True
             self._vacancies.clear()
 
-    def bury(self, process: Process) -> None:
+    def part_with(self, process: Process) -> None:
         """Take an ended child off the list of the living; its jobs are to be settled, its place to be filled."""
         self.living.remove(process)
         if not self._closed:

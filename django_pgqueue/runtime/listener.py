@@ -11,8 +11,8 @@ from typing import Any
 
 from psycopg import sql
 
-from django_pgqueue.base.states import CHANNEL
 from django_pgqueue.db import QueueConnection
+from django_pgqueue.lifecycle.wake import CHANNEL, PROBE, announce
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -71,10 +71,10 @@ class Listener:
 
     def _probe(self, connection: Any) -> bool:
         """Whether a notification from another connection arrives. Behind a transaction pooler none does."""
-        payload = f"?{secrets.token_hex(8)}"
+        payload = PROBE + secrets.token_hex(8)
         other = QueueConnection(self._alias, "listener probe")
         try:
-            other.rows("SELECT pg_notify(%(channel)s, %(payload)s)", {"channel": CHANNEL, "payload": payload})
+            announce(other, [payload])
         finally:
             other.close()
         deadline = time.monotonic() + PROBE_SECONDS
@@ -93,7 +93,7 @@ class Listener:
             selector.register(self._stop_read, selectors.EVENT_READ)
             if selector.select(PING_SECONDS):
                 payloads = {notify.payload for notify in self._connection.notifies(timeout=0)}
-                if payloads := {payload for payload in payloads if not payload.startswith("?")}:
+                if payloads := {payload for payload in payloads if not payload.startswith(PROBE)}:
                     self._heard(payloads)
             else:
                 self._connection.execute("SELECT 1")  # a dead peer shows itself here

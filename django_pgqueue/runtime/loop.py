@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 
 from django_pgqueue.base.backoff import reconnect_delay
-from django_pgqueue.db import is_connection_trouble
+from django_pgqueue.db import is_transient
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -54,8 +54,13 @@ class Loop(threading.Thread):
         return delay
 
     def _complain(self, error: Exception) -> None:
-        """Log the first failure in a row and then every tenth: few lines, whatever the outage lasts."""
-        if not is_connection_trouble(error):
-            logger.error("The %s failed", self.duty, exc_info=error)
-        elif self._failures % 10 == 1:
-            logger.warning("The %s cannot reach the database (failure %d): %s", self.duty, self._failures, error)
+        """Log the first failure in a row and then every tenth: few lines, however long the outage lasts."""
+        if self._failures % 10 == 1:
+            unexpected = None if is_transient(error) else error
+            logger.warning(
+                "The %s failed and is tried again (failure %d): %s",
+                self.duty,
+                self._failures,
+                error,
+                exc_info=unexpected,
+            )

@@ -31,7 +31,7 @@ class Marks:
 
     def hold(self, cell: int, job: Job) -> None:
         self._started[cell] = 0
-        self._held[cell] = job.id ^ job.lease_token
+        self._held[cell] = job.mark
 
     def free(self, cells: Iterable[int]) -> None:
         for cell in cells:

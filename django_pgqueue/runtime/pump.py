@@ -1,7 +1,8 @@
 """The heart of a child: write the last outcomes, claim the next jobs, in one transaction; again and again.
 
-It runs in the child's main thread, on a connection of its own, and waits in one place only: the outbox, into which
-slots put outcomes and the control thread puts orders.
+It runs in the child's main thread, on a connection of its own, and waits at the outbox, into which slots put outcomes
+and the control thread puts orders. A run is held from its claim on; its outcome is unwritten, perhaps blocked (somebody
+has locked its row), and written.
 """
 
 import logging
@@ -67,12 +68,13 @@ class Pump:
         self._held: dict[Fence, int] = {}  # -> cell; from claim to written outcome
         self._unwritten: dict[Fence, Outcome] = {}
         self._blocked: dict[Fence, Outcome] = {}  # somebody holds their rows
+        self._abandoned: set[Fence] = set()  # cannot be written at all; held until this process ends
         self._blocked_until = 0.0  # when to try those again, monotonic
         self._ready: list[str] = []  # queues that had work when last looked at
         self._look_at = 0.0  # when to look around again, monotonic
         self._progress_at = time.monotonic()
         self._speed = Speed()
-        self._flush_limit = CAPACITY  # outcomes in one transaction; halved when one fails
+        self._flush_limit = CAPACITY  # outcomes in one transaction; halved when they were too much
         self._failures = 0
         self._retry_at = 0.0  # after trouble with the database: not before, monotonic
         self._in_doubt = False  # the last flush may have committed without our knowing
@@ -80,7 +82,7 @@ class Pump:
 
     def run(self) -> None:
         """Pump until stopped and empty."""
-        while not self._stopping or self._held:
+        while not self._stopping or len(self._held) > len(self._abandoned):
             self._collect(self._patience())
             self._turn()
             self._marks.turned()
@@ -172,7 +174,7 @@ class Pump:
 
     def _appetite(self) -> int:
         """Return how many jobs to claim: what fills the slots, and what they will need until the next turn."""
-        outstanding = len(self._held) - len(self._unwritten) - len(self._blocked)
+        outstanding = len(self._held) - len(self._unwritten) - len(self._blocked) - len(self._abandoned)
         room = self.slots.concurrency + self._speed.prefetch - outstanding
         if 0 < room < self._speed.prefetch // 2:
             return 0
@@ -268,7 +270,8 @@ class Pump:
         job = outcome.job
         logger.error("The outcome of job %s (%s) cannot be written: %s", job.id, job.task, error)
         if "refused" in (outcome.error or {}):
-            del self._unwritten[job.fence]  # still held: it is ours until this process ends
+            del self._unwritten[job.fence]
+            self._abandoned.add(job.fence)
             return
         refused = InvalidArguments(f"The outcome was refused by the database: {error}")
         self._unwritten[job.fence] = Outcome(

@@ -5,13 +5,14 @@ import time
 from collections.abc import Callable
 
 from django_pgqueue.base.conf import conf
-from django_pgqueue.db import QueueConnection, is_connection_trouble
-from django_pgqueue.housekeeping.promote import announce, next_due_seconds, promote
+from django_pgqueue.db import QueueConnection, is_transient
+from django_pgqueue.housekeeping.promote import next_due_seconds, promote
 from django_pgqueue.housekeeping.reaper import forget_workers, reap_lost
 from django_pgqueue.housekeeping.retention import keep_partitions
 from django_pgqueue.lifecycle import heartbeat
 from django_pgqueue.lifecycle.drain import is_drained
 from django_pgqueue.lifecycle.reap import settle_dead_process
+from django_pgqueue.lifecycle.wake import announce
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.heart import Pulse
 
@@ -64,7 +65,7 @@ class Steward:
         try:
             delay = duty()
         except Exception as error:
-            if is_connection_trouble(error):
+            if is_transient(error):
                 raise
             if self._complaints.get(name) != str(error):
                 logger.exception("The duty %s failed; it is tried again, and this said only once", name)
@@ -85,8 +86,11 @@ class Steward:
             settled = settle_dead_process(self.database, leases, started=started, was_stopped=process.was_stopped)
             self._announce(set(settled.queues))
             if leases:
-                logger.info("Process %d left %d jobs: %d requeued, %d dead", process.pid, len(leases), *settled[:2])
-            if settled.requeued + settled.dead < len(leases):
+                logger.info(
+                    "Process %d left %d jobs: %d go back, %d dead",
+                    *(process.pid, len(leases), settled.returned, settled.dead),
+                )
+            if settled.returned + settled.dead < len(leases):
                 continue  # somebody has locked a row; its marks are needed again
             heartbeat.deregister(self.database, [process.worker_id])
             self._crew.ended.remove(process)
@@ -103,8 +107,8 @@ class Steward:
             return
         reaped = reap_lost(self.database)
         self._reap_at = time.monotonic() + REAP_SECONDS
-        if reaped.requeued or reaped.dead:
-            logger.warning("Reaped jobs of lost workers: %d requeued, %d dead", reaped.requeued, reaped.dead)
+        if reaped.returned or reaped.dead:
+            logger.warning("Reaped jobs of lost workers: %d go back, %d dead", reaped.returned, reaped.dead)
             self._announce(set(reaped.queues))
 
     def _promote(self) -> float:
@@ -128,4 +132,4 @@ class Steward:
         if queues:
             self._wake(queues)
             if conf.notify:
-                announce(self.database, queues)
+                announce(self.database, sorted(queues))

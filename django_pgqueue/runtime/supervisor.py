@@ -19,7 +19,7 @@ from django.db import Error, OperationalError, connections
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.version import VERSION
-from django_pgqueue.lifecycle.enqueue import CANCEL
+from django_pgqueue.lifecycle.wake import CANCEL
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.heart import Heart
 from django_pgqueue.runtime.listener import Listener
@@ -43,6 +43,7 @@ class Supervisor:
         self.plan = plan
         self.alias = conf.database
         self.crew = Crew(plan, supervisor_id=secrets.randbits(63), lease_seconds=conf.lease_seconds)
+        self._signals_seen: list[str] = []
         self._stop_until: float | None = None  # stopping: how long to wait for running jobs, monotonic
         self._heart = Heart(self.alias, self.crew)
         self._steward = Steward(
@@ -86,8 +87,7 @@ class Supervisor:
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
         def handle(number: int, _frame: Any) -> None:
-            again = " again: not waiting for running jobs" if self._is_stopping else ""
-            logger.info("Stopping on %s%s", signal.Signals(number).name, again)
+            self._signals_seen.append(signal.Signals(number).name)  # logged by _watch: a handler may interrupt logging
             self.stop()
 
         previous = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -126,10 +126,17 @@ class Supervisor:
             self._heart_loop.wake()  # a new child's pid is to be written down
         for process in list(self.crew.living):
             if process.has_ended(is_ending=process.sentinel in ready):
-                self.crew.bury(process)
+                self.crew.part_with(process)
                 self._house_loop.wake()
+        while self._signals_seen:
+            logger.info(
+                "Stopping on %s%s", self._signals_seen.pop(0), "" if self._grace_left() else ", not waiting for jobs"
+            )
         if self._stop_until is not None:
             self._press_to_stop(self._stop_until)
+
+    def _grace_left(self) -> bool:
+        return self._stop_until is not None and time.monotonic() < self._stop_until
 
     def _press_to_stop(self, until: float) -> None:
         """Tell the children to stop, and end those whose time is over."""
@@ -146,12 +153,14 @@ class Supervisor:
         for loop in (self._house_loop, self._heart_loop, self._listen_loop):
             loop.stop()
         self._listener.stop()
-        for loop in (self._house_loop, self._heart_loop):
-            loop.join(FAREWELL_SECONDS)
+        for loop in (self._house_loop, self._heart_loop, self._listen_loop):
+            if loop.is_alive():
+                loop.join(FAREWELL_SECONDS)
+        self._listener.close()
         for process in list(self.crew.living):  # came in while the door was being closed
             process.kill()
             process.has_ended(is_ending=True)
-            self.crew.bury(process)
+            self.crew.part_with(process)
         try:
             if self._house_loop.is_alive():
                 raise OperationalError("housekeeping still waits for the database")

@@ -64,7 +64,7 @@ def test_killed_command_loses_its_jobs_to_another_worker_within_the_lease(start_
     eventually(lambda: Mark.objects.filter(label="start").count() == 10, seconds=20)
     for job in Job.objects.filter(pk__in=ids):
         assert (job.attempts, job.lost, job.errors[0]["error"]) == (2, 1, "worker lost")
-    assert "Reaped jobs of lost workers: 5 requeued, 0 dead" in other.text()
+    assert "Reaped jobs of lost workers: 5 go back, 0 dead" in other.text()
 
 
 def test_children_die_with_their_supervisor(start_worker):

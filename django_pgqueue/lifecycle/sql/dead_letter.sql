@@ -7,7 +7,7 @@ WITH died AS MATERIALIZED (
         %(ids)s::bigint[], %(lease_tokens)s::bigint[], %(reasons)s::text[], %(errors)s::text[]
     ) AS ack (id, lease_token, reason, error)
     JOIN pgqueue_jobs AS job USING (id, lease_token)
-    WHERE ack.lease_token <> 0 OR job.status <> 'held'
+    WHERE ack.lease_token <> 0 OR job.status <> 'held'  -- a filter only: the rows are found by primary key
     FOR UPDATE OF job SKIP LOCKED
 ),
 gone AS (

@@ -1,5 +1,6 @@
 -- Renew the leases of all processes of one command. Called by heartbeat.beat(). Steps over locked rows. Leans on the
--- primary key. An id missing from the answer was deleted by a reaper that took the process for dead, or was locked.
+-- primary key. An id missing from the answer was locked, or forgotten after an hour of
+-- silence.
 WITH alive AS MATERIALIZED (
     SELECT worker.id, process.pid
     FROM unnest(%(worker_ids)s::bigint[], %(pids)s::integer[]) AS process (id, pid)

@@ -1,5 +1,6 @@
 -- Make due scheduled jobs claimable. Called by housekeeping.promote. Takes a bounded slice in order of run_at and steps
--- over locked rows, so any number of workers may try. Leans on pgqueue_jobs_due. Returns one row for each queue.
+-- over locked rows, so any number of workers may try. The IN repeats the predicate of pgqueue_jobs_due, so that it can be
+-- used; the = narrows it. Returns one row for each queue.
 WITH due AS MATERIALIZED (
     SELECT job.id
     FROM pgqueue_jobs AS job

@@ -1,5 +1,6 @@
 -- Give jobs back that were not run, or not to their end, with the attempt restored: queued at once, or scheduled after a
--- delay. Called by ack.write() and by the supervisor for a child that died. Never waits: locked rows are left out.
+-- delay. Called by release.release(): for outcomes, for children that died, for claims that were never answered. Never
+-- waits: locked rows are left out.
 -- Found by primary key, fenced by lease token.
 WITH unrun AS MATERIALIZED (
     SELECT job.id, ack.delay_seconds

@@ -1,5 +1,6 @@
 -- Whether anything is left to drain: claimable or due in the served queues (NULL means all), or running in the given
--- processes. Called by drain.is_drained(). Leans on the claim, due and running indexes; stops at the first row found.
+-- processes. Called by drain.is_drained(). Leans on the claim, due (whose predicate the IN repeats) and
+-- running indexes; stops at the first row found.
 SELECT
     EXISTS (
         SELECT
