@@ -33,7 +33,7 @@ def is_array(column: str) -> models.Q:
 class Job(models.Model):
     """Live work: it will run, or is running. Small and hot; a job that is done leaves this table.
 
-    Reserved, so that later releases need few migrations: schedule_id, expires_at, the unique, concurrency and fair keys,
+    Reserved, so that later releases need few migrations: schedule_id, expires_at, unique, concurrency and fair keys,
     progress, and the statuses waiting and held.
     """
 
