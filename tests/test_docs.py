@@ -28,7 +28,7 @@ from django_pgqueue.checks import check_settings
 from django_pgqueue.db import REFUSING_CLASSES
 from django_pgqueue.management.commands.pgqueue_worker import Command
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
-from django_pgqueue.tasks import LONGEST_DELAY, LONGEST_SECONDS, Options
+from django_pgqueue.tasks import LONGEST_DELAY, LONGEST_TIMEOUT_SECONDS, Options
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -235,7 +235,7 @@ def test_defaults_of_options_on_the_tasks_page_are_those_of_the_code():
 def test_limits_of_durations_on_the_tasks_page_are_those_of_the_code():
     page = reference("tasks")
     rows = {names(row[0])[-1]: row[2] for row in table(page) if len(row) > 2 and names(row[0])}
-    assert dt.timedelta(seconds=LONGEST_SECONDS) == dt.timedelta(days=365)
+    assert dt.timedelta(seconds=LONGEST_TIMEOUT_SECONDS) == dt.timedelta(days=365)
     assert "a year (365 days) at most" in rows["timeout"]
     assert "a year at most" in rows["lease"]
     assert f"{LONGEST_DELAY.days} days at most" in rows["run_at"]
