@@ -411,8 +411,8 @@ def test_run_now_wakes_workers_and_logs_who(caplog, django_capture_on_commit_cal
     with caplog.at_level(logging.INFO, "django_pgqueue"), django_capture_on_commit_callbacks() as hooks:
         assert sorted(run_now([one, two, two], by="ann")) == [one, two]
         assert run_now([one, two], by="ann") == []
-    assert [hook.queue for hook in hooks] == ["a", "b"]
-    assert "by=ann" in caplog.text
+    assert [hook.payload for hook in hooks] == ["a", "b"]
+    assert "Made due at once by ann" in caplog.text
 
 
 # Big tables
