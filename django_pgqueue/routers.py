@@ -13,10 +13,10 @@ class PgQueueRouter:
     Needed in ``DATABASE_ROUTERS`` only where that is not the default database.
     """
 
-    def db_for_read(self, model: type[Model], **hints: Any) -> str | None:  # noqa: ARG002 - Django's signature
+    def db_for_read(self, model: type[Model], **hints: Any) -> str | None:
         return conf.database if model._meta.app_label == APP else None  # noqa: SLF001
 
     db_for_write = db_for_read
 
-    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:  # noqa: ARG002
+    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
         return db == conf.database if app_label == APP else None

@@ -6,14 +6,14 @@ import pytest
 import tests.app.tasks as app
 from django_pgqueue import Discard, RetryLater, current_job, tasks
 from django_pgqueue.base.exceptions import InvalidJob
-from django_pgqueue.base.records import Fate, Job
+from django_pgqueue.base.records import ClaimedJob, Fate
 from django_pgqueue.base.signals import job_finished, job_started
 from django_pgqueue.base.states import Reason
 from django_pgqueue.lifecycle.context import CurrentJob
 from django_pgqueue.lifecycle.run import arun, describe, run, unknown_task
 
 
-def job(args="[]", kwargs="{}", **changes) -> Job:
+def job(args="[]", kwargs="{}", **changes) -> ClaimedJob:
     values = {
         "id": 1,
         "lease_token": 2,
@@ -30,7 +30,7 @@ def job(args="[]", kwargs="{}", **changes) -> Job:
         "keep": True,
         "lost": 0,
     }
-    return Job(**values | changes)
+    return ClaimedJob(**values | changes)
 
 
 def outcome_of(func, given=None, **options):
@@ -243,8 +243,8 @@ def test_coroutines_announce_themselves_to_async_receivers_too():
 
 
 def test_job_enqueued_by_a_job_knows_its_parent(db):
-    from django_pgqueue.models import Job as JobModel
+    from django_pgqueue.models import Job
 
     given = job(id=77)
     assert run(app.parent, given, CurrentJob.of(given)).fate is Fate.SUCCEEDED
-    assert JobModel.objects.get().parent_id == 77
+    assert Job.objects.get().parent_id == 77

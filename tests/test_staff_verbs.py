@@ -10,7 +10,7 @@ import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.base.states import Reason
 from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.dead_letter import Burial, bury, requeue
+from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter, requeue
 from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.run_now import run_now
 from django_pgqueue.models import DeadJob, Job
@@ -20,7 +20,7 @@ from django_pgqueue.models import DeadJob, Job
 def dead(queue):
     def make(number=1):
         ids = enqueue_many(app.record.using(priority=3, max_attempts=4), [("x",)] * number)
-        bury(queue, [Burial(job_id, 0, Reason.EXHAUSTED, {"error": "ValueError"}) for job_id in ids])
+        dead_letter(queue, [DeadLetter(job_id, 0, Reason.EXHAUSTED, {"error": "ValueError"}) for job_id in ids])
         return ids
 
     return make

@@ -92,19 +92,19 @@ class JobsAdmin(ModelAdmin):
     def attempts_of(self, job: Any) -> str:
         return f"{job.attempts}/{job.max_attempts}"
 
-    def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002 - Django's signature
+    def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:  # noqa: ARG002
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
 
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:  # noqa: ARG002
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
 
-    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:  # noqa: ARG002
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
         return lookup in self.lookups
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobList]:  # noqa: ARG002
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobList]:
         return JobList
 
     def complete(self, jobs: list[Any]) -> None:
@@ -129,7 +129,7 @@ class JobsAdmin(ModelAdmin):
             for verb in self.verbs
         ] + super().get_urls()
 
-    def offers(self, verb: Verb, job: Any) -> bool:  # noqa: ARG002 - for those that know better
+    def offers(self, verb: Verb, job: Any) -> bool:
         """Whether the verb can do anything to this job."""
         return True
 

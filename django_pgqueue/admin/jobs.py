@@ -38,13 +38,13 @@ class StatusFilter(admin.SimpleListFilter):
     title = _("status")
     parameter_name = "status"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:  # noqa: ARG002 - Django's signature
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         return [(status, status) for status in ORDERS]
 
     def value(self) -> str | None:
         return chosen_status(self.request)
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:  # noqa: ARG002
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         if self.value() is None:
             return queryset
         if self.value() not in ORDERS:
@@ -72,7 +72,7 @@ class QueueFilter(admin.SimpleListFilter):
     title = _("queue (queued or running)")
     parameter_name = "queue"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:  # noqa: ARG002
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [(queue, queue) for queue in with_chosen(names("queued_queues"), self.value())]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
@@ -151,7 +151,7 @@ class JobAdmin(JobsAdmin):
 
     def get_search_results(
         self,
-        request: HttpRequest,  # noqa: ARG002
+        request: HttpRequest,
         queryset: QuerySet[Any],
         search_term: str,
     ) -> tuple[QuerySet[Any], bool]:

@@ -49,7 +49,7 @@ class CappedPaginator(Paginator):  # type: ignore[type-arg]  # generic for the t
 class JobList(ChangeList):
     """Ignores orders from the address bar, leaves heavy columns unread, and lets the admin complete a page."""
 
-    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:  # noqa: ARG002 - Django's signature
+    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
         return list(self.model_admin.get_ordering(request))
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:

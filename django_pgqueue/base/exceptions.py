@@ -31,15 +31,15 @@ class UnknownTask(PgQueueError, LookupError):  # noqa: N818 - the name says what
     """No registered task has this name."""
 
 
-class InvalidJob(PgQueueError, ValueError):  # noqa: N818
+class InvalidJob(PgQueueError, ValueError):  # noqa: N818 - the name says what is wrong
     """An option of a job is out of range or of the wrong type. Nothing was enqueued."""
 
 
-class InvalidArguments(InvalidJob, TypeError):  # noqa: N818
+class InvalidArguments(InvalidJob, TypeError):  # noqa: N818 - the name says what is wrong
     """The arguments do not fit the task's signature, or cannot be stored as JSON. Nothing was enqueued."""
 
 
-class LeaseLost(PgQueueError):  # noqa: N818
+class LeaseLost(PgQueueError):  # noqa: N818 - the name says what is wrong
     """The run may no longer record its outcome: another worker has the job, or a person took it away.
 
     Raised inside the transaction of a task declared ``atomic=True``, so that its effects roll back.

@@ -10,7 +10,7 @@ Fence = tuple[int, int]
 """Id and lease token: what one run is known by, and the right to write its outcome."""
 
 
-class Job(NamedTuple):
+class ClaimedJob(NamedTuple):
     """One claimed job, in the order in which ``claim.sql`` returns its columns."""
 
     id: int
@@ -52,7 +52,7 @@ class Fate(Enum):
 class Outcome:
     """What a run came to. Made by ``run``, written down by ``ack``; nothing is stored in between."""
 
-    job: Job
+    job: ClaimedJob
     fate: Fate
     run_seconds: float = 0.0
     result: str = "null"  # JSON text

@@ -9,7 +9,8 @@ from django_pgqueue.base.conf import conf
 from django_pgqueue.base.records import Fate, Outcome, Receipt
 from django_pgqueue.base.states import Reason
 from django_pgqueue.db import Database, number_array
-from django_pgqueue.lifecycle.dead_letter import Burial, bury
+from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
+from django_pgqueue.lifecycle.fence import fence
 from django_pgqueue.lifecycle.release import release
 from django_pgqueue.lifecycle.sql import statement
 
@@ -56,13 +57,13 @@ def _finish(database: Database, outcomes: Sequence[Outcome]) -> list[int]:
     history = conf.retention_days > 0
     kept = [outcome for outcome in outcomes if history and outcome.job.keep]
     dropped = [outcome for outcome in outcomes if not (history and outcome.job.keep)]
-    ids = _ids(database, "finish", _fence(dropped)) if dropped else []
+    ids = _ids(database, "finish", fence(outcome.job for outcome in dropped)) if dropped else []
     if kept:
         results = {
             "results": f"[{','.join([outcome.result for outcome in kept])}]",
             "run_seconds": number_array([outcome.run_seconds for outcome in kept]),
         }
-        ids += _ids(database, "archive", _fence(kept) | results)
+        ids += _ids(database, "archive", fence(outcome.job for outcome in kept) | results)
     return ids
 
 
@@ -71,35 +72,28 @@ def _retry(database: Database, outcomes: Sequence[Outcome]) -> list[int]:
         "delays": number_array([outcome.delay_seconds for outcome in outcomes]),
         "errors": [json.dumps(outcome.error) for outcome in outcomes],
     }
-    return _ids(database, "retry", _fence(outcomes) | failures)
+    return _ids(database, "retry", fence(outcome.job for outcome in outcomes) | failures)
 
 
 def _release(database: Database, outcomes: Sequence[Outcome]) -> list[int]:
-    return release(database, [(outcome.job.id, outcome.job.lease_token, outcome.delay_seconds) for outcome in outcomes])
+    return release(database, [outcome.job for outcome in outcomes], [outcome.delay_seconds for outcome in outcomes])
 
 
-def _bury(database: Database, outcomes: Sequence[Outcome]) -> list[int]:
-    return bury(
+def _dead_letter(database: Database, outcomes: Sequence[Outcome]) -> list[int]:
+    return dead_letter(
         database,
         [
-            Burial(outcome.job.id, outcome.job.lease_token, outcome.reason or Reason.EXHAUSTED, outcome.error or {})
+            DeadLetter(outcome.job.id, outcome.job.lease_token, outcome.reason or Reason.EXHAUSTED, outcome.error or {})
             for outcome in outcomes
         ],
     )
 
 
-STORES = {Fate.SUCCEEDED: _finish, Fate.RETRIED: _retry, Fate.RELEASED: _release, Fate.DIED: _bury}
+STORES = {Fate.SUCCEEDED: _finish, Fate.RETRIED: _retry, Fate.RELEASED: _release, Fate.DIED: _dead_letter}
 
 
 def _standing(database: Database, outcomes: Sequence[Outcome]) -> frozenset[int]:
-    return frozenset(_ids(database, "standing", _fence(outcomes)))
-
-
-def _fence(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    return {
-        "ids": number_array([outcome.job.id for outcome in outcomes]),
-        "lease_tokens": number_array([outcome.job.lease_token for outcome in outcomes]),
-    }
+    return frozenset(_ids(database, "standing", fence(outcome.job for outcome in outcomes)))
 
 
 def _ids(database: Database, name: str, parameters: Mapping[str, Any]) -> list[int]:

@@ -4,12 +4,12 @@ import random
 import secrets
 from collections.abc import Sequence
 
-from django_pgqueue.base.records import Job
+from django_pgqueue.base.records import ClaimedJob
 from django_pgqueue.db import Database
 from django_pgqueue.lifecycle.sql import ladder_size, sized, statement
 
 
-def claim(database: Database, queue: str, *, limit: int, worker_id: int) -> list[Job]:
+def claim(database: Database, queue: str, *, limit: int, worker_id: int) -> list[ClaimedJob]:
     """Claim up to ``limit`` jobs of one queue, best first.
 
     Args:
@@ -21,7 +21,7 @@ def claim(database: Database, queue: str, *, limit: int, worker_id: int) -> list
         others hold rows.
     """
     parameters = {"queue": queue, "worker_id": worker_id, "lease_token": new_lease_token()}
-    jobs = [Job._make(row) for row in database.rows(sized("claim", ladder_size(limit)), parameters)]
+    jobs = [ClaimedJob._make(row) for row in database.rows(sized("claim", ladder_size(limit)), parameters)]
     jobs.sort(key=_order)
     return jobs
 
@@ -44,5 +44,5 @@ def new_lease_token() -> int:
     return secrets.randbits(63) or 1
 
 
-def _order(job: Job) -> tuple[int, float, int]:
+def _order(job: ClaimedJob) -> tuple[int, float, int]:
     return -job.priority, job.run_at, job.id

@@ -3,7 +3,7 @@
 import contextvars
 from dataclasses import dataclass
 
-from django_pgqueue.base.records import Job
+from django_pgqueue.base.records import ClaimedJob
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class CurrentJob:
     is_cancelled: bool = False
 
     @classmethod
-    def of(cls, job: Job) -> "CurrentJob":
+    def of(cls, job: ClaimedJob) -> "CurrentJob":
         return cls(job.id, job.attempt, job.max_attempts, job.task, job.queue)
 
 

@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 
 from django_pgqueue.base.states import Reason
 from django_pgqueue.db import CallerConnection, Database
+from django_pgqueue.lifecycle.fence import fence
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.lifecycle.wake import wake
 
 
-class Burial(NamedTuple):
-    """One job to bury: the fence, why, and the last entry of its history."""
+class DeadLetter(NamedTuple):
+    """One job that dies: the fence, why, and the last entry of its history."""
 
     id: int
     lease_token: int  # 0: not running
@@ -19,7 +20,7 @@ class Burial(NamedTuple):
     error: dict[str, Any]
 
 
-def bury(database: Database, burials: Sequence[Burial], *, by: str | None = None) -> list[int]:
+def dead_letter(database: Database, letters: Sequence[DeadLetter], *, by: str | None = None) -> list[int]:
     """Move jobs to ``dead_jobs``.
 
     Args:
@@ -28,11 +29,9 @@ def bury(database: Database, burials: Sequence[Burial], *, by: str | None = None
     Returns:
         The ids moved. Others were locked, or their lease is gone.
     """
-    parameters = {
-        "ids": [burial.id for burial in burials],
-        "lease_tokens": [burial.lease_token for burial in burials],
-        "reasons": [burial.reason.value for burial in burials],
-        "errors": [json.dumps(burial.error) for burial in burials],
+    parameters = fence(letters) | {
+        "reasons": [letter.reason.value for letter in letters],
+        "errors": [json.dumps(letter.error) for letter in letters],
         "by": by,
     }
     return [job_id for (job_id,) in database.rows(statement("dead_letter"), parameters)]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from django_pgqueue.base.states import Reason
 from django_pgqueue.db import CallerConnection
-from django_pgqueue.lifecycle.dead_letter import Burial, bury
+from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.lifecycle.wake import wake_for_cancel
 
@@ -30,7 +30,9 @@ def kill(ids: Iterable[int], *, by: str, database: str | None = None) -> Killed:
         The ids by what was done. In neither list: gone, or just being changed by somebody else.
     """
     caller, ids = CallerConnection(database), list(ids)
-    dead = bury(caller, [Burial(job_id, 0, Reason.KILLED, {"error": f"killed by {by}"}) for job_id in ids], by=by)
+    dead = dead_letter(
+        caller, [DeadLetter(job_id, 0, Reason.KILLED, {"error": f"killed by {by}"}) for job_id in ids], by=by
+    )
     running = sorted(set(ids) - set(dead))
     requested = [job_id for (job_id,) in caller.rows(statement("cancel"), {"ids": running, "by": by})]
     if requested:

@@ -7,13 +7,14 @@ from typing import Any
 from django_pgqueue.base.records import Lease, Reaped
 from django_pgqueue.base.states import MAX_LOST, Reason
 from django_pgqueue.db import Database
-from django_pgqueue.lifecycle.dead_letter import Burial, bury
+from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
+from django_pgqueue.lifecycle.fence import fence
 from django_pgqueue.lifecycle.release import release
 from django_pgqueue.lifecycle.sql import statement
 
 
 def settle(database: Database, leases: Sequence[Lease]) -> Reaped:
-    """Send jobs of a dead worker back to queued, their attempt counted; bury those that have no attempt left.
+    """Send jobs of a dead worker back to queued, their attempt counted; those without an attempt left die.
 
     Every change is fenced, so two reapers, or a reaper and a late ack, cannot both have it.
     """
@@ -21,13 +22,13 @@ def settle(database: Database, leases: Sequence[Lease]) -> Reaped:
         return Reaped(0, 0, frozenset())
     verdicts = [(lease, verdict(lease)) for lease in leases]
     lost = [lease for lease, reason in verdicts if reason is None]
-    burials = [
-        Burial(lease.id, lease.lease_token, reason, worker_lost(lease))
+    letters = [
+        DeadLetter(lease.id, lease.lease_token, reason, worker_lost(lease))
         for lease, reason in verdicts
         if reason is not None
     ]
     returned = _send_back(database, lost) if lost else []
-    dead = bury(database, burials) if burials else []
+    dead = dead_letter(database, letters) if letters else []
     return Reaped(len(returned), len(dead), frozenset(lease.queue for lease in lost if lease.id in returned))
 
 
@@ -45,7 +46,7 @@ def settle_dead_process(
     """
     unrun = [lease for lease in leases if lease.mark not in started or (was_stopped and _may_go_back(lease))]
     run = [lease for lease in leases if lease not in unrun]
-    released = release(database, [(lease.id, lease.lease_token, 0.0) for lease in unrun]) if unrun else []
+    released = release(database, unrun) if unrun else []
     reaped = settle(database, run)
     queues = reaped.queues | {lease.queue for lease in unrun if lease.id in released}
     return Reaped(reaped.returned + len(released), reaped.dead, queues)
@@ -70,9 +71,5 @@ def _may_go_back(lease: Lease) -> bool:
 
 
 def _send_back(database: Database, leases: Sequence[Lease]) -> list[int]:
-    parameters = {
-        "ids": [lease.id for lease in leases],
-        "lease_tokens": [lease.lease_token for lease in leases],
-        "errors": [json.dumps(worker_lost(lease)) for lease in leases],
-    }
+    parameters = fence(leases) | {"errors": [json.dumps(worker_lost(lease)) for lease in leases]}
     return [job_id for (job_id,) in database.rows(statement("reap"), parameters)]

@@ -14,7 +14,7 @@ from django_pgqueue import tasks
 from django_pgqueue.base.backoff import with_jitter
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import Discard, InvalidArguments, LeaseLost, RetryLater
-from django_pgqueue.base.records import Fate, Job, Outcome
+from django_pgqueue.base.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.base.signals import job_finished, job_started
 from django_pgqueue.base.states import Reason
 from django_pgqueue.db import CallerConnection
@@ -30,7 +30,7 @@ LONGEST_BACKOFF_SECONDS = 10 * 365 * 24 * 3600.0
 UNKNOWN_SECONDS = 24 * 3600.0
 
 
-def run(task: tasks.Task[..., Any], job: Job, current: CurrentJob) -> Outcome:
+def run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob) -> Outcome:
     """Run a plain task in this thread and return the outcome, whatever the task raises."""
     enter(current)
     if job_started.receivers:
@@ -48,7 +48,7 @@ def run(task: tasks.Task[..., Any], job: Job, current: CurrentJob) -> Outcome:
     return outcome
 
 
-async def arun(task: tasks.Task[..., Any], job: Job, current: CurrentJob) -> Outcome:
+async def arun(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob) -> Outcome:
     """Run an ``async def`` task in this event loop and return the outcome, whatever the task raises."""
     enter(current)
     if job_started.receivers:
@@ -69,12 +69,12 @@ async def arun(task: tasks.Task[..., Any], job: Job, current: CurrentJob) -> Out
     return outcome
 
 
-def _call(task: tasks.Task[..., Any], job: Job) -> Outcome:
+def _call(task: tasks.Task[..., Any], job: ClaimedJob) -> Outcome:
     args, kwargs = _arguments(job)
     return Outcome(job, Fate.SUCCEEDED, result=_result(job, task.func(*args, **kwargs)))
 
 
-def _call_atomic(task: tasks.Task[..., Any], job: Job) -> Outcome:
+def _call_atomic(task: tasks.Task[..., Any], job: ClaimedJob) -> Outcome:
     """Run the task and remove its job in one transaction: both take effect, or neither."""
     begun = time.perf_counter()
     with transaction.atomic(using=conf.database):
@@ -89,8 +89,8 @@ def _call_atomic(task: tasks.Task[..., Any], job: Job) -> Outcome:
     return outcome
 
 
-def failure(task: tasks.Task[..., Any], job: Job, error: BaseException, current: CurrentJob) -> Outcome:
-    """Return the outcome of a run that raised: retried, buried or released, by what it raised."""
+def failure(task: tasks.Task[..., Any], job: ClaimedJob, error: BaseException, current: CurrentJob) -> Outcome:
+    """Return the outcome of a run that raised: retried, died or released, by what it raised."""
     if current.is_cancelled:
         return Outcome(job, Fate.DIED, reason=Reason.KILLED, error=describe(error))
     match error:
@@ -119,7 +119,7 @@ def describe(error: BaseException) -> dict[str, Any]:
     }
 
 
-def unknown_task(job: Job) -> Outcome:
+def unknown_task(job: ClaimedJob) -> Outcome:
     """Return the outcome of a job whose task this code does not know, as in the middle of a deploy.
 
     It goes back with its attempt restored. One that has never run goes to ``dead_jobs`` when a day has not helped; one
@@ -137,7 +137,7 @@ def unknown_task(job: Job) -> Outcome:
     return Outcome(job, Fate.RELEASED, delay_seconds=UNKNOWN_DELAY_SECONDS)
 
 
-def _arguments(job: Job) -> tuple[list[Any], dict[str, Any]]:
+def _arguments(job: ClaimedJob) -> tuple[list[Any], dict[str, Any]]:
     args = json.loads(job.args) if job.args != "[]" else []
     kwargs = json.loads(job.kwargs) if job.kwargs != "{}" else {}
     if not isinstance(args, list) or not isinstance(kwargs, dict):
@@ -145,7 +145,7 @@ def _arguments(job: Job) -> tuple[list[Any], dict[str, Any]]:
     return args, kwargs
 
 
-def _result(job: Job, value: Any) -> str:
+def _result(job: ClaimedJob, value: Any) -> str:
     """Return the result as JSON; null, and a warning, where it cannot be stored: the work is done all the same."""
     if value is None or not (job.keep and conf.retention_days):
         return "null"
@@ -156,7 +156,7 @@ def _result(job: Job, value: Any) -> str:
         return "null"
 
 
-def _backoff(task: tasks.Task[..., Any], job: Job) -> float:
+def _backoff(task: tasks.Task[..., Any], job: ClaimedJob) -> float:
     try:
         seconds = float(task.backoff(job.attempt))
         if not math.isfinite(seconds):

@@ -83,5 +83,5 @@ class Heart:
         strangers = [lease for lease in leases if lease.mark not in held[lease.worker_id]]
         if lost := [lease for lease in strangers if self._strangers.get(lease.mark, math.inf) < turns[lease.worker_id]]:
             logger.warning("Releasing %d jobs whose claim was committed but never answered", len(lost))
-            release(self.database, [(lease.id, lease.lease_token, 0.0) for lease in lost])
+            release(self.database, lost)
         self._strangers = {lease.mark: turns[lease.worker_id] for lease in strangers}

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 from multiprocessing.context import SpawnContext
 
-from django_pgqueue.base.records import Job
+from django_pgqueue.base.records import ClaimedJob
 
 CAPACITY = 4096
 """The most jobs a child may hold, finished ones that are not yet written included."""
@@ -29,7 +29,7 @@ class Marks:
         """Note that the job of this cell is being called: from here on its attempt counts."""
         self._started[cell] = 1
 
-    def hold(self, cell: int, job: Job) -> None:
+    def hold(self, cell: int, job: ClaimedJob) -> None:
         self._started[cell] = 0
         self._held[cell] = job.mark
 

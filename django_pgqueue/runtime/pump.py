@@ -10,30 +10,25 @@ import queue
 import random
 import time
 from enum import Enum, auto
-from typing import Any
 
 from django.db import Error
 
 from django_pgqueue.base.backoff import reconnect_delay
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import InvalidArguments
-from django_pgqueue.base.records import Fate, Fence, Job, Outcome, Receipt
+from django_pgqueue.base.records import ClaimedJob, Fate, Fence, Outcome, Receipt
 from django_pgqueue.base.states import Reason
 from django_pgqueue.db import QueueConnection, is_refusal, is_too_much
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import claim, ready_queues
 from django_pgqueue.lifecycle.run import describe
 from django_pgqueue.runtime.marks import CAPACITY, Marks
+from django_pgqueue.runtime.report import report
 from django_pgqueue.runtime.slots import Slots
+from django_pgqueue.runtime.speed import LINGER_SECONDS, Speed
 
 logger = logging.getLogger("django_pgqueue.worker")
-jobs_logger = logging.getLogger("django_pgqueue.jobs")
 
-LINGER_SECONDS = 0.004
-"""While slots are busy, outcomes are collected for this long before they are written."""
-
-PREFETCH_SECONDS = 0.2
-"""At most this much work is fetched ahead of the slots."""
 
 BLOCKED_SECONDS = 0.1
 """An outcome whose row somebody else has locked is tried again after this."""
@@ -180,13 +175,13 @@ class Pump:
             return 0
         return max(0, min(room, len(self._cells)))
 
-    def _claim(self) -> list[Job]:
+    def _claim(self) -> list[ClaimedJob]:
         if not self._is_hungry():
             return []
         if time.monotonic() >= self._look_at:
             self._ready = ready_queues(self.database, self.queues)
             self._look_at = time.monotonic() + conf.poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
-        jobs: list[Job] = []
+        jobs: list[ClaimedJob] = []
         wanted = self._appetite()
         for name in tuple(self._ready):
             jobs += self._claim_from(name, wanted - len(jobs))
@@ -194,7 +189,7 @@ class Pump:
                 break
         return jobs
 
-    def _claim_from(self, name: str, wanted: int) -> list[Job]:
+    def _claim_from(self, name: str, wanted: int) -> list[ClaimedJob]:
         """Claim from one queue; look no more at one that gives nothing.
 
         A batch that is short may have met rows just being edited, so the queue is asked again in the next turn.
@@ -204,7 +199,7 @@ class Pump:
             self._ready.remove(name)
         return jobs
 
-    def _accept(self, jobs: list[Job]) -> None:
+    def _accept(self, jobs: list[ClaimedJob]) -> None:
         """Write all jobs into the marks, then hand them over: none is started while another is not in the book."""
         for job in jobs:
             cell = self._held[job.fence] = self._cells.pop()
@@ -224,7 +219,7 @@ class Pump:
                 self._blocked[fence] = outcome
             else:
                 cells.append(self._held.pop(fence))
-                self._log(outcome, is_stale=outcome.job.id in receipt.stale)
+                report(outcome, is_stale=outcome.job.id in receipt.stale and not self._in_doubt)
         if receipt.locked:
             self._blocked_until = time.monotonic() + BLOCKED_SECONDS
         self._marks.free(cells)
@@ -289,58 +284,3 @@ class Pump:
         if self.slots.waiting() and time.monotonic() - self._progress_at > STALLED_SECONDS:
             self._speed.forget()
             self._withdraw()
-
-    def _log(self, outcome: Outcome, *, is_stale: bool) -> None:
-        job = outcome.job
-        if is_stale and outcome.fate is not Fate.RELEASED and not self._in_doubt:
-            jobs_logger.warning(
-                "Stale result dropped: job %s (%s) attempt %d lost its lease", job.id, job.task, job.attempt
-            )
-        elif outcome.fate is Fate.RETRIED:
-            jobs_logger.warning(
-                "Failed: job %s (%s) attempt %d of %d, again in %.0f s: %s",
-                *(job.id, job.task, job.attempt, job.max_attempts, outcome.delay_seconds, summary(outcome)),
-            )
-        elif outcome.fate is Fate.DIED:
-            jobs_logger.error(
-                "Dead: job %s (%s) attempt %d of %d, %s: %s",
-                *(job.id, job.task, job.attempt, job.max_attempts, outcome.reason, summary(outcome)),
-            )
-        elif outcome.fate in (Fate.SUCCEEDED, Fate.RECORDED) and jobs_logger.isEnabledFor(logging.INFO):
-            jobs_logger.info("Done: job %s (%s) in %.3f s", job.id, job.task, outcome.run_seconds)
-
-
-class Speed:
-    """How fast this child works and how long a turn takes: what decides how much to fetch ahead."""
-
-    def __init__(self) -> None:
-        self.prefetch = 0
-        self._turn_seconds = 0.005
-        self._per_second = 0.0
-        self._since = time.monotonic()
-        self._finished = 0
-
-    @property
-    def low_water(self) -> int:
-        """While more jobs than this wait for a slot, there is time to collect outcomes."""
-        return self.prefetch // 2
-
-    def measure(self, *, turns: float, finished: int) -> None:
-        """Take one turn into account: its duration in seconds, and how many jobs were finished since the last one."""
-        self._turn_seconds += (turns - self._turn_seconds) / 4
-        self._finished += finished
-        elapsed = time.monotonic() - self._since
-        if elapsed >= 0.02:  # noqa: PLR2004 - a window too short for other jobs to blur it
-            self._per_second += (self._finished / elapsed - self._per_second) / 2
-            self._since, self._finished = time.monotonic(), 0
-            self.prefetch = int(self._per_second * min(2 * self._turn_seconds + LINGER_SECONDS, PREFETCH_SECONDS))
-
-    def forget(self) -> None:
-        """Fetch nothing ahead until jobs finish again."""
-        self.prefetch, self._per_second = 0, 0.0
-
-
-def summary(outcome: Outcome) -> str:
-    """Return the error of an outcome on one line."""
-    error: dict[str, Any] = outcome.error or {}
-    return ": ".join(part for part in (error.get("error"), error.get("message")) if part).replace("\n", " ")[:300]

@@ -16,7 +16,7 @@ from typing import Any
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 
 from django_pgqueue import tasks
-from django_pgqueue.base.records import Fate, Fence, Job, Outcome
+from django_pgqueue.base.records import ClaimedJob, Fate, Fence, Outcome
 from django_pgqueue.lifecycle.context import CurrentJob
 from django_pgqueue.lifecycle.run import arun, failure, run, unknown_task
 from django_pgqueue.runtime.marks import Marks
@@ -24,7 +24,7 @@ from django_pgqueue.runtime.tidy import check_connections, own_caches, tidy
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-Work = tuple[int, Job, "tasks.Task[..., Any]"]
+Work = tuple[int, ClaimedJob, "tasks.Task[..., Any]"]
 
 IDLE_SECONDS = 5.0
 """A slot that has been idle for longer looks whether its connections still work before it runs user code on them."""
@@ -48,7 +48,7 @@ class Slots:
         self._threads = 0
         self._lanes = Lanes(self)
 
-    def accept(self, cell: int, job: Job) -> None:
+    def accept(self, cell: int, job: ClaimedJob) -> None:
         """Hand a claimed job over; at once an outcome if its task is unknown."""
         task = tasks.find(job.task)
         if task is None:
@@ -65,7 +65,7 @@ class Slots:
         """Return how many jobs no slot has begun."""
         return self._inbox.qsize() + self._lanes.waiting()
 
-    def withdraw(self) -> list[Job]:
+    def withdraw(self) -> list[ClaimedJob]:
         """Take back all jobs that no slot has begun."""
         unrun = [job for _, job, _ in self._lanes.withdraw()]
         try:
@@ -82,7 +82,7 @@ class Slots:
                 if call is not None:
                     self._lanes.cancel(call)
 
-    def begin(self, cell: int, job: Job) -> CurrentJob | None:
+    def begin(self, cell: int, job: ClaimedJob) -> CurrentJob | None:
         """Mark a job as started, unless the process's lease has passed meanwhile: then it goes back unrun."""
         if not self._marks.may_start():
             self.outbox.put(Outcome(job, Fate.RELEASED))
@@ -178,7 +178,9 @@ class Lanes:
                     await self._run(context, *self._pending.popleft())
                     ended = time.monotonic()
 
-    async def _run(self, context: ThreadSensitiveContext, cell: int, job: Job, task: "tasks.Task[..., Any]") -> None:
+    async def _run(
+        self, context: ThreadSensitiveContext, cell: int, job: ClaimedJob, task: "tasks.Task[..., Any]"
+    ) -> None:
         """Run the task in an asyncio task of its own, which may be cancelled; then tidy up, which may not."""
         current = self._slots.begin(cell, job)
         if current is None:

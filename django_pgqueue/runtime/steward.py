@@ -48,7 +48,7 @@ class Steward:
         self._pulse = pulse
         self._wake = wake
         self._drained = drained
-        self._chores_at = self._reap_at = 0.0
+        self._partitions_at = self._forget_at = self._reap_at = 0.0
         self._complaints: dict[str, str] = {}  # what was last logged of each duty that fails
 
     def pass_once(self) -> float:
@@ -56,7 +56,15 @@ class Steward:
 
         A duty that fails does not keep the others from being done; if the database is away, all wait together.
         """
-        duties = (self.settle_ended, self._fill, self._do_chores, self._reap, self._promote, self._look_whether_drained)
+        duties = (
+            self.settle_ended,
+            self._fill,
+            self._keep_partitions,
+            self._forget_workers,
+            self._reap,
+            self._promote,
+            self._look_whether_drained,
+        )
         delays = [self._guarded(duty) for duty in duties]
         return min(delay for delay in delays if delay is not None)
 
@@ -96,11 +104,15 @@ class Steward:
             self._crew.ended.remove(process)
             process.close()
 
-    def _do_chores(self) -> None:
-        if time.monotonic() >= self._chores_at:
+    def _keep_partitions(self) -> None:
+        if time.monotonic() >= self._partitions_at:
             keep_partitions(self.database, retention_days=conf.retention_days)
+            self._partitions_at = time.monotonic() + CHORES_SECONDS
+
+    def _forget_workers(self) -> None:
+        if time.monotonic() >= self._forget_at:
             forget_workers(self.database)
-            self._chores_at = time.monotonic() + CHORES_SECONDS
+            self._forget_at = time.monotonic() + CHORES_SECONDS
 
     def _reap(self) -> None:
         if not self._pulse.is_steady() or time.monotonic() < self._reap_at:

@@ -254,7 +254,7 @@ def test_one_duty_that_fails_does_not_stop_the_others(start_worker, sql):
         app.record.enqueue("x")
         app.record.using(run_at=timedelta(seconds=1)).enqueue("later")
         eventually(lambda: FinishedJob.objects.count() == 2)
-        assert "do_chores failed" in worker.text()
+        assert "The duty forget_workers failed" in worker.text()
     finally:
         sql("DROP FUNCTION pgqueue_no CASCADE")
         sql(f"DROP VIEW {name}")

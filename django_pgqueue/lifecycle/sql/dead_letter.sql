@@ -1,4 +1,4 @@
--- Move jobs to dead_jobs, with the reason and a last entry in their history. Called by dead_letter.bury() for failures,
+-- Move jobs to dead_jobs, with the reason and a last entry in their history. Called by dead_letter.dead_letter() for failures,
 -- lost workers and kills. Never waits: locked rows are left out. Found by primary key, fenced by lease token; the token
 -- 0 stands for a job that is not running, and leaves tombstones alone. Returns the ids it moved.
 WITH died AS MATERIALIZED (

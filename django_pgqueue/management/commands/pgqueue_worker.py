@@ -28,7 +28,7 @@ class Command(BaseCommand):
         parser.add_argument("--no-listen", action="store_true", help="poll only; for poolers in transaction mode")
         parser.add_argument("--name", default="", help="shown in the admin beside host and pid")
 
-    def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002 - Django's signature
+    def handle(self, *args: Any, **options: Any) -> None:
         plan = plan_from(options)
         check_database()
         configure(plan.verbosity)

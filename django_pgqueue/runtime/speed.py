@@ -1,0 +1,39 @@
+"""How fast a child works, and how much it should fetch ahead. Pure arithmetic."""
+
+import time
+
+LINGER_SECONDS = 0.004
+"""While slots are busy, outcomes are collected for this long before they are written."""
+
+PREFETCH_SECONDS = 0.2
+"""At most this much work is fetched ahead of the slots."""
+
+
+class Speed:
+    """How fast this child works and how long a turn takes: what decides how much to fetch ahead."""
+
+    def __init__(self) -> None:
+        self.prefetch = 0
+        self._turn_seconds = 0.005
+        self._per_second = 0.0
+        self._since = time.monotonic()
+        self._finished = 0
+
+    @property
+    def low_water(self) -> int:
+        """While more jobs than this wait for a slot, there is time to collect outcomes."""
+        return self.prefetch // 2
+
+    def measure(self, *, turns: float, finished: int) -> None:
+        """Take one turn into account: its duration in seconds, and how many jobs were finished since the last one."""
+        self._turn_seconds += (turns - self._turn_seconds) / 4
+        self._finished += finished
+        elapsed = time.monotonic() - self._since
+        if elapsed >= 0.02:  # noqa: PLR2004 - a window too short for other jobs to blur it
+            self._per_second += (self._finished / elapsed - self._per_second) / 2
+            self._since, self._finished = time.monotonic(), 0
+            self.prefetch = int(self._per_second * min(2 * self._turn_seconds + LINGER_SECONDS, PREFETCH_SECONDS))
+
+    def forget(self) -> None:
+        """Fetch nothing ahead until jobs finish again."""
+        self.prefetch, self._per_second = 0, 0.0
