@@ -231,6 +231,21 @@ def test_enqueue_with_autocommit_switched_off_follows_the_commit(notifications):
     assert notifications() == ["default"]
 
 
+def test_request_that_fails_under_atomic_requests_leaves_no_job(notifications, client, monkeypatch):
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    client.raise_request_exception = False
+    assert client.get("/order/?fail").status_code == 500
+    assert (Job.objects.count(), notifications()) == (0, [])
+    assert client.get("/order/").status_code == 200
+    assert (Job.objects.count(), notifications()) == (1, ["default"])
+
+
+def test_request_that_fails_without_atomic_requests_has_enqueued(transactional_db, client):
+    client.raise_request_exception = False
+    assert client.get("/order/?fail").status_code == 500
+    assert Job.objects.count() == 1
+
+
 def test_scheduled_job_wakes_nobody(notifications):
     app.noop.using(run_at=dt.timedelta(hours=1)).enqueue()
     assert notifications() == []

@@ -1,4 +1,16 @@
 from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
 from django.urls import path
 
-urlpatterns = [path("admin/", admin.site.urls)]
+from tests.app.tasks import record
+
+
+def order(request: HttpRequest) -> HttpResponse:
+    """Enqueue, and fail if asked to."""
+    record.enqueue("ordered")
+    if "fail" in request.GET:
+        raise RuntimeError("the view failed after it had enqueued")
+    return HttpResponse("ordered")
+
+
+urlpatterns = [path("admin/", admin.site.urls), path("order/", order)]
