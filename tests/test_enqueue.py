@@ -213,8 +213,9 @@ def test_wake_up_of_the_outer_block_survives_an_inner_one_that_rolls_back_later(
         with pytest.raises(ZeroDivisionError), transaction.atomic():
             app.noop.enqueue()
             1 / 0  # noqa: B018
+        assert len(connection.run_on_commit) == 1
     assert Job.objects.count() == 2
-    assert "default" in notifications()
+    assert notifications() == ["default"]
 
 
 def test_enqueue_with_autocommit_switched_off_follows_the_commit(notifications):

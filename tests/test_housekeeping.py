@@ -1,8 +1,9 @@
 import datetime as dt
 import threading
+from types import SimpleNamespace
 
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
@@ -16,8 +17,8 @@ from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.drain import is_drained
 from django_pgqueue.lifecycle.reap import settle_dead_process
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
-from django_pgqueue.runtime.heart import Pulse
-from django_pgqueue.runtime.marks import now
+from django_pgqueue.runtime.heart import Heart, Pulse
+from django_pgqueue.runtime.marks import Marks, now
 
 
 def register(queue, **changes) -> int:
@@ -251,6 +252,47 @@ def test_process_taken_for_dead_is_registered_again_under_its_id(queue):
     heartbeat.deregister(queue, [worker_id])
     assert register(queue, worker_id=worker_id) == worker_id
     assert register(queue) != worker_id
+
+
+@pytest.fixture
+def heart(queue):
+    """The heartbeat of one process that holds nothing by its own book."""
+    process = SimpleNamespace(worker_id=register(queue), pid=1, marks=Marks(), order=lambda line: None)
+    made = Heart("default", SimpleNamespace(living=[process], lease_seconds=30))
+    yield made, process
+    made.database.close()
+
+
+def test_claim_that_never_reached_its_process_is_released_once_its_pump_has_turned(queue, heart):
+    beat, process = heart[0].pass_once, heart[1]
+    app.noop.enqueue()
+    claim(queue, "default", limit=1, worker_id=process.worker_id)
+    beat()
+    beat()
+    assert Job.objects.get().status == "running", "the pump may still be writing down what it has claimed"
+    process.marks.turned()
+    beat()
+    assert (Job.objects.get().status, Job.objects.get().attempts) == ("queued", 0)
+
+
+def test_claim_that_its_process_holds_is_left_alone(queue, heart):
+    beat, process = heart[0].pass_once, heart[1]
+    app.noop.enqueue()
+    [job] = claim(queue, "default", limit=1, worker_id=process.worker_id)
+    for turn in range(3):
+        beat()
+        process.marks.turned()
+        if turn == 0:
+            process.marks.hold(0, job)
+    assert Job.objects.get().status == "running"
+
+
+def test_beat_that_fails_starts_the_pulse_over(heart, monkeypatch):
+    heart[0].pulse.first = now() - 60
+    monkeypatch.setitem(heart[0].database._wrapper.settings_dict, "HOST", "/nowhere")
+    with pytest.raises(OperationalError):
+        heart[0].pass_once()
+    assert not heart[0].pulse.is_steady()
 
 
 # Drain

@@ -73,7 +73,7 @@ def _after_commit(wake_up: WakeUp) -> None:
 def _is_pending(connection: BaseDatabaseWrapper, wake_up: WakeUp) -> bool:
     """Whether an equal hook will run whenever one registered now would.
 
-    A hook dies with the savepoint it was registered in, so only one whose savepoints are all still ours counts.
+    Any pending one will. A hook dies with the savepoint it was registered in; a savepoint that is still open has this
+    code inside it too, and one that was released can no longer roll back alone.
     """
-    ours = set(connection.savepoint_ids)
-    return any(hook == wake_up and savepoints <= ours for savepoints, hook, *_ in connection.run_on_commit)
+    return any(hook == wake_up for _, hook, *_ in connection.run_on_commit)
