@@ -16,10 +16,10 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALLED := $(VENV)/.installed$(if $(DJANGO),-django-$(DJANGO))
-CODE := django_pgqueue tests example_project docs
+CODE := django_pgqueue tests example_project benchmarks docs
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test pytest docs lint types clean
+.PHONY: help install demo test pytest docs bench lint types clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -43,6 +43,9 @@ types: $(INSTALLED) ## Check types
 
 docs: $(INSTALLED) ## Build the documentation, warnings as errors
 	$(BIN)/python -m sphinx -q -W --keep-going docs docs/_build/html
+
+bench: $(INSTALLED) ## Drain no-op jobs, as a ratio to the bare statements
+	$(BIN)/python -m benchmarks.drain
 
 clean: ## Remove what was built, and the data of demo and tests
 	rm -rf $(VENV) build dist docs/_build .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .postgres example_project/var

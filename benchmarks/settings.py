@@ -1,0 +1,19 @@
+"""A Django project with nothing but the queue, on a database of its own."""
+
+import os
+from pathlib import Path
+
+import environ
+
+from django_pgqueue.embedded import embedded_database_url
+
+ROOT = Path(__file__).parent.parent
+
+if "DATABASE_URL" not in os.environ:
+    os.environ["DATABASE_URL"] = embedded_database_url(ROOT / ".postgres")
+
+SECRET_KEY = "benchmarks only"
+DATABASES = {"default": environ.Env().db("DATABASE_URL") | {"NAME": "pgqueue_bench"}}
+INSTALLED_APPS = ["django_pgqueue", "benchmarks"]
+USE_TZ = True
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
