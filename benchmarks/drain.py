@@ -54,7 +54,7 @@ def prepare() -> None:
     from django.db import connection
 
     with connection._nodb_cursor() as cursor:
-        cursor.execute("SELECT FROM pg_database WHERE datname = %s", [connection.settings_dict["NAME"]])
+        cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", [connection.settings_dict["NAME"]])
         if not cursor.fetchone():
             cursor.execute(f'CREATE DATABASE "{connection.settings_dict["NAME"]}"')
     call_command("migrate", verbosity=0)
