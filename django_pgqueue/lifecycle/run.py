@@ -1,6 +1,7 @@
 """Call the task of a job and say what it came to. Nothing is written here, except by ``atomic=True`` itself."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import math
@@ -56,7 +57,7 @@ async def arun(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob)
     begun = time.perf_counter()
     try:
         args, kwargs = _arguments(job)
-        async with asyncio.timeout(job.timeout_seconds or None):
+        async with asyncio.timeout(job.timeout_seconds) if job.timeout_seconds else contextlib.nullcontext():
             result = await task.func(*args, **kwargs)
         outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, result))
     except BaseException as error:  # noqa: BLE001 - the border: whatever it raises is the job's outcome

@@ -124,13 +124,16 @@ class Lanes:
         self._slots = slots
         self._pending: deque[Work] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._arrivals: asyncio.Semaphore
         self._lanes: list[asyncio.Task[None]] = []
+        self._idle: list[asyncio.Future[None]] = []  # what lanes without work wait for
+        self._is_called = False  # the loop has been told that there is something pending, and has not looked yet
 
     def accept(self, work: Work) -> None:
         loop = self._loop or self._start()
         self._pending.append(work)
-        loop.call_soon_threadsafe(self._arrive)
+        if not self._is_called:
+            self._is_called = True
+            loop.call_soon_threadsafe(self._arrive)
 
     def waiting(self) -> int:
         return len(self._pending)
@@ -149,7 +152,6 @@ class Lanes:
 
     def _start(self) -> asyncio.AbstractEventLoop:
         loop = self._loop = asyncio.new_event_loop()
-        self._arrivals = asyncio.Semaphore(0)
         threading.Thread(target=self._serve, args=(loop,), name="pgqueue-event-loop", daemon=True).start()
         return loop
 
@@ -162,21 +164,33 @@ class Lanes:
                 logger.exception("A job has stopped the event loop; it goes on")
 
     def _arrive(self) -> None:
-        self._arrivals.release()
-        if len(self._lanes) < self._slots.concurrency:
-            self._lanes.append(asyncio.get_running_loop().create_task(self._lane()))
+        """Wake idle lanes, and open new ones, for all that has arrived; called once for many."""
+        self._is_called = False  # before looking: what arrives from here on calls again
+        loop, arrived = asyncio.get_running_loop(), len(self._pending)
+        while arrived and self._idle:
+            self._idle.pop().set_result(None)
+            arrived -= 1
+        for _ in range(min(arrived, self._slots.concurrency - len(self._lanes))):
+            self._lanes.append(loop.create_task(self._lane()))
 
     async def _lane(self) -> None:
         own_caches()
         async with ThreadSensitiveContext() as context:
             ended = time.monotonic()
             while True:
-                await self._arrivals.acquire()
-                if self._pending:
+                while (work := self._next()) is not None:
                     if time.monotonic() - ended > IDLE_SECONDS:
                         await self._in_its_thread(context, check_connections)
-                    await self._run(context, *self._pending.popleft())
+                    await self._run(context, *work)
                     ended = time.monotonic()
+                self._idle.append(asyncio.get_running_loop().create_future())
+                await self._idle[-1]
+
+    def _next(self) -> Work | None:
+        try:
+            return self._pending.popleft()
+        except IndexError:  # the pump may have withdrawn it
+            return None
 
     async def _run(
         self, context: ThreadSensitiveContext, cell: int, job: ClaimedJob, task: "tasks.Task[..., Any]"
