@@ -1,0 +1,36 @@
+// pg-boss: https://timgit.github.io/pg-boss/#/./api/workers and its pages on constructor and queues.
+//
+// * batchSize 1,000 with burstWhenBatchFull: fetch again at once while batches come back full.
+// * localConcurrency 2: one batch is fetched while another one is completed.
+// * LISTEN/NOTIFY is switched on (useListenNotify, and notify for the queue), else idle workers poll each 0.5 s or more.
+// * Completed jobs stay in the table until maintenance, as always.
+
+import { databaseUrl, load, serve, startTally, chunks } from "./base.mjs"
+
+const { PgBoss } = load("pg-boss")
+
+const QUEUE = "noop"
+const boss = new PgBoss({ connectionString: databaseUrl, useListenNotify: true, schedule: false })
+boss.on("error", (error) => { console.error(error); process.exit(1) })
+
+await serve({
+  async prepare () {
+    await boss.start()
+    await boss.createQueue(QUEUE, { notify: true })
+  },
+  async seed (count) {
+    for (const size of chunks(count)) await boss.insert(QUEUE, Array.from({ length: size }, () => ({ data: {} })))
+  },
+  enqueue: () => boss.send(QUEUE, {}),
+  async left () {
+    const query = "SELECT count(*) FROM pgboss.job WHERE state < 'completed'"
+    return (await boss.getDb().executeSql(query)).rows[0].count
+  },
+  async work () {
+    const count = startTally()
+    await boss.start()
+    const options = { batchSize: 1_000, burstWhenBatchFull: true, localConcurrency: 2, pollingIntervalSeconds: 0.5 }
+    await boss.work(QUEUE, options, async (jobs) => { count(jobs.length) })
+    process.on("SIGTERM", async () => { await boss.stop({ timeout: 5_000 }); process.exit(0) })
+  }
+})

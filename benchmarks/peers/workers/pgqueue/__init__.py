@@ -1,0 +1,45 @@
+"""django-pgqueue: docs/how-to/tune.md of this project. The real ``pgqueue_worker`` command with its defaults.
+
+History is off (``keep=False``) unless PEERS_KEEP is set.
+"""
+
+import os
+
+from benchmarks.peers.workers import base
+
+
+class Queue(base.Queue):
+    def __init__(self) -> None:
+        import django
+
+        os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.peers.workers.pgqueue.settings"
+        django.setup()
+        from benchmarks.peers.workers.pgqueue.tasks import noop
+
+        self.noop = noop.using(keep="PEERS_KEEP" in os.environ)
+
+    def prepare(self) -> None:
+        from django.core.management import call_command
+
+        call_command("migrate", verbosity=0)
+
+    def seed(self, count: int) -> None:
+        from django_pgqueue import enqueue_many
+
+        for size in base.chunks(count):
+            enqueue_many(self.noop, [()] * size)
+
+    def enqueue(self) -> None:
+        self.noop.enqueue()
+
+    def left(self) -> int:
+        from django.db import connection
+
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pgqueue_jobs")
+            return cursor.fetchone()[0]
+
+    def work(self) -> None:
+        from django.core.management import call_command
+
+        call_command("pgqueue_worker", processes=int(os.environ["PEERS_PROCESSES"]), verbosity=0)
