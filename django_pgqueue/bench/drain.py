@@ -1,0 +1,155 @@
+"""What a real worker does: with single jobs on an idle queue, and with a backlog."""
+
+import random
+import time
+from collections.abc import Callable
+
+from django.db import transaction
+
+from django_pgqueue.bench.board import Board
+from django_pgqueue.bench.command import WorkerCommand
+from django_pgqueue.bench.load import QUEUE, BenchFailed, Load
+from django_pgqueue.bench.report import Drained, Enqueued, Spread, per_job, spread
+from django_pgqueue.bench.room import check_rivals
+from django_pgqueue.bench.seed import Ids, Seed
+from django_pgqueue.bench.usage import Meter, Usage, between, wal_bytes, worker_sessions
+from django_pgqueue.models import Job
+
+Progress = Callable[[float], None]
+
+START_SECONDS = 60.0
+STALL_SECONDS = 60.0
+WARM_SECONDS = 0.02
+PICK_UPS = 200
+PICK_UP_SECONDS = 10.0
+SHORTEST_LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.002, 0.2
+
+
+def beside_backlog(load: Load) -> int:
+    """Return how many jobs are to be told apart besides those of the backlog."""
+    return max(2 * load.slots, pick_ups(load))
+
+
+def pick_ups(load: Load) -> int:
+    """Return how many single jobs are to be picked up."""
+    return min(PICK_UPS, load.jobs)
+
+
+class Drain:
+    """Gives jobs to the worker command and watches what becomes of them.
+
+    Args:
+        board: with room for the backlog and, behind it, for as many jobs as ``beside_backlog`` says.
+    """
+
+    def __init__(self, load: Load, seed: Seed, board: Board, command: WorkerCommand) -> None:
+        self.load = load
+        self.seed = seed
+        self.board = board
+        self.command = command
+        self.alias = seed.room.alias
+        self._pids: set[int] = set()
+
+    def warm_up(self, progress: Progress) -> None:
+        """Run short jobs until every process has taken some, so that no start is measured later.
+
+        Raises:
+            BenchFailed: the command ended, or a process took none for a minute.
+        """
+        numbers = range(self.load.jobs, self.load.jobs + 2 * self.load.slots)
+        deadline = time.monotonic() + START_SECONDS
+        while len(self._pids) < self.load.processes:
+            self._wait_until_gone(self.seed.alike(numbers, seconds=WARM_SECONDS))
+            self._pids |= {run.pid for run in self.board.runs(numbers)}
+            progress(len(self._pids) / self.load.processes)
+            if time.monotonic() > deadline:
+                raise BenchFailed(
+                    f"After {START_SECONDS:g} s only {len(self._pids)} of {self.load.processes} worker processes have "
+                    f"run a job. The worker's last lines:\n{self.command.last_lines()}"
+                )
+
+    def pick_up(self, progress: Progress) -> Spread:
+        """Enqueue single jobs, each when the last is gone, and measure from the commit to the start of each.
+
+        Ends early after ten seconds: without LISTEN, each is found by polling.
+        """
+        waits: list[float] = []
+        wanted, deadline = pick_ups(self.load), time.monotonic() + PICK_UP_SECONDS
+        while len(waits) < wanted and (not waits or time.monotonic() < deadline):
+            time.sleep(random.uniform(0.005, 0.025))  # noqa: S311 - idle again, and in step with nothing
+            number = self.load.jobs + len(waits)
+            job_id, committed_at = self.seed.one(number)
+            self._wait_until_gone((job_id, job_id))
+            [run] = self.board.runs(range(number, number + 1))
+            waits.append(max(run.started_at - committed_at, 0.0))
+            progress(len(waits) / wanted)
+        progress(1.0)
+        return spread(waits)
+
+    def backlog(self, seeding: Progress, draining: Progress) -> tuple[Enqueued, Drained]:
+        """Commit the whole backlog at once to workers that wait for it, and measure until the last job is gone.
+
+        Raises:
+            BenchFailed: the command ended or came to a halt, or somebody else took jobs.
+        """
+        meter = Meter(self.alias, {self.command.pid, *self._pids}, worker_sessions(self.alias))
+        committed: list[float] = []
+        with transaction.atomic(using=self.alias):
+            transaction.on_commit(lambda: committed.append(time.monotonic()), using=self.alias)
+            wal_before = wal_bytes(self.alias)
+            ids, insert_seconds = self.seed.backlog(range(self.load.jobs), seeding)
+            before, commit_begun = meter.read(), time.monotonic()
+        self._wait_until_gone(ids, draining)
+        ended_at, after = time.monotonic(), meter.read()
+        enqueued = Enqueued(
+            jobs_per_second=round(self.load.jobs / (insert_seconds + committed[0] - commit_begun), 1),
+            wal_bytes_per_job=per_job(between(wal_before, before.wal_bytes), self.load.jobs),
+        )
+        return enqueued, self._sum_up(committed[0], ended_at, before, after)
+
+    def _sum_up(self, committed_at: float, ended_at: float, before: Usage, after: Usage) -> Drained:
+        jobs, seconds = self.load.jobs, ended_at - committed_at
+        runs = list(self.board.runs(range(jobs)))
+        check_rivals(self.alias)
+        if not_run := sum(not run.started_at for run in runs):
+            raise BenchFailed(f"{not_run} of {jobs} jobs are gone and were not run. Has somebody killed them?")
+        return Drained(
+            seconds=round(seconds, 4),
+            jobs_per_second=round(jobs / seconds, 1),
+            wait=spread([max(run.started_at - committed_at, 0.0) for run in runs]),
+            wal_bytes_per_job=per_job(between(before.wal_bytes, after.wal_bytes), jobs),
+            worker_cpu_us_per_job=per_job(between(before.worker_seconds, after.worker_seconds), jobs, unit=1e-6),
+            server_cpu_us_per_job=per_job(between(before.server_seconds, after.server_seconds), jobs, unit=1e-6),
+            reaped_leases=sum(run.attempt - 1 for run in runs),
+        )
+
+    def _wait_until_gone(self, ids: Ids, progress: Progress | None = None) -> None:
+        """Wait until the jobs have left the table.
+
+        Looks again after a hundredth of the time that has passed, so what is measured is at most that much too long.
+        """
+        lowest, begun = ids[0], time.monotonic()
+        changed_at = now = begun
+        while (found := self._lowest_left(lowest, ids[1])) is not None:
+            if found != lowest:
+                lowest, changed_at = found, now
+            self._check(now - changed_at)
+            if progress:
+                progress(self.board.share_started(range(self.load.jobs)))
+            time.sleep(min(max((now - begun) / 100, SHORTEST_LOOK_SECONDS), LONGEST_LOOK_SECONDS))
+            now = time.monotonic()
+        if progress:
+            progress(1.0)
+
+    def _lowest_left(self, lowest: int, last: int) -> int | None:
+        left = Job.objects.using(self.alias).filter(id__range=(lowest, last), queue=QUEUE)
+        return left.order_by("id").values_list("id", flat=True).first()
+
+    def _check(self, still_seconds: float) -> None:
+        """Raise BenchFailed if the command has ended, or nothing has happened for too long."""
+        self.command.check()
+        if still_seconds > STALL_SECONDS + 2 * self.load.sleep_ms[1] / 1000:
+            check_rivals(self.alias)
+            raise BenchFailed(
+                f"No job was finished for {still_seconds:.0f} s. The worker's last lines:\n{self.command.last_lines()}"
+            )

@@ -1,0 +1,122 @@
+"""The bench's place in the queue's tables: who may come in, and that nothing is left behind."""
+
+import contextlib
+from collections.abc import Iterator
+
+from django.db.models.functions import Now
+
+from django_pgqueue.bench.load import QUEUE, BenchFailed
+from django_pgqueue.db import QueueConnection, postgresql
+from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
+
+MANY = 1000
+BENCH_LOCK = 0x70677175_62656E63  # "pgqubenc"
+
+
+class Room:
+    """The bench's own queue while it is measured.
+
+    Args:
+        alias: of the queue's database.
+        is_shared: whether there are jobs of others.
+        other_workers: how many worker processes of others are alive.
+    """
+
+    def __init__(self, alias: str, *, is_shared: bool, other_workers: int) -> None:
+        self.alias = alias
+        self.is_shared = is_shared
+        self.other_workers = other_workers
+        self.first_id: int | None = None  # of all jobs of this bench
+
+    def vacuum(self) -> None:
+        """Remove what the last measurement has left, unless that would be work on other people's rows."""
+        if not self.is_shared:
+            with postgresql(self.alias).cursor() as cursor:
+                cursor.execute("VACUUM pgqueue_jobs")
+
+    def clear(self) -> None:
+        """Remove every row of the bench, on a connection that nothing has been done to."""
+        postgresql(self.alias).close()
+        Job.objects.using(self.alias).filter(queue=QUEUE).delete()
+        DeadJob.objects.using(self.alias).filter(queue=QUEUE).delete()
+        if self.first_id is not None:  # by primary key: a history may be long, and has no index on queue
+            FinishedJob.objects.using(self.alias).filter(id__gte=self.first_id, queue=QUEUE).delete()
+
+
+@contextlib.contextmanager
+def room(alias: str, *, beside_others: bool) -> Iterator[Room]:
+    """Keep the bench's queue for one bench; remove all its rows at the end, whatever happens.
+
+    Args:
+        beside_others: whether to go on although there are other jobs.
+
+    Raises:
+        BenchFailed: there are other jobs, another bench, or workers that would take its jobs. Nothing was changed.
+    """
+    with alone(alias):
+        is_shared = check_others(alias, beside_others=beside_others)
+        check_rivals(alias)
+        kept = Room(alias, is_shared=is_shared, other_workers=len(living(alias)))
+        kept.clear()  # a bench that was killed has left something
+        try:
+            yield kept
+        finally:
+            kept.clear()
+            kept.vacuum()
+
+
+@contextlib.contextmanager
+def alone(alias: str) -> Iterator[None]:
+    """Hold a lock against other benches, in an open transaction without a snapshot: it ends with this process.
+
+    Raises:
+        BenchFailed: another bench holds it.
+    """
+    database = QueueConnection(alias, "bench lock")
+    connection = database.autocommit()
+    try:
+        with connection.transaction():
+            connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            row = connection.execute("SELECT pg_try_advisory_xact_lock(%s)", [BENCH_LOCK]).fetchone()
+            if not row or not row[0]:
+                raise BenchFailed("Another pgqueue_bench measures this database. Wait for its end.")
+            yield
+    finally:
+        database.close()
+
+
+def check_others(alias: str, *, beside_others: bool) -> bool:
+    """Return whether there are jobs of others.
+
+    Raises:
+        BenchFailed: there are, and the bench is not to run beside them.
+    """
+    others = Job.objects.using(alias).exclude(queue=QUEUE)[: MANY + 1].count()
+    if others and not beside_others:
+        name = postgresql(alias).settings_dict["NAME"]
+        raise BenchFailed(
+            f"There are {f'more than {MANY:,}' if others > MANY else others} jobs in pgqueue_jobs of {name!r}. "
+            f"With --yes the bench runs beside them on a queue of its own, {QUEUE!r}, and leaves them alone; but it "
+            "takes the machine from whatever runs there."
+        )
+    return bool(others)
+
+
+def check_rivals(alias: str) -> None:
+    """Refuse to run beside workers that would take the bench's jobs.
+
+    Raises:
+        BenchFailed: there is a living one that serves all queues, or the bench's.
+    """
+    rivals = [worker for worker in living(alias) if not worker.queues or QUEUE in worker.queues]
+    if rivals:
+        raise BenchFailed(
+            f"Workers that serve all queues would take the bench's jobs: {', '.join(map(str, rivals))}. Stop them, or "
+            "start them with --queues and the names of their queues. A worker that was killed counts until its lease "
+            "has run out."
+        )
+
+
+def living(alias: str) -> list[Worker]:
+    """Return the worker processes that are not the bench's own."""
+    return list(Worker.objects.using(alias).filter(lease_until__gt=Now()).exclude(name=QUEUE))

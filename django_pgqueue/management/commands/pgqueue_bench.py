@@ -1,0 +1,253 @@
+import contextlib
+import json
+import math
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
+from django.db import Error
+
+from django_pgqueue.base.conf import conf
+from django_pgqueue.bench.load import QUEUE, BenchFailed, Load
+from django_pgqueue.bench.measure import measure
+from django_pgqueue.bench.report import Report, Spread
+from django_pgqueue.db import postgresql
+from django_pgqueue.management.commands.pgqueue_worker import check_database
+
+DEFAULTS = Load()
+BAR = 30
+
+HELP = f"""
+Measure the queue on your own database: what its bare statements do, what a real worker makes of them, and how soon a
+job on an idle queue is picked up. The jobs do nothing, or sleep. They are on a queue of their own, {QUEUE!r}, and all
+their rows are removed at the end, also after Ctrl-C and SIGTERM. Workers that serve all queues would take these jobs
+without knowing their task, so the bench does not start beside them: stop them, or start them with --queues.
+"""
+
+
+class Command(BaseCommand):
+    """Parse the options, measure, print."""
+
+    help = HELP
+    requires_migrations_checks = True
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--jobs", type=int, default=DEFAULTS.jobs, help=f"default: {DEFAULTS.jobs}")
+        parser.add_argument(
+            "--processes", type=int, default=DEFAULTS.processes, help=f"worker processes; default: {DEFAULTS.processes}"
+        )
+        parser.add_argument(
+            "--concurrency",
+            type=int,
+            default=DEFAULTS.concurrency,
+            help=f"jobs at once in each process; default: {DEFAULTS.concurrency}",
+        )
+        parser.add_argument(
+            "--sleep-ms", default="0", metavar="LOW-HIGH", help="milliseconds that handlers sleep, as 2-5; default: 0"
+        )
+        parser.add_argument("--async", action="store_true", dest="is_async", help="the handlers are async def")
+        parser.add_argument("--payload", type=int, default=0, metavar="BYTES", help="size of arguments; default: 0")
+        parser.add_argument("--history", action="store_true", help="keep the jobs in the history, until the end")
+        parser.add_argument(
+            "--yes", action="store_true", help="run though there are other jobs; they are left alone, but may be slowed"
+        )
+        parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON object")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        load = load_from(options)
+        check_surroundings()
+        progress = Progress(self.stderr, is_silent=options["verbosity"] == 0)
+        with interruptible():
+            try:
+                report = measure(load, beside_others=options["yes"], progress=progress)
+            except (BenchFailed, Error) as error:
+                raise CommandError(str(error)) from error
+            except KeyboardInterrupt as interrupt:
+                self.stderr.write("Interrupted. The bench's jobs are removed.")
+                sys.exit(128 + (interrupt.args[0] if interrupt.args else signal.SIGINT))
+            finally:
+                progress.end()
+        self.stdout.write(json.dumps(report.as_json()) if options["as_json"] else as_text(report))
+
+
+def load_from(options: dict[str, Any]) -> Load:
+    """Check all options at once; return the load.
+
+    Raises:
+        CommandError: names each option that cannot work.
+    """
+    sleep = re.fullmatch(r"(\d+(?:\.\d+)?)(?:-(\d+(?:\.\d+)?))?", options["sleep_ms"])
+    low, high = (float(sleep[1]), float(sleep[2] or sleep[1])) if sleep else (0.0, -1.0)
+    largest = conf.max_payload_bytes - 1024
+    problems = [
+        f"--{option} must be {bounds}, not {options[option.replace('-', '_')]}."
+        for option, bounds, is_fine in (
+            ("jobs", "1 to 1000000", 1 <= options["jobs"] <= 1_000_000),  # noqa: PLR2004
+            ("processes", "1 to 256", 1 <= options["processes"] <= 256),  # noqa: PLR2004
+            ("concurrency", "1 to 1000", 1 <= options["concurrency"] <= 1000),  # noqa: PLR2004
+            ("sleep-ms", "as 5 or 2-5, up to 60000 milliseconds", 0 <= low <= high <= 60_000),  # noqa: PLR2004
+            ("payload", f"0 to {largest} bytes", 0 <= options["payload"] <= largest),
+        )
+        if not is_fine
+    ]
+    if options["history"] and not conf.retention_days:
+        problems.append("--history cannot be measured: PGQUEUE['RETENTION_DAYS'] is 0, so nothing is kept.")
+    if problems:
+        raise CommandError(" ".join(problems))
+    return Load(
+        jobs=options["jobs"],
+        processes=options["processes"],
+        concurrency=options["concurrency"],
+        sleep_ms=(low, high),
+        is_async=options["is_async"],
+        payload_bytes=options["payload"],
+        history=options["history"],
+    )
+
+
+def check_surroundings() -> None:
+    """Raise CommandError where no worker could see the bench's jobs."""
+    check_database()
+    if postgresql(conf.database).in_atomic_block:
+        raise CommandError("The bench cannot run inside a transaction: its workers would not see the jobs.")
+    if not getattr(settings, "SETTINGS_MODULE", None):
+        raise CommandError("The bench's worker needs a settings module: set DJANGO_SETTINGS_MODULE.")
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Turn the first SIGINT or SIGTERM into KeyboardInterrupt; ignore more of them, so that cleaning up is not cut off.
+
+    psycopg cancels its query for a KeyboardInterrupt, and for no other exception.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, _frame: Any) -> None:
+        for each in previous:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt(number)
+
+    previous = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+class Progress:
+    """A bar on a terminal; elsewhere one line for each step."""
+
+    def __init__(self, out: OutputWrapper, *, is_silent: bool) -> None:
+        self._out = out
+        self._is_silent = is_silent
+        self._shown = ("", -1)
+
+    def __call__(self, title: str, share: float) -> None:
+        shown = (title, int(share * 100))
+        if self._is_silent or shown == self._shown:
+            return
+        if title != self._shown[0]:
+            self.end()
+        if self._out.isatty():
+            filled = "#" * int(share * BAR)
+            self._write(f"\r{title:<22} [{filled:<{BAR}}] {shown[1]:>3} %", ending="")
+        elif title != self._shown[0]:
+            self._write(f"{title} ...")
+        self._shown = shown
+
+    def end(self) -> None:
+        """Go to the next line, if the bar is still on the last."""
+        if self._shown[0] and self._out.isatty():
+            self._write("")
+        self._shown = ("", -1)
+
+    def _write(self, text: str, ending: str = "\n") -> None:
+        self._out.write(text, style_func=str, ending=ending)
+        self._out.flush()
+
+
+def as_text(report: Report) -> str:
+    """Return the table for people."""
+    load, floor, drained = report.load, report.floor, report.drained
+    rows = [
+        ("Database", ""),
+        ("  round trip", times(report.round_trip)),
+        ("  enqueue_many", f"{report.enqueued.jobs_per_second:,.0f} jobs/s{wal(report.enqueued.wal_bytes_per_job)}"),
+        (f"  claim of {floor.batch}", f"{times(floor.claim)}   {floor.claim_us_per_job:.1f} µs a job"),
+        (f"  ack of {floor.batch}", f"{times(floor.ack)}   {floor.ack_us_per_job:.1f} µs a job"),
+        ("  begin, commit", f"{floor.commit_us_per_job:.1f} µs a job"),
+        ("  floor", f"{floor.jobs_per_second:,.0f} jobs/s: these statements on one connection, without a worker"),
+        ("Worker", ""),
+        ("  pick-up, idle queue", f"{times(report.pick_up)}   {report.pick_up.samples} jobs, from commit to start"),
+        ("  drained", f"{load.jobs:,} jobs in {drained.seconds:.2f} s"),
+        ("  throughput", f"{drained.jobs_per_second:,.0f} jobs/s, {report.ratio_to_floor:.2f} x floor{slots(report)}"),
+        ("  wait", f"{times(drained.wait)}   from commit to start"),
+        ("  WAL", known(drained.wal_bytes_per_job, "bytes a job", "the server does not tell")),
+        ("  CPU of the worker", known(drained.worker_cpu_us_per_job, "µs a job", "told on Linux only")),
+        ("  CPU of the server", known(drained.server_cpu_us_per_job, "µs a job", "it is not on this machine")),
+        ("  reaped leases", f"{drained.reaped_leases}{'' if not drained.reaped_leases else ' (0 is to be expected)'}"),
+    ]
+    table = "\n".join(f"{name:<24}{value}".rstrip() for name, value in rows)
+    return f"{describe(report)}\n\n{table}\n\n{NOTES}{beside(report)}"
+
+
+NOTES = """\
+All jobs were there before the first began, so the wait is that of a backlog: how long a job stands in line.
+WAL counts whatever else the server wrote meanwhile. The server's CPU is that of the sessions which claim and ack."""
+
+
+def beside(report: Report) -> str:
+    """Say what else was there, if anything was."""
+    others = [
+        *(["jobs of other queues"] if report.is_beside_jobs else []),
+        *([f"{report.other_workers} other worker process(es)"] if report.other_workers else []),
+    ]
+    return f"\nMeasured beside {' and '.join(others)}: what these did is in the figures." if others else ""
+
+
+def describe(report: Report) -> str:
+    """Say what was measured."""
+    load = report.load
+    low, high = load.sleep_ms
+    work = f"sleep {low:g} to {high:g} ms" if high else "do nothing"
+    return (
+        f"{load.jobs:,} {'async' if load.is_async else 'plain'} jobs that {work}, {load.payload_bytes} bytes of "
+        f"arguments, history {'on' if load.history else 'off'}; {load.processes} process(es) x {load.concurrency}\n"
+        f"PostgreSQL {report.server}, Python {report.python}, django-pgqueue {report.version}"
+    )
+
+
+def times(spread: Spread) -> str:
+    """Write the middle and the slow end."""
+    return f"p50 {duration(spread.p50_ms):<9} p99 {duration(spread.p99_ms):<9}".rstrip()
+
+
+def duration(milliseconds: float) -> str:
+    """Write a duration with about three digits."""
+    if milliseconds >= 1000:  # noqa: PLR2004
+        return f"{milliseconds / 1000:.2f} s"
+    digits = 2 - math.floor(math.log10(milliseconds)) if milliseconds > 0 else 0
+    return f"{milliseconds:.{min(max(digits, 0), 3)}f} ms"
+
+
+def wal(per_job: float | None) -> str:
+    """Write what is known of the WAL, to go behind something else."""
+    return "" if per_job is None else f", {per_job:,.0f} bytes of WAL a job"
+
+
+def known(value: float | None, unit: str, why_not: str) -> str:
+    """Write a figure, or why there is none."""
+    return f"unknown: {why_not}" if value is None else f"{value:,.0f} {unit}"
+
+
+def slots(report: Report) -> str:
+    """Write how near the worker comes to slots that only sleep, to go behind something else."""
+    return "" if report.ratio_to_slots is None else f", {report.ratio_to_slots:.2f} x what the slots could do"
