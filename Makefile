@@ -3,11 +3,13 @@
 #   make demo                 the example shop, with worker, mail server and first customers; Ctrl-C stops it
 #   make demo ONCE=1          the same, checked: ends when all is done, with exit code 0 if every figure is right
 #   make test                 linters, types, tests
+#   make bench QUICK=1        all benchmarks, at sizes that show only that they work
 #   make test DJANGO=6.1 PYTHON=python3.13 VENV=.venv-313
 
 VENV ?= .venv
 DJANGO ?=
 ONCE ?=
+QUICK ?=
 
 CHECK := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -44,8 +46,8 @@ types: $(INSTALLED) ## Check types
 docs: $(INSTALLED) ## Build the documentation, warnings as errors
 	$(BIN)/python -m sphinx -q -W --keep-going docs docs/_build/html
 
-bench: $(INSTALLED) ## Drain no-op jobs, as a ratio to the bare statements
-	$(BIN)/python -m benchmarks.drain
+bench: $(INSTALLED) ## Measure all that is promised about speed, in about an hour; QUICK=1: see that it works
+	$(BIN)/python -m benchmarks $(if $(filter-out 0 no false,$(QUICK)),--quick)
 
 clean: ## Remove what was built, and the data of demo and tests
 	rm -rf $(VENV) build dist docs/_build .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .postgres example_project/var

@@ -1,130 +1,139 @@
-"""How fast a real worker drains no-op jobs, as a ratio to a floor measured in the same run.
+"""How fast a real worker drains no-op jobs, as a ratio to the same statements without a worker.
 
-The floor is one loop over the same claim and ack statements without handlers, slots or threads. Runs of both alternate,
-and medians are compared, because machines are shared and noisy.
+The counterpart is a bare loop: one psycopg connection in pipeline mode, statements prepared, and for each batch one
+transaction of the project's own finish.sql (archive.sql with --history) for the last batch and claim.sql for the next.
+It reads nothing of a job but its id.
 
-    python -m benchmarks.drain --jobs 100000 --runs 5
-    python -m benchmarks.drain --history --processes 2
+Both are timed from the first jobs done to the last, and what was done by then is not counted.
+
+    python -m benchmarks.drain                      # 300,000 jobs, no history
+    python -m benchmarks.drain --history            # as is the default for users
+    python -m benchmarks.drain --payload 1024       # 1 KB of arguments
+    python -m benchmarks.drain --task anoop         # async def
+    python -m benchmarks.drain --snapshot           # with and without an old snapshot held elsewhere
 """
 
 import argparse
-import os
-import signal
-import statistics
-import subprocess
+import contextlib
+import secrets
 import sys
 import time
-from pathlib import Path
+from collections.abc import Iterator
 
-import django
-
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "benchmarks.settings")
-
-BATCH = 500
-MANAGE = Path(__file__).with_name("manage.py")
+from benchmarks.findings import Finding, alternate, at_least, medians, ratio
+from benchmarks.harness import QUEUE, bare_connection, drain_rate, main, old_snapshot, seed, sql, worker
 
 
-def main() -> None:
-    options = parse()
-    prepare()
-    floors, rates = [], []
-    for number in range(1, options.runs + 1):
-        floors.append(measure_floor(options))
-        rates.append(measure_worker(options))
-        print(f"run {number}: floor {floors[-1]:>9,.0f} jobs/s   worker {rates[-1]:>9,.0f} jobs/s", flush=True)
-    floor, rate = statistics.median(floors), statistics.median(rates)
-    print(f"median: floor {floor:>8,.0f} jobs/s   worker {rate:>9,.0f} jobs/s   ratio {rate / floor:.2f}")
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=100_000)
-    parser.add_argument("--runs", type=int, default=5)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--jobs", type=int, default=300_000)
+    parser.add_argument("--history", action="store_true", help="keep finished jobs")
+    parser.add_argument("--task", choices=["noop", "anoop"], default="noop")
+    parser.add_argument("--payload", type=int, default=0, metavar="BYTES", help="size of each job's arguments")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--concurrency", type=int, default=8)
-    parser.add_argument("--history", action="store_true", help="keep finished jobs, as is the default for users")
-    parser.add_argument("--task", choices=["noop", "anoop"], default="noop")
-    return parser.parse_args()
+    parser.add_argument("--batch", type=int, default=500, help="of the bare loop")
+    parser.add_argument("--snapshot", action="store_true", help="measure what an old snapshot costs instead")
 
 
-def prepare() -> None:
-    """Make the database and its tables."""
-    django.setup()
-    from django.core.management import call_command
-    from django.db import connection
-
-    with connection._nodb_cursor() as cursor:
-        cursor.execute("SELECT 1 FROM pg_database WHERE datname = %s", [connection.settings_dict["NAME"]])
-        if not cursor.fetchone():
-            cursor.execute(f'CREATE DATABASE "{connection.settings_dict["NAME"]}"')
-    call_command("migrate", verbosity=0)
-
-
-def seed(options: argparse.Namespace) -> None:
-    """Fill an empty queue, and let the server rest."""
-    from django.db import connection
-
-    from benchmarks import tasks
-    from django_pgqueue import enqueue_many
-
-    with connection.cursor() as cursor:
-        cursor.execute("TRUNCATE pgqueue_jobs, pgqueue_finished_jobs")
-    task = getattr(tasks, options.task).using(keep=options.history)
-    for begin in range(0, options.jobs, 20_000):
-        enqueue_many(task, [()] * min(20_000, options.jobs - begin))
-    with connection.cursor() as cursor:
-        cursor.execute("VACUUM ANALYZE pgqueue_jobs")
-        cursor.execute("CHECKPOINT")
-
-
-def measure_floor(options: argparse.Namespace) -> float:
-    """Claim and ack every job on one connection, one transaction for each batch; return jobs per second."""
-    from django_pgqueue.base.records import Fate, Outcome
-    from django_pgqueue.db import QueueConnection
-    from django_pgqueue.lifecycle import ack
-    from django_pgqueue.lifecycle.claim import claim
-
-    seed(options)
-    database, outcomes, done, begun = QueueConnection("default", "floor"), [], 0, time.perf_counter()
-    while True:
-        with database.transaction():
-            if outcomes:
-                done += len(ack.write(database, outcomes).written)
-            jobs = claim(database, "default", limit=BATCH, worker_id=1)
-        if not jobs:
-            break
-        outcomes = [Outcome(job, Fate.SUCCEEDED) for job in jobs]
-    elapsed = time.perf_counter() - begun
-    database.close()
-    assert done == options.jobs, f"{done} of {options.jobs}"
-    return done / elapsed
-
-
-def measure_worker(options: argparse.Namespace) -> float:
-    """Let a real ``pgqueue_worker`` drain the queue; return jobs per second from the first one it finished."""
-    from django.db import connection
-
-    seed(options)
-    worker = subprocess.Popen(
-        [
-            *(sys.executable, str(MANAGE), "pgqueue_worker", "--verbosity=0"),
-            *(f"--processes={options.processes}", f"--concurrency={options.concurrency}"),
-        ]
+def findings(options: argparse.Namespace) -> Iterator[Finding]:
+    if options.snapshot:
+        yield from with_snapshot(options)
+        return
+    samples = alternate(options.runs, bare=lambda: bare_rate(options), worker=lambda: worker_rate(options))
+    target = at_least(0.45 if options.payload or options.task == "anoop" else 0.60) if options.processes == 1 else None
+    yield Finding(
+        title(options), ratio(samples, "worker", "bare"), target, note=medians(samples, "jobs/s"), samples=samples
     )
-    try:
-        with connection.cursor() as cursor:
-            left, first = options.jobs, (0.0, 0)
-            while left:
-                cursor.execute("SELECT count(*) FROM pgqueue_jobs")
-                [left] = cursor.fetchone()
-                if left < options.jobs and not first[1]:
-                    first = (time.perf_counter(), left)
-                time.sleep(0.02)
-        return first[1] / (time.perf_counter() - first[0])
-    finally:
-        worker.send_signal(signal.SIGTERM)
-        worker.wait()
+
+
+def with_snapshot(options: argparse.Namespace) -> Iterator[Finding]:
+    for name, rate, target in (("worker", worker_rate, at_least(0.9)), ("bare loop", bare_rate, None)):
+        samples = alternate(
+            options.runs,
+            without=lambda rate=rate: rate(options),
+            snapshot=lambda rate=rate: rate(options, holding=old_snapshot),
+        )
+        yield Finding(
+            f"{title(options)}, old snapshot held: {name}",
+            *(ratio(samples, "snapshot", "without"), target),
+            note=medians(samples, "jobs/s"),
+            samples=samples,
+        )
+
+
+def title(options: argparse.Namespace) -> str:
+    processes = "1 process" if options.processes == 1 else f"{options.processes} processes"
+    payload = f", {options.payload} bytes of arguments" if options.payload else ""
+    return f"drain {options.jobs:,} {options.task}, {processes}, history {'on' if options.history else 'off'}{payload}"
+
+
+def worker_rate(options: argparse.Namespace, *, holding=contextlib.nullcontext) -> float:
+    """Let a real worker drain the queue; return jobs per second."""
+    fill(options)
+    with holding(), worker(f"--processes={options.processes}", f"--concurrency={options.concurrency}") as command:
+        rate = drain_rate(command, options.jobs)
+    check(options)
+    return rate
+
+
+def bare_rate(options: argparse.Namespace, *, holding=contextlib.nullcontext) -> float:
+    """Claim and ack every job in a bare loop; return jobs per second."""
+    fill(options)
+    with bare_connection() as connection, holding():
+        rate = loop(connection, batch=options.batch, history=options.history)
+    check(options)
+    return rate
+
+
+def loop(connection, *, batch: int, history: bool) -> float:
+    """Drain the queue; return jobs per second from the first ack to the last."""
+    from django_pgqueue.lifecycle.sql import sized, statement
+
+    claim, ack = sized("claim", batch), statement("archive" if history else "finish")
+    done, begun, outcomes = 0, 0.0, None
+    with connection.pipeline() as pipeline:
+        while True:
+            token = secrets.randbits(62) + 1
+            with connection.transaction():
+                acked = connection.execute(ack, outcomes) if outcomes else None
+                claimed = connection.execute(claim, {"queue": QUEUE, "worker_id": 1, "lease_token": token})
+            pipeline.sync()
+            if acked:
+                done += acked.rowcount
+                if not begun:
+                    begun, first = time.perf_counter(), done
+            if not claimed.rowcount:
+                return (done - first) / (time.perf_counter() - begun)
+            outcomes = successes(claimed.pgresult, token)
+
+
+def successes(claimed, token: int) -> dict[str, str]:
+    """Return what finish.sql and archive.sql need of jobs that all succeeded: ids as they came, never made numbers."""
+    size, column = claimed.ntuples, claimed_id(claimed)
+    return {
+        "ids": f"{{{b','.join([claimed.get_value(row, column) for row in range(size)]).decode()}}}",
+        "lease_tokens": f"{{{','.join([str(token)] * size)}}}",
+        "results": f"[{','.join(['null'] * size)}]",
+        "run_seconds": f"{{{','.join(['0'] * size)}}}",
+    }
+
+
+def claimed_id(claimed) -> int:
+    """Return which column of a claim's answer is the job's id."""
+    return [claimed.fname(column) for column in range(claimed.nfields)].index(b"id")
+
+
+def fill(options: argparse.Namespace) -> None:
+    args = f"jsonb_build_array(left(repeat(md5(number::text), {options.payload // 32 + 1}), {options.payload}))"
+    seed(options.jobs, options.task, keep=options.history, args=args if options.payload else "'[]'")
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raise RuntimeError unless every job was done."""
+    [(left, kept)] = sql("SELECT (SELECT count(*) FROM pgqueue_jobs), (SELECT count(*) FROM pgqueue_finished_jobs)")
+    if left or kept != options.jobs * options.history:
+        raise RuntimeError(f"{left} jobs are left and {kept} are finished of {options.jobs}.")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.modules[__name__])

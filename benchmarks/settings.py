@@ -1,4 +1,4 @@
-"""A Django project with nothing but the queue, on a database of its own."""
+"""A Django project with nothing but the queue and one table, on a database of its own."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ from django_pgqueue.embedded import embedded_database_url
 
 ROOT = Path(__file__).parent.parent
 
-if "DATABASE_URL" not in os.environ:
+if "DATABASE_URL" not in os.environ:  # worker processes that benchmarks start inherit it
     os.environ["DATABASE_URL"] = embedded_database_url(ROOT / ".postgres")
 
 SECRET_KEY = "benchmarks only"

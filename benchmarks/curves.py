@@ -1,0 +1,120 @@
+"""Draw the pictures of docs/explanation/performance.md from what the benchmarks have written.
+
+python -m benchmarks.sweep --json sweep.json
+python -m benchmarks.latency --json latency.json
+python -m benchmarks.curves sweep.json latency.json
+"""
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib import pyplot as plt
+from matplotlib.ticker import EngFormatter, FuncFormatter, PercentFormatter
+
+from benchmarks.findings import Samples, percentile
+
+IMAGES = Path(__file__).parent.parent / "docs/explanation/images"
+GREY, BLUE, ORANGE = "#7a828e", "#3b82f6", "#e0701a"
+"""Each is readable on white and on black."""
+
+STYLE = {
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "benchmarks",  # the same figures make the same file
+    "figure.figsize": (6.4, 3.2),
+    "figure.constrained_layout.use": True,
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "text.color": GREY,
+    "axes.labelcolor": GREY,
+    "axes.edgecolor": GREY,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.color": GREY,
+    "grid.alpha": 0.25,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "lines.linewidth": 2,
+    "savefig.transparent": True,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=Path, help="what benchmarks wrote with --json")
+    parser.add_argument("--into", type=Path, default=IMAGES)
+    options = parser.parse_args()
+    options.into.mkdir(parents=True, exist_ok=True)
+    mpl.use("svg")
+    with mpl.rc_context(STYLE):
+        for finding in read(options.files):
+            if draw := DRAWINGS.get(finding["measure"]):
+                print(draw(finding["samples"], options.into))
+
+
+def read(files: Iterable[Path]) -> list[dict[str, Any]]:
+    return [finding for file in files for finding in json.loads(file.read_text())["findings"]]
+
+
+def draw_batches(samples: Samples, folder: Path) -> Path:
+    figure, axes = plt.subplots()
+    draw_rates(axes, samples)
+    axes.set_xscale("log")
+    axes.set_title("jobs/s of the bare statements, over the size of a batch")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: f"{size:,.0f}"))
+    return save(figure, folder / "batch-size.svg")
+
+
+def draw_processes(samples: Samples, folder: Path) -> Path:
+    figure, axes = plt.subplots()
+    draw_rates(axes, samples)
+    axes.set_xticks([int(count) for count in samples])
+    axes.set_title("jobs/s of a worker, over its number of processes")
+    return save(figure, folder / "processes.svg")
+
+
+def draw_rates(axes: Any, samples: Samples) -> None:
+    """Draw the medians as a line, the range of the runs as a band."""
+    across = [int(value) for value in samples]
+    lowest, highest = list(map(min, samples.values())), list(map(max, samples.values()))
+    axes.fill_between(across, lowest, highest, color=BLUE, alpha=0.2, linewidth=0)
+    axes.plot(across, [statistics.median(seen) for seen in samples.values()], marker="o", color=BLUE)
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(EngFormatter(sep=" "))
+
+
+def draw_latencies(samples: Samples, folder: Path) -> Path:
+    figure, axes = plt.subplots()
+    for name, colour in (("bare", ORANGE), ("worker", BLUE)):
+        axes.ecdf(samples[name], color=colour)
+        middle = percentile(samples[name], 50), 0.5
+        axes.annotate(name, middle, xytext=(6, -12), textcoords="offset points", color=colour)
+    axes.set_xscale("log")
+    axes.set_title("jobs that have started, over the milliseconds since their commit")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda milliseconds, _: f"{milliseconds:g}"))
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    return save(figure, folder / "latency.svg")
+
+
+def save(figure: Any, path: Path) -> Path:
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+    return path
+
+
+DRAWINGS = {
+    "bare loop over batch size": draw_batches,
+    "worker over processes": draw_processes,
+    "pick-up latency, p50": draw_latencies,
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""What enqueueing costs, compared with the bare INSERT of the same rows through a cursor of Django's.
+
+One job in a transaction of its own, wake-up apart (PGQUEUE["NOTIFY"] off), and with it; calls take turns one by one.
+Many jobs at once against one INSERT from arrays, and against COPY, which returns no ids; both have their JSON ready
+when the clock starts. At last the wake-up among many producers, each a process, in three forms: in the job's
+transaction, after its commit, and not at all; somebody listens meanwhile.
+
+    python -m benchmarks.enqueue
+"""
+
+import argparse
+import contextlib
+import multiprocessing
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from benchmarks.findings import Finding, Samples, alternate, at_least, medians, ratio, say
+from benchmarks.harness import bare_connection, empty, main, prepare, settle, sql
+
+TASK = "benchmarks.tasks.noop"
+CHANNEL = "pgqueue_jobs"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--jobs", type=int, default=1000, help="enqueued one by one in each run")
+    parser.add_argument("--many", type=int, default=20_000, help="enqueued at once in each run")
+    parser.add_argument("--producers", type=int, default=16)
+
+
+def findings(options: argparse.Namespace) -> Iterator[Finding]:
+    yield from one_by_one(options)
+    yield from many_at_once(options)
+    yield from among_producers(options)
+
+
+# One by one
+
+
+def one_by_one(options: argparse.Namespace) -> Iterator[Finding]:
+    from benchmarks.tasks import noop
+
+    calls = {"bare": (insert_bare, False), "enqueue": (noop.enqueue, False), "waking": (noop.enqueue, True)}
+    samples: Samples = {name: [] for name in calls}
+    for number in range(1, options.runs + 1):
+        begin_empty()
+        for name, seconds in take_turns(calls, options.jobs).items():
+            samples[name].append(seconds / options.jobs * 1e6)
+        say(f"run {number} of {options.runs}: {medians(samples, 'µs')}")
+    yield Finding(
+        "single enqueue in its own transaction, wake-up apart",
+        ratio(samples, "bare", "enqueue"),
+        at_least(0.8),
+        note=medians(samples, "µs"),
+        samples=samples,
+    )
+    yield Finding(
+        "its wake-up after the commit",
+        statistics.median(samples["waking"]) - statistics.median(samples["enqueue"]),
+        unit="µs",
+    )
+
+
+def take_turns(calls: dict[str, tuple[Callable[[int], Any], bool]], times: int) -> dict[str, float]:
+    """Make the calls in turn, each so many times; return for how long each took in all, in seconds.
+
+    Args:
+        calls: what to call with a number, and whether it wakes workers.
+    """
+    from django.test import override_settings
+
+    seconds = dict.fromkeys(calls, 0.0)
+    for number in range(times):
+        for name, (call, notify) in calls.items():
+            with override_settings(PGQUEUE={"NOTIFY": notify}):
+                begun = time.perf_counter()
+                call(number)
+                seconds[name] += time.perf_counter() - begun
+    return seconds
+
+
+def insert_bare(number: int) -> int:
+    [(job_id,)] = sql("INSERT INTO pgqueue_jobs (task, args) VALUES (%s, %s) RETURNING id", TASK, f"[{number}]")
+    return job_id
+
+
+# Many at once
+
+
+def many_at_once(options: argparse.Namespace) -> Iterator[Finding]:
+    from benchmarks.tasks import noop
+    from django_pgqueue import enqueue_many
+
+    calls = [(number,) for number in range(options.many)]
+    texts = [f"[{number}]" for number in range(options.many)]
+    samples = alternate(
+        options.runs,
+        unnest=lambda: rate_of(insert_many_bare, texts),
+        copy=lambda: rate_of(copy_bare, texts),
+        enqueue_many=lambda: rate_of(lambda calls: enqueue_many(noop, calls), calls),
+    )
+    for counterpart in ("unnest", "copy"):
+        yield Finding(
+            f"enqueue_many of {options.many:,}, against {counterpart}",
+            ratio(samples, "enqueue_many", counterpart),
+            at_least(0.7),
+            note=medians(samples, "jobs/s"),
+            samples=samples,
+        )
+
+
+def rate_of(insert: Callable[[list[Any]], Any], rows: list[Any]) -> float:
+    """Insert into an empty table; return rows per second."""
+    begin_empty()
+    begun = time.perf_counter()
+    insert(rows)
+    return len(rows) / (time.perf_counter() - begun)
+
+
+def insert_many_bare(texts: list[str]) -> None:
+    sql("INSERT INTO pgqueue_jobs (task, args) SELECT %s, unnest(%s::text[])::jsonb RETURNING id", TASK, texts)
+
+
+def copy_bare(texts: list[str]) -> None:
+    from django.db import connection
+
+    with connection.cursor() as cursor, cursor.copy("COPY pgqueue_jobs (task, args) FROM STDIN") as copy:
+        copy.write("".join([f"{TASK}\t{text}\n" for text in texts]))
+
+
+# Among producers
+
+
+def among_producers(options: argparse.Namespace) -> Iterator[Finding]:
+    each = max(options.jobs // 5, 1)
+    with producers(options.producers) as pool, someone_listening():
+        samples = alternate(
+            options.runs,
+            off=lambda: total_rate(pool, "off", options.producers, each),
+            after_commit=lambda: total_rate(pool, "after_commit", options.producers, each),
+            in_transaction=lambda: total_rate(pool, "in_transaction", options.producers, each),
+        )
+    for form in ("after_commit", "in_transaction"):
+        yield Finding(
+            f"{options.producers} producers, NOTIFY {form.replace('_', ' ')}",
+            ratio(samples, form, "off"),
+            note=medians(samples, "jobs/s"),
+            samples=samples,
+        )
+
+
+def total_rate(pool: Any, form: str, count: int, each: int) -> float:
+    """Let all producers enqueue at once; return jobs per second of all together."""
+    begin_empty()
+    spans = pool.starmap(produce, [(form, each)] * count, chunksize=1)
+    return count * each / (max(ended for _, ended in spans) - min(begun for begun, _ in spans))
+
+
+@contextlib.contextmanager
+def producers(count: int) -> Iterator[Any]:
+    """Start processes that are connected and ready."""
+    spawn = multiprocessing.get_context("spawn")
+    with spawn.Pool(count, initializer=become_producer, initargs=(spawn.Barrier(count),)) as pool:
+        yield pool
+
+
+def become_producer(barrier: Any) -> None:
+    """Make this process a producer. The barrier lets all begin together; so each takes one part of the work."""
+    global ready  # noqa: PLW0603 - the way to give something to a pool's process
+    ready = barrier
+    prepare()
+
+
+def produce(form: str, jobs: int) -> tuple[float, float]:
+    """Enqueue jobs, each in a transaction; return when it began and ended, by the clock that processes share."""
+    from django.db import connection, transaction
+    from django.test import override_settings
+
+    from benchmarks.tasks import noop
+
+    connection.ensure_connection()
+    with override_settings(PGQUEUE={"NOTIFY": form == "after_commit"}):
+        ready.wait()
+        begun = time.monotonic()
+        for number in range(jobs):
+            with transaction.atomic():
+                noop.enqueue(number)
+                if form == "in_transaction":
+                    sql("SELECT pg_notify(%s, %s)", CHANNEL, "default")
+        return begun, time.monotonic()
+
+
+@contextlib.contextmanager
+def someone_listening() -> Iterator[None]:
+    """Take notifications off the server meanwhile, as a worker does."""
+    is_over = threading.Event()
+
+    def listen() -> None:
+        with bare_connection() as connection:
+            connection.execute(f"LISTEN {CHANNEL}")
+            while not is_over.is_set():
+                list(connection.notifies(timeout=0.1))
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def begin_empty() -> None:
+    empty()
+    settle()
+
+
+if __name__ == "__main__":
+    main(sys.modules[__name__])
