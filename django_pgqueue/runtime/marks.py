@@ -24,6 +24,7 @@ class Marks:
         self._started = context.RawArray("b", CAPACITY)
         self._deadline = context.RawValue("d", 0.0)
         self._turns = context.RawValue("q", 0)
+        self._finished = context.RawValue("q", 0)
 
     def start(self, cell: int) -> None:
         """Note that the job of this cell is being called: from here on its attempt counts."""
@@ -51,6 +52,13 @@ class Marks:
 
     def turns(self) -> int:
         return int(self._turns.value)
+
+    def add_finished(self, number: int) -> None:
+        """Note that so many jobs more have been run and written down."""
+        self._finished.value += number
+
+    def finished(self) -> int:
+        return int(self._finished.value)
 
     def extend(self, until: float) -> None:
         """Allow the child to start jobs until this instant of ``now()``."""
