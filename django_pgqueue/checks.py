@@ -1,20 +1,23 @@
 """System checks. Stable ids, each with a hint.
 
 E001 unknown key in PGQUEUE · E002 value out of range · E003 database alias missing · E004 database not PostgreSQL ·
-W001 router missing · W002 psycopg without its C speedups
+W001 router missing · W002 psycopg without its C speedups · W003 no role that can look after the tables
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import psycopg
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as Caution
+from django.db import Error as DatabaseTrouble
 from django.db import connections
 from django.utils.module_loading import import_string
 
-from django_pgqueue.base.conf import DEFAULTS
+from django_pgqueue.base.conf import DEFAULTS, conf
+from django_pgqueue.db import CallerConnection
+from django_pgqueue.housekeeping.vacuum import Rights, rights
 
 ROUTER = "django_pgqueue.routers.PgQueueRouter"
 
@@ -42,6 +45,45 @@ def check_psycopg(**_: Any) -> list[CheckMessage]:
     return []
 
 
+@register(Tags.database)
+def check_rights(databases: Collection[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """Say when the role of the workers cannot look after the tables. Asks the database."""
+    if not isinstance(getattr(settings, "PGQUEUE", {}), dict) or conf.database not in (databases or ()):
+        return []
+    alias = conf.maintenance_database
+    allowed = _rights_of(alias)
+    if allowed is None:
+        return list(_missing_tables(alias))
+    lacking = [
+        duty
+        for duty, is_wanted, is_allowed in (
+            ("make and drop partitions of finished jobs", conf.retention_days, allowed.may_partition),
+            ("VACUUM pgqueue_jobs", conf.vacuum_dead_rows, allowed.may_vacuum),
+        )
+        if is_wanted and not is_allowed
+    ]
+    if not lacking:
+        return []
+    return [
+        Caution(
+            f"The role of {alias!r} may not {' or '.join(lacking)}, so workers cannot.",
+            hint="Set PGQUEUE['MAINTENANCE_DATABASE'] to an alias of the same database whose role owns the tables. "
+            "For VACUUM alone, GRANT MAINTAIN ON pgqueue_jobs does too (PostgreSQL 17 and newer).",
+            id="pgqueue.W003",
+        )
+    ]
+
+
+def _missing_tables(alias: str) -> Iterator[CheckMessage]:
+    """Tell a wrong alias from a database that is not migrated yet, or away."""
+    if alias != conf.database and _rights_of(conf.database):
+        yield Caution(
+            f"The tables of the queue are on {conf.database!r}, but not on {alias!r}.",
+            hint="Let PGQUEUE['MAINTENANCE_DATABASE'] lead to the same database, by a role that owns the tables.",
+            id="pgqueue.W003",
+        )
+
+
 def _unknown_keys(given: dict[str, Any]) -> Iterator[CheckMessage]:
     for key in sorted(set(given) - set(DEFAULTS)):
         yield Error(f"PGQUEUE has no key {key!r}.", hint=f"Keys are: {', '.join(DEFAULTS)}.", id="pgqueue.E001")
@@ -54,6 +96,7 @@ def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
         "MAX_PAYLOAD_BYTES": (int, 1, 256 * 1024 * 1024),
         "POLL_SECONDS": ((int, float), 0.01, 3600),
         "RETENTION_DAYS": (int, 0, 36500),
+        "VACUUM_DEAD_ROWS": (int, 0, 1_000_000_000),
         "STATEMENT_TIMEOUT_SECONDS": (int, 1, 86400),
     }
     for key, (kind, lowest, highest) in bounds.items():
@@ -73,24 +116,41 @@ def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
 
 
 def _wrong_database(values: dict[str, Any]) -> Iterator[CheckMessage]:
+    wrong = [*_unusable_alias(values, "DATABASE")]
+    if values["MAINTENANCE_DATABASE"] not in (None, values["DATABASE"]):
+        wrong += _unusable_alias(values, "MAINTENANCE_DATABASE")
+    yield from wrong
     alias = values["DATABASE"]
-    if alias not in connections:
-        yield Error(
-            f"PGQUEUE['DATABASE'] is {alias!r}, which is not in DATABASES.",
-            hint=f"Use one of {', '.join(connections)}.",
-            id="pgqueue.E003",
-        )
-        return
-    if connections[alias].vendor != "postgresql":
-        yield Error(
-            f"The queue's database {alias!r} is {connections[alias].vendor}.",
-            hint="Set PGQUEUE['DATABASE'] to the alias of a PostgreSQL database. Where it is on purpose, as in "
-            "settings for tests that enqueue nothing, silence this check.",
-            id="pgqueue.E004",
-        )
-    if alias != "default" and ROUTER not in settings.DATABASE_ROUTERS:
+    if alias != "default" and alias in connections and ROUTER not in settings.DATABASE_ROUTERS:
         yield Caution(
             f"The queue is on {alias!r}, but its models and admin look for it on 'default'.",
             hint=f"Add {ROUTER!r} to DATABASE_ROUTERS.",
             id="pgqueue.W001",
         )
+
+
+def _unusable_alias(values: dict[str, Any], key: str) -> Iterator[CheckMessage]:
+    alias = values[key]
+    if alias not in connections:
+        yield Error(
+            f"PGQUEUE[{key!r}] is {alias!r}, which is not in DATABASES.",
+            hint=f"Use one of {', '.join(connections)}.",
+            id="pgqueue.E003",
+        )
+    elif connections[alias].vendor != "postgresql":
+        yield Error(
+            f"The queue's database {alias!r} is {connections[alias].vendor}.",
+            hint=f"Set PGQUEUE[{key!r}] to the alias of a PostgreSQL database. Where it is on purpose, as in "
+            "settings for tests that enqueue nothing, silence this check.",
+            id="pgqueue.E004",
+        )
+
+
+def _rights_of(alias: str) -> Rights | None:
+    """Return what its role may do; None where that cannot be asked, which others will say."""
+    if alias not in connections or connections[alias].vendor != "postgresql":
+        return None
+    try:
+        return rights(CallerConnection(alias))
+    except DatabaseTrouble:
+        return None

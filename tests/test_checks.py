@@ -1,6 +1,8 @@
 import pytest
 from django.core.checks import run_checks
 from django.core.management import call_command
+from django.core.management.base import SystemCheckError
+from django.db import connection
 from django.test import override_settings
 
 ROUTER = "django_pgqueue.routers.PgQueueRouter"
@@ -28,6 +30,9 @@ def test_good_settings_raise_nothing():
         ({"NOTIFY": "no"}, "pgqueue.E002", "PGQUEUE['NOTIFY'] is 'no'"),
         ({"ENCODER": "no.such.Encoder"}, "pgqueue.E002", "cannot be imported"),
         ({"DATABASE": "nowhere"}, "pgqueue.E003", "'nowhere', which is not in DATABASES"),
+        ({"MAINTENANCE_DATABASE": "nowhere"}, "pgqueue.E003", "PGQUEUE['MAINTENANCE_DATABASE'] is 'nowhere'"),
+        ({"MAINTENANCE_DATABASE": "lite"}, "pgqueue.E004", "'lite' is sqlite"),
+        ({"VACUUM_DEAD_ROWS": -1}, "pgqueue.E002", "VACUUM_DEAD_ROWS"),
         ({"DATABASE": "other"}, "pgqueue.W001", "The queue is on 'other'"),
         ([], "pgqueue.E002", "PGQUEUE is []"),
     ],
@@ -44,6 +49,61 @@ def test_database_of_another_vendor_is_an_error():
     messages = found(PGQUEUE={"DATABASE": "lite"}, DATABASE_ROUTERS=[ROUTER])
     assert [message.id for message in messages] == ["pgqueue.E004"]
     assert "'lite' is sqlite" in messages[0].msg
+
+
+# What the workers' role may do
+
+
+def found_in(*databases, **settings) -> list:
+    with override_settings(PGQUEUE=settings):
+        return [message for message in run_checks(databases=databases) if message.id == "pgqueue.W003"]
+
+
+@pytest.fixture
+def lesser(db):
+    """Work as a role that may do nothing with the tables but read and write."""
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE ROLE pgqueue_reader")
+        cursor.execute("SET ROLE pgqueue_reader")
+        yield
+        cursor.execute("RESET ROLE")
+
+
+def test_owner_of_the_tables_hears_nothing(db):
+    assert found_in("default") == []
+
+
+def test_role_that_cannot_look_after_the_tables_is_told_what_to_do(lesser):
+    [message] = found_in("default")
+    assert "'default' may not make and drop partitions of finished jobs or VACUUM pgqueue_jobs" in message.msg
+    assert "MAINTENANCE_DATABASE" in message.hint
+
+
+@pytest.mark.parametrize(
+    ("off", "left"), [("VACUUM_DEAD_ROWS", "partitions of finished jobs, so"), ("RETENTION_DAYS", "may not VACUUM")]
+)
+def test_duty_that_is_switched_off_needs_no_right(lesser, off, left):
+    [message] = found_in("default", **{off: 0})
+    assert left in message.msg
+    assert found_in("default", VACUUM_DEAD_ROWS=0, RETENTION_DAYS=0) == []
+
+
+def test_rights_are_looked_at_only_where_the_queue_is(lesser):
+    assert found_in("other") == []
+    assert found_in() == []
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_rights_of_the_maintenance_role_count(lesser):
+    messages = found_in("default", MAINTENANCE_DATABASE="other")  # another database, where the queue is not
+    assert [message.msg for message in messages] == ["The tables of the queue are on 'default', but not on 'other'."]
+
+
+@pytest.mark.django_db(databases=["default", "lite"])
+@pytest.mark.parametrize("value", [[], {"DATABASE": "nowhere"}, {"DATABASE": "lite"}], ids=str)
+def test_worker_with_unusable_settings_is_stopped_by_their_check(value):
+    with override_settings(PGQUEUE=value), pytest.raises(SystemCheckError, match=r"pgqueue\.E00"):
+        call_command("pgqueue_worker", skip_checks=False)
 
 
 def test_all_wrong_settings_are_named_at_once():

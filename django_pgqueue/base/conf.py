@@ -7,6 +7,7 @@ from django.utils.module_loading import import_string
 
 DEFAULTS: Final[dict[str, Any]] = {
     "DATABASE": "default",
+    "MAINTENANCE_DATABASE": None,
     "LEASE_SECONDS": 30,
     "MAX_ATTEMPTS": 10,
     "MAX_PAYLOAD_BYTES": 1024 * 1024,
@@ -14,6 +15,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "NOTIFY": True,
     "POLL_SECONDS": 1.0,
     "RETENTION_DAYS": 7,
+    "VACUUM_DEAD_ROWS": 20_000,
     "STATEMENT_TIMEOUT_SECONDS": 30,
     "PREPARED_STATEMENTS": True,
 }
@@ -29,6 +31,14 @@ class Settings:
     def database(self) -> str:
         """Alias of the PostgreSQL database that holds the tables. Default: ``"default"``."""
         return str(self._get("DATABASE"))
+
+    @property
+    def maintenance_database(self) -> str:
+        """Alias of the same database by a role that owns the tables. Default: that of ``DATABASE``.
+
+        Used to make and drop partitions, and to VACUUM.
+        """
+        return str(self._get("MAINTENANCE_DATABASE") or self.database)
 
     @property
     def lease_seconds(self) -> int:
@@ -69,6 +79,11 @@ class Settings:
     def retention_days(self) -> int:
         """Days for which finished jobs are kept; 0 keeps none. Default: 7."""
         return int(self._get("RETENTION_DAYS"))
+
+    @property
+    def vacuum_dead_rows(self) -> int:
+        """From how many dead rows of the jobs table on workers VACUUM it; 0 leaves it to others. Default: 20,000."""
+        return int(self._get("VACUUM_DEAD_ROWS"))
 
     @property
     def statement_timeout_seconds(self) -> int:

@@ -7,6 +7,8 @@
       process    one child as the supervisor sees it
       heart      the heartbeat, and the comparison of books
       steward    runs the passes of housekeeping
+      janitor    partitions and VACUUM, by the role that owns the tables
+      duties     several duties of one thread, and what a failing one means for the others
       listener   LISTEN, and wake the children
       loop       the one periodic loop; what a failing pass means
     child        one worker process

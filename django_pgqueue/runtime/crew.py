@@ -38,6 +38,7 @@ class Crew:
         self.changed_read, self._changed = os.pipe()  # tells the main thread that there is news
         self._supervisor_id = supervisor_id
         self._vacancies = [Vacancy()] * plan.processes
+        self._finished = 0  # jobs, by processes that have ended
         self._closed = False
         self._door = threading.Lock()  # nobody comes in while it is being closed
 
@@ -57,6 +58,7 @@ class Crew:
     def part_with(self, process: Process) -> None:
         """Take an ended child off the list of the living; its jobs are to be settled, its place to be filled."""
         self.living.remove(process)
+        self._finished += process.marks.finished()
         if not self._closed:
             failures = process.failures + 1 if process.died_young and process.exit_code else 0
             logger.warning("Process %d ended (%s), starting another", process.pid, ending(process.exit_code))
@@ -71,6 +73,10 @@ class Crew:
     def worker_ids(self) -> list[int]:
         """Return the ids under which jobs may still be running."""
         return [process.worker_id for process in (*self.ended, *self.living)]
+
+    def finished(self) -> int:
+        """Return how many jobs all processes so far have run and written down."""
+        return self._finished + sum(process.marks.finished() for process in list(self.living))
 
     def next_start_seconds(self) -> float | None:
         """Return the seconds until a place is to be filled; None if all are."""

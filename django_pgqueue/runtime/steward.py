@@ -5,22 +5,21 @@ import time
 from collections.abc import Callable
 
 from django_pgqueue.base.conf import conf
-from django_pgqueue.db import QueueConnection, is_transient
+from django_pgqueue.db import QueueConnection
 from django_pgqueue.housekeeping.promote import next_due_seconds, promote
 from django_pgqueue.housekeeping.reaper import forget_workers, reap_lost
-from django_pgqueue.housekeeping.retention import keep_partitions
 from django_pgqueue.lifecycle import heartbeat
 from django_pgqueue.lifecycle.drain import is_drained
 from django_pgqueue.lifecycle.reap import settle_dead_process
 from django_pgqueue.lifecycle.wake import announce
 from django_pgqueue.runtime.crew import Crew
+from django_pgqueue.runtime.duties import LONGEST_SLEEP_SECONDS, Duties
 from django_pgqueue.runtime.heart import Pulse
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 REAP_SECONDS = 1.0
 CHORES_SECONDS = 3600.0
-LONGEST_SLEEP_SECONDS = 1.0
 DRAIN_LOOK_SECONDS = 0.05
 LOCKED_SECONDS = 0.2  # what is due and could not be promoted is held by somebody
 
@@ -48,39 +47,19 @@ class Steward:
         self._pulse = pulse
         self._wake = wake
         self._drained = drained
-        self._partitions_at = self._forget_at = self._reap_at = 0.0
-        self._complaints: dict[str, str] = {}  # what was last logged of each duty that fails
-
-    def pass_once(self) -> float:
-        """Do what is due; return the seconds until the next pass.
-
-        A duty that fails does not keep the others from being done; if the database is away, all wait together.
-        """
-        duties = (
+        self._forget_at = self._reap_at = 0.0
+        self._duties = Duties(
             self.settle_ended,
             self._fill,
-            self._keep_partitions,
             self._forget_workers,
             self._reap,
             self._promote,
             self._look_whether_drained,
         )
-        delays = [self._guarded(duty) for duty in duties]
-        return min(delay for delay in delays if delay is not None)
 
-    def _guarded(self, duty: Callable[[], float | None]) -> float | None:
-        name = duty.__name__.strip("_")
-        try:
-            delay = duty()
-        except Exception as error:
-            if is_transient(error):
-                raise
-            if self._complaints.get(name) != str(error):
-                logger.exception("The duty %s failed; it is tried again, and this said only once", name)
-            self._complaints[name] = str(error)
-            return LONGEST_SLEEP_SECONDS
-        self._complaints.pop(name, None)
-        return delay
+    def pass_once(self) -> float:
+        """Do what is due; return the seconds until the next pass."""
+        return self._duties.pass_once()
 
     def _fill(self) -> float | None:
         self._crew.fill(self.database)
@@ -103,11 +82,6 @@ class Steward:
             heartbeat.deregister(self.database, [process.worker_id])
             self._crew.ended.remove(process)
             process.close()
-
-    def _keep_partitions(self) -> None:
-        if time.monotonic() >= self._partitions_at:
-            keep_partitions(self.database, retention_days=conf.retention_days)
-            self._partitions_at = time.monotonic() + CHORES_SECONDS
 
     def _forget_workers(self) -> None:
         if time.monotonic() >= self._forget_at:

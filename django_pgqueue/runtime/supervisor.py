@@ -22,6 +22,7 @@ from django_pgqueue.base.version import VERSION
 from django_pgqueue.lifecycle.wake import CANCEL
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.heart import Heart
+from django_pgqueue.runtime.janitor import Janitor
 from django_pgqueue.runtime.listener import Listener
 from django_pgqueue.runtime.loop import Loop
 from django_pgqueue.runtime.plan import Plan
@@ -54,9 +55,12 @@ class Supervisor:
             drained=self._drained if plan.drain else None,
         )
         self._listener = Listener(self.alias, self._heard)
+        self._janitor = Janitor(self.crew)
         self._heart_loop = Loop("heartbeat", self._heart.pass_once)
         self._house_loop = Loop("housekeeping", self._steward.pass_once)
         self._listen_loop = Loop("listener", self._listener.pass_once)
+        self._janitor_loop = Loop("maintenance", self._janitor.pass_once)
+        self._loops = (self._house_loop, self._heart_loop, self._listen_loop, self._janitor_loop)
 
     def run(self) -> None:
         """Work until drained or told to stop by SIGTERM or SIGINT; a second signal does not wait for running jobs.
@@ -100,6 +104,7 @@ class Supervisor:
     def _start(self) -> None:
         self._house_loop.start()
         self._heart_loop.start()
+        self._janitor_loop.start()
         if self.plan.listen:
             self._listen_loop.start()
             self._listener.is_settled.wait(timeout=3.0)
@@ -150,10 +155,11 @@ class Supervisor:
     def _finish(self) -> None:
         """Settle what the children left, remove their rows, close everything."""
         self.crew.close()
-        for loop in (self._house_loop, self._heart_loop, self._listen_loop):
+        for loop in self._loops:
             loop.stop()
         self._listener.stop()
-        for loop in (self._house_loop, self._heart_loop, self._listen_loop):
+        self._janitor.stop()
+        for loop in self._loops:
             if loop.is_alive():
                 loop.join(FAREWELL_SECONDS)
         self._listener.close()
@@ -169,6 +175,7 @@ class Supervisor:
             logger.warning("What this worker left is not settled, its leases will run out: %s", error)
         self._steward.database.close()
         self._heart.database.close()
+        self._janitor.database.close()
         logger.info("Stopped")
 
     def _drained(self) -> None:

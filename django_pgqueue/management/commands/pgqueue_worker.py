@@ -1,6 +1,8 @@
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connections
 
 from django_pgqueue import tasks
 from django_pgqueue.base.conf import conf
@@ -27,6 +29,12 @@ class Command(BaseCommand):
         )
         parser.add_argument("--no-listen", action="store_true", help="poll only; for poolers in transaction mode")
         parser.add_argument("--name", default="", help="shown in the admin beside host and pid")
+
+    def get_check_kwargs(self, options: dict[str, Any]) -> Any:
+        """Let the checks ask the queue's database too, where the settings name one."""
+        given: Any = getattr(settings, "PGQUEUE", {})
+        aliases = [conf.database] if isinstance(given, dict) and conf.database in connections else []
+        return super().get_check_kwargs(options) | {"databases": aliases}
 
     def handle(self, *args: Any, **options: Any) -> None:
         plan = plan_from(options)

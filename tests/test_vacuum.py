@@ -1,0 +1,371 @@
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from django.db import connection
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many
+from django_pgqueue.base.records import Fate, Outcome
+from django_pgqueue.db import QueueConnection
+from django_pgqueue.housekeeping.vacuum import VACUUM, Past, horizon, look, rights, vacuum
+from django_pgqueue.lifecycle import ack
+from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.models import Job
+from django_pgqueue.runtime.crew import Crew
+from django_pgqueue.runtime.janitor import Janitor
+from django_pgqueue.runtime.plan import Plan
+from tests.workers import eventually
+
+
+@pytest.fixture(autouse=True)
+def own_vacuum_only(queue, sql):
+    """Keep autovacuum away from the table, and begin with nothing dead on it."""
+    sql("ALTER TABLE pgqueue_jobs SET (autovacuum_enabled = off)")
+    sql("VACUUM pgqueue_jobs")
+    yield
+    sql("ALTER TABLE pgqueue_jobs RESET (autovacuum_enabled)")
+
+
+@pytest.fixture
+def kill_rows(sql) -> Callable[[int], None]:
+    """Make so many rows of the table die, and the server's counters know it."""
+
+    def kill(number: int) -> None:
+        enqueue_many(app.noop.using(queue="doomed"), [()] * number)
+        sql("DELETE FROM pgqueue_jobs WHERE queue = 'doomed'")
+        sql("SELECT pg_stat_force_next_flush()")
+
+    return kill
+
+
+@pytest.fixture
+def snapshot(other_queue):
+    """Hold an old snapshot, in a session of its own; returns how to let go of it."""
+    held = other_queue.autocommit()
+    held.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    held.execute("SELECT 'a report'")  # no lock on the table: only the snapshot counts
+    yield held.rollback
+    held.rollback()
+
+
+@pytest.fixture
+def role(queue, sql):
+    """Return how to open connections as a role with the rights that the page on deploying names, and no other."""
+    opened = []
+    sql("DROP ROLE IF EXISTS pgqueue_lesser")
+    sql("CREATE ROLE pgqueue_lesser")
+    sql("GRANT SELECT, INSERT, UPDATE, DELETE ON pgqueue_jobs TO pgqueue_lesser")
+
+    def open_as_lesser() -> QueueConnection:
+        lesser = QueueConnection("default", "lesser")
+        lesser.autocommit().execute("SET ROLE pgqueue_lesser")
+        opened.append(lesser)
+        return lesser
+
+    yield open_as_lesser
+    for lesser in opened:
+        lesser.close()
+    sql("ALTER TABLE pgqueue_jobs OWNER TO CURRENT_USER")
+    sql("DROP OWNED BY pgqueue_lesser")
+    sql("DROP ROLE pgqueue_lesser")
+
+
+def in_time(past: Past) -> Past:
+    """Let the pause be over."""
+    past.not_before = time.monotonic()
+    return past
+
+
+# What is dead goes
+
+
+def test_vacuum_removes_dead_rows_and_leaves_the_file_its_length(queue, sql, kill_rows):
+    kill_rows(1000)
+    before = sql("SELECT pg_relation_size('pgqueue_jobs')")
+    done = vacuum(queue, Past(), threshold=1000)
+    assert (done.dead, done.left) == (1000, 0)
+    assert sql("SELECT pg_relation_size('pgqueue_jobs')") == before
+    assert sql("SELECT pg_relation_size('pgqueue_jobs') > 0") == [(True,)]
+
+
+def test_room_of_dead_rows_is_used_again_in_table_and_indexes(queue, sql, kill_rows):
+    def size():
+        return sql("SELECT pg_relation_size('pgqueue_jobs'), pg_relation_size('pgqueue_jobs_pkey')")
+
+    kill_rows(5000)
+    [(heap, _)] = size()
+    for _ in range(4):
+        vacuum(queue, Past(), threshold=1)
+        kill_rows(5000)
+    [(later, _)] = size()
+    assert later <= heap * 1.2
+    for _ in range(4):
+        kill_rows(5000)
+    [(without, _)] = size()
+    assert without > later * 1.5
+
+
+def test_vacuum_leaves_the_table_alone_below_the_threshold(queue, kill_rows):
+    kill_rows(99)
+    assert vacuum(queue, Past(), threshold=100) is None
+    kill_rows(1)
+    assert vacuum(queue, Past(), threshold=100).dead == 100
+
+
+def test_long_queue_is_vacuumed_when_a_tenth_of_it_is_dead(queue, sql, kill_rows):
+    enqueue_many(app.noop, [()] * 3000)
+    kill_rows(299)
+    assert look(queue).live == 3000
+    assert vacuum(queue, Past(), threshold=100) is None
+    kill_rows(1)
+    assert vacuum(queue, Past(), threshold=100).dead == 300
+
+
+def test_vacuum_may_take_a_part_of_the_time_only(queue, kill_rows):
+    past = Past()
+    kill_rows(1000)
+    begun = time.monotonic()
+    done = vacuum(queue, past, threshold=100)
+    assert past.not_before >= begun + 5 * done.seconds
+    past.not_before = time.monotonic() + 60
+    kill_rows(1000)
+    assert vacuum(queue, past, threshold=100) is None
+    assert vacuum(queue, in_time(past), threshold=100).dead == 1000
+
+
+# A held snapshot
+
+
+def test_vacuum_is_not_tried_again_under_the_same_snapshot(queue, sql, snapshot, kill_rows):
+    past = Past()
+    kill_rows(1000)
+    assert horizon(queue).name.endswith("(pgqueue other test)")
+    assert vacuum(queue, past, threshold=100).left == 1000
+    kill_rows(1000)
+    assert vacuum(queue, in_time(past), threshold=100) is None
+    assert look(queue).dead == 2000
+    snapshot()
+    assert vacuum(queue, past, threshold=100)[:2] == (2000, 0)
+
+
+def test_snapshot_that_a_second_one_follows_is_news(queue, other_queue, sql, snapshot, kill_rows):
+    past = Past()
+    kill_rows(1000)
+    vacuum(queue, past, threshold=100)
+    snapshot()
+    held = other_queue.autocommit()
+    held.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    held.execute("SELECT 'another report'")
+    kill_rows(500)
+    assert vacuum(queue, in_time(past), threshold=100)[:2] == (1500, 500)
+
+
+def test_vacuum_of_another_worker_under_the_same_snapshot_counts(queue, snapshot, kill_rows):
+    mine, others = Past(vacuums=look(queue).vacuums), Past()
+    kill_rows(1000)
+    assert vacuum(queue, others, threshold=100).left == 1000
+    assert vacuum(queue, mine, threshold=100) is None
+    assert vacuum(queue, mine, threshold=100) is None
+    snapshot()
+    assert vacuum(queue, mine, threshold=100).left == 0
+
+
+def test_vacuum_that_leaves_most_makes_the_next_wait_longer_and_longer(queue, snapshot, kill_rows):
+    past, pauses = Past(), []
+    for _ in range(8):
+        kill_rows(1000)
+        past.horizon = None  # as if it had moved, by a hair
+        assert vacuum(queue, in_time(past), threshold=100).left
+        pauses.append(round(past.not_before - time.monotonic()))
+    assert pauses == [2, 4, 8, 16, 32, 60, 60, 60]
+    snapshot()
+    assert vacuum(queue, in_time(past), threshold=100).left == 0
+    assert past.poor == 0
+
+
+def test_any_role_sees_the_snapshots_of_others(snapshot, role):
+    assert horizon(role()).name.endswith("(pgqueue other test)")
+
+
+def test_who_holds_many_dead_rows_is_named_once(queue, snapshot, kill_rows, caplog):
+    past = Past()
+    kill_rows(999)
+    vacuum(queue, past, threshold=100)
+    assert vacuum(queue, in_time(past), threshold=100) is None
+    assert caplog.text == ""
+    kill_rows(1)
+    for _ in range(2):
+        assert vacuum(queue, past, threshold=100) is None
+    [line] = caplog.messages
+    assert line.startswith("An old snapshot keeps 1000 dead rows in pgqueue_jobs: that of process ")
+    assert line.endswith("(pgqueue other test)")
+
+
+# Others on the table
+
+
+@pytest.mark.parametrize("mode", ["SHARE UPDATE EXCLUSIVE", "ACCESS EXCLUSIVE"])
+def test_vacuum_steps_back_before_a_lock(queue, other_queue, sql, kill_rows, mode):
+    kill_rows(1000)
+    holder = other_queue.autocommit()
+    with holder.transaction():
+        holder.execute(f"LOCK TABLE pgqueue_jobs IN {mode} MODE")
+        assert vacuum(queue, Past(), threshold=100) is None
+        notices = []
+        queue.autocommit().add_notice_handler(lambda notice: notices.append(notice.sqlstate))
+        queue.autocommit().execute(VACUUM)  # had the lock come in between
+        assert notices == ["55P03"]
+    assert look(queue).dead == 1000
+    assert vacuum(queue, Past(), threshold=100).left == 0
+
+
+def test_jobs_are_enqueued_claimed_and_written_under_the_lock_of_vacuum(queue, other_queue):
+    holder = other_queue.autocommit()
+    with holder.transaction():
+        holder.execute("LOCK TABLE pgqueue_jobs IN SHARE UPDATE EXCLUSIVE MODE")
+        enqueue_many(app.noop, [()] * 10)
+        jobs = claim(queue, "default", limit=10, worker_id=1)
+        with queue.transaction():
+            ack.write(queue, [Outcome(job, Fate.SUCCEEDED) for job in jobs])
+        assert len(jobs) == 10
+    assert not Job.objects.exists()
+
+
+def test_two_workers_at_once_do_not_wait_for_each_other(queue, other_queue, sql, kill_rows):
+    kill_rows(20_000)
+    before, done = look(queue).vacuums, []
+    start = threading.Barrier(2)
+
+    def work(database):
+        start.wait()
+        done.append(vacuum(database, Past(), threshold=10_000))
+
+    threads = [threading.Thread(target=work, args=(database,)) for database in (queue, other_queue)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert look(queue).dead == 0
+    assert 1 <= look(queue).vacuums - before <= 2  # the second may begin when the first is over
+    assert len(done) == 2
+
+
+# Roles
+
+
+def test_role_that_may_not_is_told_once_what_to_do(role, kill_rows, caplog):
+    kill_rows(1000)
+    lesser, past = role(), Past()
+    assert vacuum(lesser, past, threshold=100) is None
+    assert 3590 < past.not_before - time.monotonic() <= 3600
+    assert vacuum(lesser, in_time(past), threshold=100) is None
+    [line] = caplog.messages
+    assert "role may not VACUUM pgqueue_jobs. Set PGQUEUE['MAINTENANCE_DATABASE']" in line
+
+
+def test_owner_may(role, sql, kill_rows):
+    kill_rows(1000)
+    lesser = role()
+    assert rights(lesser) == (False, False)
+    sql("ALTER TABLE pgqueue_jobs OWNER TO pgqueue_lesser")
+    assert rights(lesser) == (True, False)
+    assert vacuum(lesser, Past(), threshold=100).left == 0
+
+
+def test_role_with_maintain_may(role, sql, kill_rows):
+    if connection.pg_version < 170000:
+        pytest.skip("MAINTAIN is new in PostgreSQL 17")
+    kill_rows(1000)
+    sql("GRANT MAINTAIN ON pgqueue_jobs TO pgqueue_lesser")
+    lesser = role()
+    assert rights(lesser) == (True, False)
+    assert vacuum(lesser, Past(), threshold=100).left == 0
+
+
+# The janitor
+
+
+@pytest.fixture
+def janitor(queue, settings):
+    settings.PGQUEUE = {"VACUUM_DEAD_ROWS": 100}
+    made = Janitor(Crew(Plan(), supervisor_id=1, lease_seconds=30))
+    yield made
+    made.stop()
+    made.database.close()
+
+
+def database_name() -> str:
+    return connection.settings_dict["NAME"]
+
+
+def maintenance_sessions(sql) -> list[tuple]:
+    return sql(
+        "SELECT pid FROM pg_stat_activity WHERE application_name = 'pgqueue maintenance' AND datname = %s",
+        database_name(),
+    )
+
+
+def test_janitor_vacuums_at_its_first_pass_and_then_holds_no_connection(janitor, queue, sql, kill_rows):
+    kill_rows(1000)
+    assert janitor.pass_once() <= 1.0
+    assert look(queue).dead == 0
+    kill_rows(1000)
+    janitor.pass_once()
+    assert look(queue).dead == 1000  # nobody of its own crew has done anything
+    eventually(lambda: not maintenance_sessions(sql))
+
+
+def test_janitor_looks_again_when_its_crew_has_finished_jobs(janitor, queue, kill_rows, monkeypatch):
+    janitor.pass_once()
+    kill_rows(1000)
+    janitor._crew._finished = 1
+    janitor._past.not_before = 0.0
+    janitor.pass_once()
+    assert look(queue).dead == 0
+
+
+def test_vacuum_can_be_switched_off(janitor, queue, settings, kill_rows):
+    settings.PGQUEUE = {"VACUUM_DEAD_ROWS": 0}
+    kill_rows(1000)
+    janitor.pass_once()
+    assert look(queue).dead == 1000
+
+
+@pytest.fixture
+def slow_vacuum(sql):
+    """Let every VACUUM of new sessions take long."""
+    sql(f'ALTER DATABASE "{database_name()}" SET vacuum_cost_delay = 100')
+    sql(f'ALTER DATABASE "{database_name()}" SET vacuum_cost_limit = 1')
+    yield
+    sql(f'ALTER DATABASE "{database_name()}" RESET ALL')
+
+
+def vacuuming(sql) -> list[int]:
+    return [pid for (pid,) in sql("SELECT pid FROM pg_stat_progress_vacuum WHERE datname = %s", database_name())]
+
+
+def test_stop_breaks_a_vacuum_off(janitor, sql, slow_vacuum, kill_rows, caplog):
+    kill_rows(20_000)
+    thread = threading.Thread(target=janitor.pass_once)
+    thread.start()
+    eventually(lambda: vacuuming(sql))
+    janitor.stop()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert not vacuuming(sql)
+    assert caplog.text == ""
+
+
+def test_vacuum_that_somebody_breaks_off_is_not_tried_again_at_once(janitor, sql, slow_vacuum, kill_rows, caplog):
+    kill_rows(20_000)
+    thread = threading.Thread(target=janitor.pass_once)
+    thread.start()
+    [pid] = eventually(lambda: vacuuming(sql))
+    sql("SELECT pg_cancel_backend(%s)", pid)
+    thread.join(30)
+    assert "VACUUM of pgqueue_jobs was broken off: canceling statement due to user request" in caplog.text
+    janitor._crew._finished = 1000
+    janitor.pass_once()
+    assert not vacuuming(sql)
