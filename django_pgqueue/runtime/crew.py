@@ -39,6 +39,7 @@ class Crew:
         self._supervisor_id = supervisor_id
         self._vacancies = [Vacancy()] * plan.processes
         self._finished = 0  # jobs, by processes that have ended
+        self._is_crowded_told = False
         self._closed = False
         self._door = threading.Lock()  # nobody comes in while it is being closed
 
@@ -59,11 +60,43 @@ class Crew:
         """Take an ended child off the list of the living; its jobs are to be settled, its place to be filled."""
         self.living.remove(process)
         self._finished += process.marks.finished()
-        if not self._closed:
-            failures = process.failures + 1 if process.died_young and process.exit_code else 0
+        if process.is_leaving and process.exit_code == 0:
+            logger.info("Process %d is recycled", process.pid)
+        elif process.is_replaced:
+            logger.warning("Process %d ended (%s) while it was replaced", process.pid, ending(process.exit_code))
+        elif not self._closed:
+            failures = process.failures + 1 if process.is_young and process.exit_code else 0
             logger.warning("Process %d ended (%s), starting another", process.pid, ending(process.exit_code))
-            self._vacancies.append(Vacancy(failures))
+            self._vacancies.append(Vacancy(failures, replaces=process.replaces))
         self.ended.append(process)  # from here on it belongs to housekeeping, which closes it
+
+    def recycle(self) -> bool:
+        """See to the processes that have used up what they may; return whether a place is to be filled.
+
+        One at a time, so that the others work on. The new process is started first, and when it is at work the old one
+        is told to leave: there is no pause. Jobs of an old one that do not end are left alone; but there are never more
+        old ones than places, so whatever jobs do, there are no more than twice as many processes as planned.
+        """
+        for process in [process for process in self.living if process.is_leaving]:
+            process.leave()
+        if self.is_recycling():
+            self._let_go()
+            return False
+        worn = next((process for process in list(self.living) if not process.is_replaced and process.excess()), None)
+        if worn is None or self._is_crowded(worn):
+            return False
+        logger.info("Recycling process %d: %s", worn.pid, worn.excess())
+        worn.is_replaced = True
+        self._vacancies.append(Vacancy(replaces=worn))
+        return True
+
+    def is_recycling(self) -> bool:
+        """Whether a process that is to replace another is not yet at work."""
+        if any(
+            vacancy.replaces for vacancy in list(self._vacancies)
+        ):  # looked at first: it goes when the process is in
+            return True
+        return any(process.replaces for process in list(self.living))
 
     def order(self, line: str) -> None:
         """Give the same order to all who live."""
@@ -90,6 +123,25 @@ class Crew:
         """Write a living process down whose row is gone: it was silent for so long that others took it for dead."""
         if self._write_down(database, process.worker_id) is not None:
             logger.warning("Process %d was taken for dead and is registered again", process.pid)
+
+    def _let_go(self) -> None:
+        """Tell old processes to leave whose replacement is at work."""
+        for process in list(self.living):
+            if process.replaces and process.is_at_work:
+                logger.info("Process %d takes over from process %d", process.pid, process.replaces.pid)
+                process.replaces.leave()
+                process.replaces = None
+
+    def _is_crowded(self, worn: Process) -> bool:
+        """Whether so many old processes still run jobs that no other may join them."""
+        leaving = sum(process.is_leaving for process in list(self.living))
+        is_crowded = leaving >= self.plan.processes
+        if is_crowded and not self._is_crowded_told:
+            logger.warning(
+                "Process %d is not recycled before one of %d has ended that still run what they had", worn.pid, leaving
+            )
+        self._is_crowded_told = is_crowded
+        return is_crowded
 
     def _write_down(self, database: Database, worker_id: int | None = None) -> int | None:
         return heartbeat.register(
@@ -118,16 +170,21 @@ class Crew:
         plan, worker_id = self.plan, self._write_down(database) or 0
         databases = {alias: connections[alias].settings_dict["NAME"] for alias in connections}
         brief = Brief(worker_id, plan.queues, plan.concurrency, plan.verbosity, databases)
-        process = Process(brief, failures=vacancy.failures)
+        process = Process(brief, plan, failures=vacancy.failures, replaces=vacancy.replaces)
         process.marks.extend(now() + self.lease_seconds)
         return process
 
 
 class Vacancy:
-    """A place to be filled: at once, or after a pause where processes keep dying young."""
+    """A place to be filled: at once, or after a pause where processes keep dying young.
 
-    def __init__(self, failures: int = 0) -> None:
+    Args:
+        replaces: who has the place until then.
+    """
+
+    def __init__(self, failures: int = 0, *, replaces: Process | None = None) -> None:
         self.failures = failures
+        self.replaces = replaces
         self._start_at = time.monotonic() + (reconnect_delay(failures) if failures else 0.0)
 
     def seconds_left(self) -> float:

@@ -9,6 +9,8 @@ class Plan:
         queues: served in this order; empty means all.
         processes: worker processes, 1 or more.
         concurrency: jobs at once in each process, 1 or more.
+        max_jobs: a process that has finished about so many is replaced; 0 never.
+        max_memory_mb: the same for one whose resident memory has passed so many MiB.
         drain: end when nothing is left to do.
         grace_seconds: how long running jobs may go on after SIGTERM.
         listen: whether to LISTEN; without it, or behind a pooler, workers poll.
@@ -19,6 +21,8 @@ class Plan:
     queues: tuple[str, ...] = ()
     processes: int = 1
     concurrency: int = 8
+    max_jobs: int = 0
+    max_memory_mb: int = 0
     drain: bool = False
     grace_seconds: float = 25.0
     listen: bool = True

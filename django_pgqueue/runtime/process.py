@@ -1,29 +1,45 @@
 """A worker process as its supervisor sees it."""
 
 import contextlib
+import math
 import multiprocessing
 import os
+import random
 import time
+from pathlib import Path
 
 from django_pgqueue.runtime import child
 from django_pgqueue.runtime.marks import Marks
+from django_pgqueue.runtime.plan import Plan
 
 SPAWN = multiprocessing.get_context("spawn")
 """A fresh interpreter: no connection, lock or thread of the supervisor's is inherited."""
 
 SETTLED_SECONDS = 10.0
 
+JITTER = 0.1
+"""Processes that start together are not to be replaced together: each takes up to so much less than ``max_jobs``."""
+
+PAGES_IN_A_MIB = 2**20 // os.sysconf("SC_PAGE_SIZE")
+
 
 class Process:
     """One child: its process, the pipe of its orders and the memory shared with it.
 
     Args:
+        plan: says how many jobs and how much memory it may use up before it is replaced.
         failures: how many processes in this place have died young, one after the other.
+        replaces: the one that is to leave as soon as this one is at work.
     """
 
-    def __init__(self, brief: child.Brief, *, failures: int = 0) -> None:
+    def __init__(self, brief: child.Brief, plan: Plan, *, failures: int = 0, replaces: "Process | None" = None) -> None:
         self.worker_id = brief.worker_id
         self.failures = failures
+        self.replaces = replaces
+        self.is_replaced = False  # another one has been asked for
+        self.is_leaving = False  # it takes no more
+        self._max_jobs = (plan.max_jobs or math.inf) * random.uniform(1 - JITTER, 1)  # noqa: S311 - jitter
+        self._max_memory_mb = plan.max_memory_mb or math.inf
         self.was_stopped = False
         self.marks = Marks(SPAWN)
         self._orders_read, self._orders = SPAWN.Pipe(duplex=False)
@@ -58,8 +74,32 @@ class Process:
         return self._process.exitcode
 
     @property
-    def died_young(self) -> bool:
+    def is_young(self) -> bool:
         return time.monotonic() - self._started_at < SETTLED_SECONDS
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether it has looked for jobs."""
+        return self.marks.turns() > 0
+
+    def excess(self) -> str | None:
+        """Say what it has used up; None where it is within its limits, or a new process would be no better.
+
+        Memory does not count before the first job and in the first 10 seconds: a limit below what the code alone takes
+        must not keep the supervisor busy with replacing.
+        """
+        finished = self.marks.finished()
+        if finished >= self._max_jobs:
+            return f"{finished} jobs finished"
+        if self._max_memory_mb < math.inf and finished and not self.is_young:
+            memory_mb = resident_mb(self.pid)
+            return f"{memory_mb:.0f} MiB in use" if memory_mb > self._max_memory_mb else None
+        return None
+
+    def leave(self) -> None:
+        """Let it finish what it runs and take no more; to be repeated until it has ended."""
+        self.is_leaving = True
+        self.order("stop")
 
     def order(self, line: str) -> None:
         """Send an order. One that does not fit into the pipe of a frozen child, or comes too late, is dropped."""
@@ -76,3 +116,17 @@ class Process:
         self._process.join()
         self._process.close()
         self._orders.close()
+
+
+def can_read_memory() -> bool:
+    """Whether this system tells the memory of another process: Linux does."""
+    return resident_mb(os.getpid()) > 0
+
+
+def resident_mb(pid: int) -> float:
+    """Return the resident memory of a process in MiB; 0 if it is gone, or the system has no ``/proc``."""
+    try:
+        _, resident, *_ = Path(f"/proc/{pid}/statm").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return int(resident) / PAGES_IN_A_MIB

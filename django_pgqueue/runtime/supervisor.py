@@ -125,7 +125,8 @@ class Supervisor:
         """Wait until a child ends, a signal comes or a moment has passed; see to it."""
         news = self.crew.changed_read
         sentinels = [process.sentinel for process in self.crew.living]
-        ready = wait([*sentinels, news], timeout=0.2 if self._is_stopping else 1.0)
+        is_impatient = self._is_stopping or self.crew.is_recycling()
+        ready = wait([*sentinels, news], timeout=0.2 if is_impatient else 1.0)
         if news in ready:
             os.read(news, 1024)
             self._heart_loop.wake()  # a new child's pid is to be written down
@@ -139,6 +140,8 @@ class Supervisor:
             )
         if self._stop_until is not None:
             self._press_to_stop(self._stop_until)
+        elif self.crew.recycle():
+            self._house_loop.wake()
 
     def _grace_left(self) -> bool:
         return self._stop_until is not None and time.monotonic() < self._stop_until

@@ -156,3 +156,12 @@ def hold_the_gil(seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         re.match(r"(a*)*b", "a" * 24)
+
+
+HOARD: list[bytearray] = []
+
+
+@task
+def grow(megabytes: int) -> None:
+    """Keep memory for as long as the process lives."""
+    HOARD.append(bytearray(os.urandom(1) * (megabytes * 2**20)))

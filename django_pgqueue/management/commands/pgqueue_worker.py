@@ -10,6 +10,7 @@ from django_pgqueue.base.exceptions import ConfigurationError
 from django_pgqueue.db import postgresql
 from django_pgqueue.runtime.logs import configure
 from django_pgqueue.runtime.plan import Plan
+from django_pgqueue.runtime.process import can_read_memory
 from django_pgqueue.runtime.supervisor import Supervisor
 
 
@@ -23,6 +24,10 @@ class Command(BaseCommand):
         parser.add_argument("--queues", default="", help="comma-separated, served in this order; default: all")
         parser.add_argument("--concurrency", type=int, default=8, help="jobs at once in each process; default: 8")
         parser.add_argument("--processes", type=int, default=1, help="worker processes; default: 1")
+        parser.add_argument("--max-jobs", type=int, default=0, help="replace a process that has finished so many")
+        parser.add_argument(
+            "--max-memory", type=int, default=0, metavar="MIB", help="replace a process that uses so much"
+        )
         parser.add_argument("--drain", action="store_true", help="end when nothing is left that could run now")
         parser.add_argument(
             "--grace", type=float, default=25.0, help="seconds for running jobs to finish after SIGTERM; default: 25"
@@ -68,15 +73,9 @@ def plan_from(options: dict[str, Any]) -> Plan:
         CommandError: names each option that cannot work.
     """
     queues = tuple(dict.fromkeys(name.strip() for name in options["queues"].split(",") if name.strip()))
-    problems = [
-        f"--{option} must be {bounds}, not {options[option]}."
-        for option, bounds, is_fine in (
-            ("concurrency", "1 to 1000", 1 <= options["concurrency"] <= 1000),  # noqa: PLR2004
-            ("processes", "1 to 256", 1 <= options["processes"] <= 256),  # noqa: PLR2004
-            ("grace", "0 or more seconds", 0 <= options["grace"] < float("inf")),
-        )
-        if not is_fine
-    ]
+    problems = out_of_bounds(options)
+    if options["max_memory"] and not can_read_memory():
+        problems.append("--max-memory needs /proc, which this system does not have; use --max-jobs.")
     if options["queues"] and not queues:
         problems.append(f"--queues names no queue: {options['queues']!r}.")
     if problems:
@@ -85,9 +84,27 @@ def plan_from(options: dict[str, Any]) -> Plan:
         queues=queues,
         processes=options["processes"],
         concurrency=options["concurrency"],
+        max_jobs=options["max_jobs"],
+        max_memory_mb=options["max_memory"],
         drain=options["drain"],
         grace_seconds=options["grace"],
         listen=not options["no_listen"],
         name=options["name"],
         verbosity=options["verbosity"],
     )
+
+
+def out_of_bounds(options: dict[str, Any]) -> list[str]:
+    """Say which numbers cannot work."""
+    memory = options["max_memory"]
+    return [
+        f"--{option.replace('_', '-')} must be {bounds}, not {options[option]}."
+        for option, bounds, is_fine in (
+            ("concurrency", "1 to 1000", 1 <= options["concurrency"] <= 1000),  # noqa: PLR2004
+            ("processes", "1 to 256", 1 <= options["processes"] <= 256),  # noqa: PLR2004
+            ("max_jobs", "0 (never) or more", options["max_jobs"] >= 0),
+            ("max_memory", "0 (never), or 32 MiB or more", memory == 0 or memory >= 32),  # noqa: PLR2004
+            ("grace", "0 or more seconds", 0 <= options["grace"] < float("inf")),
+        )
+        if not is_fine
+    ]
