@@ -130,6 +130,24 @@ def test_old_process_that_crashes_while_it_leaves_is_settled_and_not_replaced_ag
     assert "starting another" not in worker.text()
 
 
+def test_old_process_works_on_while_new_ones_cannot_start(start_worker, tmp_path):
+    broken = tmp_path / "broken"
+    settings = {"DJANGO_SETTINGS_MODULE": "tests.processes.broken_settings", "BROKEN": str(broken)}
+    worker = start_worker("--max-jobs", "2", **settings).wait_until_ready()
+    [first] = worker.children()
+    app.record.enqueue("good")
+    eventually(lambda: Mark.objects.count() == 1)
+    broken.touch()
+    app.record.enqueue("broken")
+    eventually(lambda: worker.text().count("ended (exit code 1), starting another") >= 2)
+    app.record.enqueue("still broken")
+    assert eventually(Mark.objects.filter(label="still broken").first).pid == first
+    broken.unlink()
+    second = eventually(lambda: successor(worker, first))
+    eventually(lambda: worker.children() == [second])
+    assert worker.text().count(f"Recycling process {first}") == 1
+
+
 def test_process_that_has_grown_too_large_is_replaced(start_worker):
     worker = start_worker("--max-memory", "200", "--concurrency", "1").wait_until_ready()
     [first] = worker.children()
