@@ -21,13 +21,15 @@ from django_pgqueue.base.exceptions import ConfigurationError
 Row = tuple[Any, ...]
 Parameters = Mapping[str, Any]
 
-# Time limits; and plans by index only. Statistics of a table that swings between empty and full may say "a few rows",
-# and a batch joined to them by hash or by scan then reads the whole backlog. All of it SET LOCAL: nothing is left
-# behind on a connection that a pooler hands to somebody else.
+# Time limits; and plans by index only, in the order of the index. Statistics of a table that swings between empty and
+# full may say "a few rows", or none at all after a vacuum of the empty table, and a batch joined to them by hash or by
+# scan then reads the whole backlog, or sorts it. No statistics can tell which plan is best, so each statement is planned
+# once. All of it SET LOCAL: nothing is left behind on a connection that a pooler hands to somebody else.
 SESSION = (
     "SELECT set_config('statement_timeout', %s, true), set_config('idle_in_transaction_session_timeout', %s, true), "
-    "set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), "
-    "set_config('enable_mergejoin', 'off', true)"
+    "set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), "
+    "set_config('enable_sort', 'off', true), set_config('enable_hashjoin', 'off', true), "
+    "set_config('enable_mergejoin', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)"
 )
 
 
@@ -36,6 +38,14 @@ class Database(Protocol):
 
     def rows(self, sql: str, parameters: Parameters) -> list[Row]:
         """Run one statement that returns rows, as every statement of the queue does; return them all."""
+        ...
+
+
+class Answer(Protocol):
+    """What a statement that was only sent will return."""
+
+    def fetchall(self) -> list[Row]:
+        """Wait for the rows, and return all of them."""
         ...
 
 
@@ -71,6 +81,8 @@ class QueueConnection:
     def transaction(self) -> Iterator[None]:
         """Run a few statements in one short transaction, with time limits and planner settings of its own.
 
+        What is only sent in it makes one round trip altogether, BEGIN and COMMIT included.
+
         Raises:
             django.db.Error: as Django maps it. After trouble with the connection or the server, it is closed; the next
                 use opens a new one, perhaps to another server.
@@ -79,12 +91,13 @@ class QueueConnection:
             with self._wrapper.wrap_database_errors:
                 connection = self._open()
                 self._inside = True
-                with _pipeline(connection), connection.transaction():
+                with _pipeline(connection):
+                    connection.execute("BEGIN")
                     connection.execute(SESSION, _limits())
                     yield
-        except Error as error:
-            if is_transient(error):
-                self.close()
+                    connection.execute("COMMIT")
+        except BaseException as error:
+            self._abort(error)
             raise
         finally:
             self._inside = False
@@ -96,6 +109,11 @@ class QueueConnection:
                 return self.rows(sql, parameters)
         return self._wrapper.connection.execute(sql, parameters).fetchall()  # type: ignore[no-any-return]
 
+    def send(self, sql: str, parameters: Parameters) -> "Answer":
+        """Send one statement inside ``transaction()``, whose answer may be read once that is over."""
+        cursor = self._wrapper.connection.cursor(binary=True)
+        return cursor.execute(sql, parameters)  # type: ignore[no-any-return]
+
     def autocommit(self) -> psycopg.Connection[Row]:
         """Return the psycopg connection beneath, for LISTEN and for statements that refuse a transaction."""
         with self._wrapper.wrap_database_errors:
@@ -106,6 +124,16 @@ class QueueConnection:
         with contextlib.suppress(DatabaseError, InterfaceError):
             self._wrapper.close()
         self._wrapper.connection = None
+
+    def _abort(self, error: BaseException) -> None:
+        """Leave no transaction open behind an error, and no connection that is broken."""
+        if isinstance(error, Error) and is_transient(error):
+            self.close()
+        elif self._wrapper.connection is not None:
+            try:
+                self._wrapper.connection.rollback()
+            except psycopg.Error:
+                self.close()
 
     def _open(self) -> Any:
         if self._wrapper.connection is None or self._wrapper.connection.closed:

@@ -19,7 +19,7 @@ def claimed(queue):
 
 
 def test_effects_and_removal_are_one_transaction(claimed):
-    outcome = run(app.record_atomic, claimed, CurrentJob.of(claimed))
+    outcome = run(app.record_atomic, claimed, CurrentJob(claimed))
     assert outcome.fate is Fate.RECORDED
     assert (Mark.objects.count(), Job.objects.count(), FinishedJob.objects.count()) == (1, 0, 1)
     assert FinishedJob.objects.get().run_seconds > 0
@@ -27,24 +27,23 @@ def test_effects_and_removal_are_one_transaction(claimed):
 
 def test_effects_roll_back_when_the_lease_was_lost(claimed, sql):
     sql("UPDATE pgqueue_jobs SET status = 'queued', lease_token = 0, worker_id = 0")
-    outcome = run(app.record_atomic, claimed, CurrentJob.of(claimed))
+    outcome = run(app.record_atomic, claimed, CurrentJob(claimed))
     assert (outcome.fate, outcome.error["error"]) == (Fate.RETRIED, "django_pgqueue.base.exceptions.LeaseLost")
     assert (Mark.objects.count(), Job.objects.count()) == (0, 1)
 
 
 def test_effects_roll_back_when_the_task_fails(claimed, monkeypatch):
     monkeypatch.setattr(app.record_atomic, "func", lambda label: (app.mark(label), 1 / 0))
-    outcome = run(app.record_atomic, claimed, CurrentJob.of(claimed))
+    outcome = run(app.record_atomic, claimed, CurrentJob(claimed))
     assert outcome.fate is Fate.RETRIED
     assert (Mark.objects.count(), Job.objects.filter(status="running").count()) == (0, 1)
 
 
 def test_failure_after_a_commit_in_doubt_is_stale_because_the_row_is_gone(queue, claimed):
-    assert run(app.record_atomic, claimed, CurrentJob.of(claimed)).fate is Fate.RECORDED
+    assert run(app.record_atomic, claimed, CurrentJob(claimed)).fate is Fate.RECORDED
     from django_pgqueue.base.records import Outcome
 
-    with queue.transaction():
-        receipt = ack.write(queue, [Outcome(claimed, Fate.RETRIED, error={"error": "OperationalError"})])
+    receipt = ack.write(queue, [Outcome(claimed, Fate.RETRIED, error={"error": "OperationalError"})])
     assert receipt.stale == {claimed.id}
     assert FinishedJob.objects.count() == 1
 

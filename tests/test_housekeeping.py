@@ -131,8 +131,7 @@ def test_late_ack_of_a_reaped_job_is_stale(queue, sql):
     [job] = claim(queue, "default", limit=1, worker_id=5)
     sql("UPDATE pgqueue_jobs SET lease_until = now() - interval '1 s'")
     reap_lost(queue)
-    with queue.transaction():
-        assert ack.write(queue, [Outcome(job, Fate.SUCCEEDED)]).stale == {job.id}
+    assert ack.write(queue, [Outcome(job, Fate.SUCCEEDED)]).stale == {job.id}
     assert Job.objects.get().status == "queued"
 
 
@@ -283,7 +282,7 @@ def test_claim_that_its_process_holds_is_left_alone(queue, heart):
         beat()
         process.marks.turned()
         if turn == 0:
-            process.marks.hold(0, job)
+            process.marks.hold([0], [job])
     assert Job.objects.get().status == "running"
 
 
@@ -367,8 +366,7 @@ def test_day_whose_rows_are_in_the_default_partition_is_left_there(queue, sql):
     sql(f"DROP TABLE {day(0)}")
     app.noop.enqueue()
     [job] = claim(queue, "default", limit=1, worker_id=1)
-    with queue.transaction():
-        ack.write(queue, [Outcome(job, Fate.SUCCEEDED)])
+    ack.write(queue, [Outcome(job, Fate.SUCCEEDED)])
     assert keep_partitions(queue, retention_days=7) == (0, 0)
     assert FinishedJob.objects.count() == 1
     sql("DELETE FROM pgqueue_finished_jobs")

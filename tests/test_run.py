@@ -1,4 +1,5 @@
 import asyncio
+import contextvars
 import datetime as dt
 
 import pytest
@@ -23,9 +24,9 @@ def job(args="[]", kwargs="{}", **changes) -> ClaimedJob:
         "queue": "default",
         "attempt": 1,
         "max_attempts": 3,
-        "priority": 0,
+        "rank": 0,
         "run_at": 0.0,
-        "known_seconds": 0.0,
+        "is_old": False,
         "timeout_seconds": 0,
         "keep": True,
         "lost": 0,
@@ -37,8 +38,8 @@ def outcome_of(func, given=None, **options):
     given = given or job()
     task = tasks.Task(func, name="t", options=tasks.Options(), **options)
     if task.is_async:
-        return asyncio.run(arun(task, given, CurrentJob.of(given)))
-    return run(task, given, CurrentJob.of(given))
+        return asyncio.run(arun(task, given, CurrentJob(given)))
+    return contextvars.copy_context().run(run, task, given, CurrentJob(given))
 
 
 def raising(error):
@@ -102,7 +103,7 @@ def test_nothing_a_task_raises_passes_the_border(error):
 @pytest.mark.parametrize("error", [ValueError("stopped"), RetryLater(5), asyncio.CancelledError()], ids=repr)
 def test_whatever_a_job_raises_after_it_was_to_stop_it_was_killed(error):
     given = job()
-    current = CurrentJob.of(given)
+    current = CurrentJob(given)
     current.is_cancelled = True
     task = tasks.Task(raising(error), name="t", options=tasks.Options())
     assert run(task, given, current).reason is Reason.KILLED
@@ -110,7 +111,7 @@ def test_whatever_a_job_raises_after_it_was_to_stop_it_was_killed(error):
 
 def test_job_that_finishes_although_it_was_to_stop_has_succeeded():
     given = job()
-    current = CurrentJob.of(given)
+    current = CurrentJob(given)
     current.is_cancelled = True
     assert run(tasks.Task(lambda: 1, name="t", options=tasks.Options()), given, current).fate is Fate.SUCCEEDED
 
@@ -121,7 +122,7 @@ def test_cancelled_coroutine_was_killed_only_if_somebody_asked():
 
     given = job()
     task = tasks.Task(cancelled, name="t", options=tasks.Options())
-    current = CurrentJob.of(given)
+    current = CurrentJob(given)
     assert asyncio.run(arun(task, given, current)).fate is Fate.RETRIED
     current.is_cancelled = True
     assert asyncio.run(arun(task, given, current)).reason is Reason.KILLED
@@ -181,14 +182,14 @@ def test_control_exception_without_its_init_is_survived():
 
 
 def test_unknown_task_that_has_run_before_waits_for_its_code():
-    assert unknown_task(job(task="gone", attempt=2, known_seconds=1e9)).fate is Fate.RELEASED
+    assert unknown_task(job(task="gone", attempt=2, is_old=True)).fate is Fate.RELEASED
 
 
 def test_unknown_task_is_put_back_and_buried_after_a_day(caplog):
     outcome = unknown_task(job(task="gone"))
     assert (outcome.fate, outcome.delay_seconds) == (Fate.RELEASED, 30)
     assert "Unknown task gone: job 1 is put back for 30 s" in caplog.text
-    late = unknown_task(job(task="gone", known_seconds=24 * 3600 + 1.0))
+    late = unknown_task(job(task="gone", is_old=True))
     assert (late.fate, late.reason) == (Fate.DIED, Reason.UNKNOWN_TASK)
 
 
@@ -246,5 +247,5 @@ def test_job_enqueued_by_a_job_knows_its_parent(db):
     from django_pgqueue.models import Job
 
     given = job(id=77)
-    assert run(app.parent, given, CurrentJob.of(given)).fate is Fate.SUCCEEDED
+    assert run(app.parent, given, CurrentJob(given)).fate is Fate.SUCCEEDED
     assert Job.objects.get().parent_id == 77

@@ -6,31 +6,31 @@ from typing import Any, NamedTuple
 
 from django_pgqueue.base.states import Reason
 
-Fence = tuple[int, int]
-"""Id and lease token: what one run is known by, and the right to write its outcome."""
-
 
 class ClaimedJob(NamedTuple):
-    """One claimed job, in the order in which ``claim.sql`` returns its columns."""
+    """One claimed job: the columns of ``claim.sql`` in their order, then what all jobs of one claim share.
 
+    Sorts as jobs are to be started.
+    """
+
+    rank: int  # the priority, negated
+    run_at: float  # seconds since 1970
     id: int
-    lease_token: int  # with the id, the right to write the outcome; new for each claim
     task: str
     args: str  # JSON text; decoded where the job runs
     kwargs: str
-    queue: str
     attempt: int  # from 1; this run included
     max_attempts: int
-    priority: int
-    run_at: float  # seconds since 1970
-    known_seconds: float  # since it was first claimed, this time included
     timeout_seconds: int  # 0 = none
-    keep: bool
     lost: int  # how often a worker died with this job
+    keep: bool
+    is_old: bool  # first claimed a day ago or earlier
+    queue: str
+    lease_token: int  # with the id, the right to write the outcome; new for each claim
 
     @property
-    def fence(self) -> Fence:
-        return self[:2]
+    def priority(self) -> int:
+        return -self.rank
 
     @property
     def mark(self) -> int:
@@ -61,11 +61,14 @@ class Outcome:
     error: dict[str, Any] | None = None  # RETRIED and DIED: one entry of the history
 
 
+Ended = tuple[int, Outcome]
+"""What a slot hands back: the cell of the job, and what its run came to."""
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What became of a batch of outcomes: ids by what the database answered."""
+    """Which outcomes of a batch were not written, by job id. All others were."""
 
-    written: frozenset[int] = frozenset()
     locked: frozenset[int] = frozenset()  # somebody holds the row; try again with the next flush
     stale: frozenset[int] = frozenset()  # the lease is gone; the outcome is dropped
 

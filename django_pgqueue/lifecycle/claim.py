@@ -3,14 +3,15 @@
 import random
 import secrets
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from django_pgqueue.base.records import ClaimedJob
-from django_pgqueue.db import Database
+from django_pgqueue.db import Answer, Database, QueueConnection
 from django_pgqueue.lifecycle.sql import ladder_size, sized, statement
 
 
-def claim(database: Database, queue: str, *, limit: int, worker_id: int) -> list[ClaimedJob]:
-    """Claim up to ``limit`` jobs of one queue, best first.
+def claim(database: QueueConnection, queue: str, *, limit: int, worker_id: int) -> list[ClaimedJob]:
+    """Claim up to ``limit`` jobs of one queue, best first, in a transaction of its own.
 
     Args:
         limit: 1 or more; rounded down to a size for which a statement is prepared.
@@ -20,10 +21,29 @@ def claim(database: Database, queue: str, *, limit: int, worker_id: int) -> list
         The jobs, each counted as one attempt from here on. Fewer than asked for when the queue has no more, or when
         others hold rows.
     """
-    parameters = {"queue": queue, "worker_id": worker_id, "lease_token": new_lease_token()}
-    jobs = [ClaimedJob._make(row) for row in database.rows(sized("claim", ladder_size(limit)), parameters)]
-    jobs.sort(key=_order)
-    return jobs
+    with database.transaction():
+        claimed = send(database, queue, limit=limit, worker_id=worker_id)
+    return claimed.jobs()
+
+
+def send(database: QueueConnection, queue: str, *, limit: int, worker_id: int) -> "Claim":
+    """Send the claim in the transaction that is open on ``database``, and do not wait for the answer."""
+    lease_token = new_lease_token()
+    parameters = {"queue": queue, "worker_id": worker_id, "lease_token": lease_token}
+    return Claim(queue, lease_token, database.send(sized("claim", ladder_size(limit)), parameters))
+
+
+class Claim(NamedTuple):
+    """A claim on its way."""
+
+    queue: str
+    lease_token: int
+    answer: Answer
+
+    def jobs(self) -> list[ClaimedJob]:
+        """Return what was claimed, best first. Not to be run before the transaction has committed."""
+        shared = self.queue, self.lease_token
+        return [ClaimedJob._make(row + shared) for row in sorted(self.answer.fetchall())]
 
 
 def ready_queues(database: Database, queues: Sequence[str]) -> list[str]:
@@ -42,7 +62,3 @@ def ready_queues(database: Database, queues: Sequence[str]) -> list[str]:
 def new_lease_token() -> int:
     """Draw a token: random, 63 bits, not 0. A sequence would repeat after a crash or a failover."""
     return secrets.randbits(63) or 1
-
-
-def _order(job: ClaimedJob) -> tuple[int, float, int]:
-    return -job.priority, job.run_at, job.id

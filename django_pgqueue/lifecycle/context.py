@@ -1,34 +1,43 @@
 """Which job this code runs for."""
 
 import contextvars
-from dataclasses import dataclass
 
 from django_pgqueue.base.records import ClaimedJob
 
 
-@dataclass(slots=True)
 class CurrentJob:
-    """What a running task may know of its job.
+    """What a running task may know of its job."""
 
-    Attributes:
-        id: the job's id, the same for life.
-        attempt: the number of this attempt, from 1.
-        max_attempts: the bound on attempts.
-        task: the name it was enqueued under.
-        queue: its queue.
-        is_cancelled: whether somebody asked for this job to stop. Check it in long loops.
-    """
+    is_cancelled = False
+    """Whether somebody asked for this job to stop. Check it in long loops."""
 
-    id: int
-    attempt: int
-    max_attempts: int
-    task: str
-    queue: str
-    is_cancelled: bool = False
+    def __init__(self, job: ClaimedJob) -> None:
+        self._job = job
 
-    @classmethod
-    def of(cls, job: ClaimedJob) -> "CurrentJob":
-        return cls(job.id, job.attempt, job.max_attempts, job.task, job.queue)
+    @property
+    def id(self) -> int:
+        """The job's id, the same for life."""
+        return self._job.id
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, from 1."""
+        return self._job.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        """The bound on attempts."""
+        return self._job.max_attempts
+
+    @property
+    def task(self) -> str:
+        """The name it was enqueued under."""
+        return self._job.task
+
+    @property
+    def queue(self) -> str:
+        """Its queue."""
+        return self._job.queue
 
 
 _current: contextvars.ContextVar[CurrentJob | None] = contextvars.ContextVar("django_pgqueue_job", default=None)
@@ -39,6 +48,6 @@ def current_job() -> CurrentJob | None:
     return _current.get()
 
 
-def enter(job: CurrentJob | None) -> None:
-    """Make ``job`` the current one of this thread or async context; None for none."""
+def enter(job: CurrentJob) -> None:
+    """Make ``job`` the current one of this context, which is made for one job and left with it."""
     _current.set(job)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from django_pgqueue.base.states import Reason
-from django_pgqueue.db import CallerConnection, Database
+from django_pgqueue.db import CallerConnection, Database, Parameters
 from django_pgqueue.lifecycle.fence import fence
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.lifecycle.wake import wake
@@ -29,12 +29,17 @@ def dead_letter(database: Database, letters: Sequence[DeadLetter], *, by: str | 
     Returns:
         The ids moved. Others were locked, or their lease is gone.
     """
-    parameters = fence(letters) | {
+    rows = database.rows(statement("dead_letter"), dead_letter_parameters(letters, by=by))
+    return [job_id for (job_id,) in rows]
+
+
+def dead_letter_parameters(letters: Sequence[DeadLetter], *, by: str | None = None) -> Parameters:
+    """Return what ``dead_letter.sql`` needs, for those who send it themselves."""
+    return fence(letters) | {
         "reasons": [letter.reason.value for letter in letters],
         "errors": [json.dumps(letter.error) for letter in letters],
         "by": by,
     }
-    return [job_id for (job_id,) in database.rows(statement("dead_letter"), parameters)]
 
 
 def requeue(ids: Iterable[int], *, by: str, database: str | None = None) -> list[int]:

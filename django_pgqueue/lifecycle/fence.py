@@ -1,7 +1,7 @@
 """The right to change a running job, as parameters of a statement."""
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from django_pgqueue.db import number_array
 
@@ -15,9 +15,8 @@ class Fenced(Protocol):
     def lease_token(self) -> int: ...
 
 
-def fence(rows: Iterable[Fenced]) -> dict[str, str]:
+def fence(rows: Sequence[Fenced]) -> dict[str, Any]:
     """Return the parameters ``ids`` and ``lease_tokens``, in the order of the rows."""
-    rows = list(rows)
     return {
         "ids": number_array([row.id for row in rows]),
         "lease_tokens": number_array([row.lease_token for row in rows]),

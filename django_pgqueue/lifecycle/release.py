@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from django_pgqueue.db import Database, number_array
+from django_pgqueue.db import Database, Parameters, number_array
 from django_pgqueue.lifecycle.fence import Fenced, fence
 from django_pgqueue.lifecycle.sql import statement
 
@@ -16,5 +16,10 @@ def release(database: Database, rows: Sequence[Fenced], delays: Sequence[float] 
     Returns:
         The ids released. Others were locked, or their lease is gone.
     """
-    parameters = fence(rows) | {"delays": number_array([0.0] * len(rows) if delays is None else delays)}
-    return [job_id for (job_id,) in database.rows(statement("release"), parameters)]
+    rows_released = database.rows(statement("release"), release_parameters(rows, delays))
+    return [job_id for (job_id,) in rows_released]
+
+
+def release_parameters(rows: Sequence[Fenced], delays: Sequence[float] | None = None) -> Parameters:
+    """Return what ``release.sql`` needs, for those who send it themselves."""
+    return fence(rows) | {"delays": number_array([0.0] * len(rows) if delays is None else delays)}

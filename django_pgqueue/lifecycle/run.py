@@ -1,7 +1,6 @@
 """Call the task of a job and say what it came to. Nothing is written here, except by ``atomic=True`` itself."""
 
 import asyncio
-import contextlib
 import json
 import logging
 import math
@@ -28,11 +27,13 @@ logger = logging.getLogger("django_pgqueue.jobs")
 LONGEST_ERROR_BYTES = 8 * 1024
 UNKNOWN_DELAY_SECONDS = 30.0
 LONGEST_BACKOFF_SECONDS = 10 * 365 * 24 * 3600.0
-UNKNOWN_SECONDS = 24 * 3600.0
 
 
 def run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob) -> Outcome:
-    """Run a plain task in this thread and return the outcome, whatever the task raises."""
+    """Run a plain task in this thread and return the outcome, whatever the task raises.
+
+    To be called in a context of its own, as ``contextvars.copy_context().run`` makes it.
+    """
     enter(current)
     if job_started.receivers:
         job_started.send_robust(job.task, job=job)
@@ -41,8 +42,6 @@ def run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob) -> Out
         outcome = _call_atomic(task, job) if task.is_atomic else _call(task, job)
     except BaseException as error:  # noqa: BLE001 - the border: whatever it raises is the job's outcome
         outcome = failure(task, job, error, current)
-    finally:
-        enter(None)
     outcome.run_seconds = outcome.run_seconds or time.perf_counter() - begun
     if job_finished.receivers:
         job_finished.send_robust(job.task, job=job, outcome=outcome)
@@ -50,20 +49,21 @@ def run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob) -> Out
 
 
 async def arun(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob) -> Outcome:
-    """Run an ``async def`` task in this event loop and return the outcome, whatever the task raises."""
+    """Run an ``async def`` task in this asyncio task and return the outcome, whatever the task raises."""
     enter(current)
     if job_started.receivers:
         await job_started.asend_robust(job.task, job=job)
     begun = time.perf_counter()
     try:
         args, kwargs = _arguments(job)
-        async with asyncio.timeout(job.timeout_seconds) if job.timeout_seconds else contextlib.nullcontext():
+        if job.timeout_seconds:
+            async with asyncio.timeout(job.timeout_seconds):
+                result = await task.func(*args, **kwargs)
+        else:
             result = await task.func(*args, **kwargs)
         outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, result))
     except BaseException as error:  # noqa: BLE001 - the border: whatever it raises is the job's outcome
         outcome = failure(task, job, error, current)
-    finally:
-        enter(None)
     outcome.run_seconds = time.perf_counter() - begun
     if job_finished.receivers:
         await job_finished.asend_robust(job.task, job=job, outcome=outcome)
@@ -126,7 +126,7 @@ def unknown_task(job: ClaimedJob) -> Outcome:
     It goes back with its attempt restored. One that has never run goes to ``dead_jobs`` when a day has not helped; one
     that has was known before, and waits for the code to come back.
     """
-    if job.attempt == 1 and job.known_seconds > UNKNOWN_SECONDS:
+    if job.attempt == 1 and job.is_old:
         error = {"error": "unknown task", "message": f"No worker has known the task {job.task!r} for a day."}
         return Outcome(job, Fate.DIED, reason=Reason.UNKNOWN_TASK, error=error)
     logger.warning(

@@ -1,29 +1,29 @@
-"""The heart of a child: write the last outcomes, claim the next jobs, in one transaction; again and again.
+"""The heart of a child: write the last outcomes, claim the next jobs, in one round trip; again and again.
 
-It runs in the child's main thread, on a connection of its own, and waits at the outbox, into which slots put outcomes
-and the control thread puts orders. A run is held from its claim on; its outcome is unwritten, perhaps blocked (somebody
-has locked its row), and written.
+It runs in the child's main thread, on a connection of its own, and waits at the outbox, into which slots put outcomes,
+and whoever has an order for the pump a ring. A job is held from its claim on; its outcome is unwritten, perhaps blocked
+(somebody has locked its row), and written.
 """
 
+import itertools
 import logging
 import queue
 import random
 import time
-from enum import Enum, auto
 
 from django.db import Error
 
 from django_pgqueue.base.backoff import reconnect_delay
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import InvalidArguments
-from django_pgqueue.base.records import ClaimedJob, Fate, Fence, Outcome, Receipt
+from django_pgqueue.base.records import ClaimedJob, Fate, Outcome, Receipt
 from django_pgqueue.base.states import Reason
 from django_pgqueue.db import QueueConnection, is_refusal, is_too_much
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.claim import claim, ready_queues
+from django_pgqueue.lifecycle import ack, claim
+from django_pgqueue.lifecycle.claim import Claim, ready_queues
 from django_pgqueue.lifecycle.run import describe
 from django_pgqueue.runtime.marks import CAPACITY, Marks
-from django_pgqueue.runtime.report import report
+from django_pgqueue.runtime.report import report_all
 from django_pgqueue.runtime.slots import Slots
 from django_pgqueue.runtime.speed import LINGER_SECONDS, Speed
 
@@ -33,15 +33,11 @@ logger = logging.getLogger("django_pgqueue.worker")
 BLOCKED_SECONDS = 0.1
 """An outcome whose row somebody else has locked is tried again after this."""
 
+WORTHWHILE = 250
+"""So many outcomes are written at once: waiting for more would make a transaction hardly cheaper for each of them."""
+
 STALLED_SECONDS = 1.0
 """Jobs fetched ahead go back when no slot has come free for so long."""
-
-
-class Order(Enum):
-    """What the control thread may put into the outbox."""
-
-    WAKE = auto()  # a queue may have work
-    STOP = auto()  # take no more, finish what runs, end
 
 
 class Pump:
@@ -59,11 +55,11 @@ class Pump:
         self.outbox = slots.outbox
         self.database = QueueConnection(conf.database, f"pump {worker_id}")
         self._marks = marks
-        self._cells = list(range(CAPACITY))  # free ones
-        self._held: dict[Fence, int] = {}  # -> cell; from claim to written outcome
-        self._unwritten: dict[Fence, Outcome] = {}
-        self._blocked: dict[Fence, Outcome] = {}  # somebody holds their rows
-        self._abandoned: set[Fence] = set()  # cannot be written at all; held until this process ends
+        self._cells = list(range(CAPACITY))  # free ones; the others are held, from claim to written outcome
+        self._fetched: list[tuple[int, ClaimedJob]] = []  # with their cells; not yet handed over
+        self._unwritten: dict[int, Outcome] = {}  # by cell
+        self._blocked: dict[int, Outcome] = {}  # by cell; somebody holds their rows
+        self._abandoned = 0  # outcomes that cannot be written at all; held until this process ends
         self._blocked_until = 0.0  # when to try those again, monotonic
         self._ready: list[str] = []  # queues that had work when last looked at
         self._look_at = 0.0  # when to look around again, monotonic
@@ -73,11 +69,13 @@ class Pump:
         self._failures = 0
         self._retry_at = 0.0  # after trouble with the database: not before, monotonic
         self._in_doubt = False  # the last flush may have committed without our knowing
+        self._is_woken = False  # a queue may have work
+        self._is_told_to_stop = False
         self._stopping = False
 
     def run(self) -> None:
         """Pump until stopped and empty."""
-        while not self._stopping or len(self._held) > len(self._abandoned):
+        while not self._stopping or self._held() > self._abandoned:
             self._collect(self._patience())
             self._turn()
             self._marks.turned()
@@ -85,11 +83,13 @@ class Pump:
 
     def stop(self) -> None:
         """Take no more jobs; may be called from a signal handler or any thread."""
-        self.outbox.put(Order.STOP)
+        self._is_told_to_stop = True
+        self.outbox.put(None)
 
     def wake(self) -> None:
         """Look for work now; may be called from any thread."""
-        self.outbox.put(Order.WAKE)
+        self._is_woken = True
+        self.outbox.put(None)
 
     # Waiting and collecting
 
@@ -98,7 +98,7 @@ class Pump:
         now = time.monotonic()
         if now < self._retry_at:
             return self._retry_at - now
-        if self._unwritten:
+        if self._unwritten or self._fetched:
             return 0.0
         until = now + STALLED_SECONDS
         if self._blocked:
@@ -110,24 +110,30 @@ class Pump:
     def _collect(self, patience: float) -> None:
         """Wait for the first event, then take all that are there; while slots are busy, linger for more."""
         try:
-            self._take(self.outbox.get(timeout=patience) if patience else self.outbox.get_nowait())
+            events = [self.outbox.get(timeout=patience) if patience else self.outbox.get_nowait()]
         except queue.Empty:
             return
-        if self.slots.waiting() > self._speed.low_water and not self._stopping:
+        if self._may_linger():
             time.sleep(LINGER_SECONDS)
-        try:
-            while True:
-                self._take(self.outbox.get_nowait())
-        except queue.Empty:
-            return
-
-    def _take(self, event: Outcome | Order) -> None:
-        if isinstance(event, Outcome):
-            self._unwritten[event.job.fence] = event
+        events += [self.outbox.get_nowait() for _ in range(self.outbox.qsize())]
+        if ended := [event for event in events if event is not None]:
+            self._unwritten.update(ended)
             self._progress_at = time.monotonic()
-        elif event is Order.WAKE:
+        self._obey()
+
+    def _may_linger(self) -> bool:
+        """Whether nobody waits: the slots have work, and what has ended is too little to be worth a transaction."""
+        return (
+            not self._is_told_to_stop
+            and self.slots.waiting() > self._speed.low_water
+            and self.outbox.qsize() < WORTHWHILE
+        )
+
+    def _obey(self) -> None:
+        if self._is_woken:
+            self._is_woken = False
             self._look_at = 0.0
-        elif not self._stopping:
+        if self._is_told_to_stop and not self._stopping:
             self._stopping = True
             self._withdraw()
 
@@ -137,97 +143,112 @@ class Pump:
         """Write outcomes and claim jobs; on trouble with the database keep what is unwritten for the next turn."""
         begun = time.monotonic()
         if begun < self._retry_at:
-            return
+            return  # nothing is left to hand over after a failure
         self._release_stalled()
         batch = self._batch()
         if not batch and not (self._is_hungry() and (self._ready or begun >= self._look_at)):
+            self._hand_over()
             return
+        outcomes = batch.values()
         try:
             with self.database.transaction():
-                receipt = ack.write(self.database, batch) if batch else Receipt()
-                jobs = self._claim()
+                answers = ack.send(self.database, outcomes)
+                claimed = self._claim()
+                self._hand_over()
+            if claimed is not None:
+                self._accept(claimed)
+            receipt = ack.receipt(self.database, outcomes, answers)
         except Error as error:
+            self._hand_over()
             self._recover(error, batch)
             return
         self._settle(batch, receipt)
-        self._accept(jobs)
-        finished = sum(outcome.fate is not Fate.RELEASED for outcome in batch)
+        finished = sum(outcome.fate is not Fate.RELEASED for outcome in outcomes)
+        self._marks.add_finished(finished)
         self._speed.measure(turns=time.monotonic() - begun, finished=finished)
         self._flush_limit = min(self._flush_limit * 2, CAPACITY)
         self._failures, self._in_doubt = 0, False
 
-    def _batch(self) -> list[Outcome]:
+    def _batch(self) -> dict[int, Outcome]:
         """Return what to write in this turn, each job once: an old run of a job may end beside the new one."""
         if self._blocked and time.monotonic() >= self._blocked_until:
             self._unwritten |= self._blocked
             self._blocked.clear()
-        by_id = {outcome.job.id: outcome for outcome in self._unwritten.values()}
-        return list(by_id.values())[: self._flush_limit]
+        batch = dict(itertools.islice(self._unwritten.items(), self._flush_limit))
+        cells = {outcome.job.id: cell for cell, outcome in batch.items()}
+        return batch if len(cells) == len(batch) else {cell: batch[cell] for cell in cells.values()}
 
     def _is_hungry(self) -> bool:
         return not self._stopping and self._marks.may_start() and self._appetite() > 0
 
     def _appetite(self) -> int:
-        """Return how many jobs to claim: what fills the slots, and what they will need until the next turn."""
-        outstanding = len(self._held) - len(self._unwritten) - len(self._blocked) - len(self._abandoned)
-        room = self.slots.concurrency + self._speed.prefetch - outstanding
-        if 0 < room < self._speed.prefetch // 2:
-            return 0
-        return max(0, min(room, len(self._cells)))
+        """Return how many jobs to claim: what fills the slots, and what they will need until the next turn.
 
-    def _claim(self) -> list[ClaimedJob]:
+        What is fetched ahead comes in two halves: one for the slots to run while the database hands out the other.
+        """
+        outstanding = self._held() - len(self._unwritten) - len(self._blocked) - self._abandoned
+        room = self.slots.concurrency + self._speed.prefetch - outstanding
+        half = self._speed.prefetch // 2
+        return 0 if 0 < room < half else min(max(room, 0), max(half, self.slots.concurrency), len(self._cells))
+
+    def _held(self) -> int:
+        return CAPACITY - len(self._cells)
+
+    def _claim(self) -> Claim | None:
+        """Send a claim to the first queue that may have work, if there is room for more."""
         if not self._is_hungry():
-            return []
+            return None
         if time.monotonic() >= self._look_at:
             self._ready = ready_queues(self.database, self.queues)
             self._look_at = time.monotonic() + conf.poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
-        jobs: list[ClaimedJob] = []
-        wanted = self._appetite()
-        for name in tuple(self._ready):
-            jobs += self._claim_from(name, wanted - len(jobs))
-            if len(jobs) >= wanted:
-                break
-        return jobs
+        if not self._ready:
+            return None
+        return claim.send(self.database, self._ready[0], limit=self._appetite(), worker_id=self.worker_id)
 
-    def _claim_from(self, name: str, wanted: int) -> list[ClaimedJob]:
-        """Claim from one queue; look no more at one that gives nothing.
+    def _accept(self, claimed: Claim) -> None:
+        """Write all jobs into the marks, then hand them over: none is started while another is not in the book.
 
-        A batch that is short may have met rows just being edited, so the queue is asked again in the next turn.
+        A queue that gives nothing is looked at no more. One that gives little is asked again in the next turn, because
+        others may just have been editing its rows.
         """
-        jobs = claim(self.database, name, limit=wanted, worker_id=self.worker_id)
+        jobs = claimed.jobs()
         if not jobs:
-            self._ready.remove(name)
-        return jobs
+            self._ready.remove(claimed.queue)
+            return
+        cells = [self._cells.pop() for _ in jobs]
+        self._marks.hold(cells, jobs)
+        self._fetched.extend(zip(cells, jobs, strict=True))
+        if len(jobs) < WORTHWHILE:
+            self._hand_over()
 
-    def _accept(self, jobs: list[ClaimedJob]) -> None:
-        """Write all jobs into the marks, then hand them over: none is started while another is not in the book."""
-        for job in jobs:
-            cell = self._held[job.fence] = self._cells.pop()
-            self._marks.hold(cell, job)
-        for job in jobs:
-            self.slots.accept(self._held[job.fence], job)
-        if jobs:
+    def _hand_over(self) -> None:
+        """Give the slots what was fetched for them.
+
+        Many jobs are given just after the next statements were sent: handing Python code to other threads may cost this
+        one the interpreter for milliseconds, in which the database would have nothing to do.
+        """
+        for cell, job in self._fetched:
+            self.slots.accept(cell, job)
+        if self._fetched:
+            self._fetched.clear()
             self._progress_at = time.monotonic()  # slots that were idle until now have not stalled
 
-    def _settle(self, batch: list[Outcome], receipt: Receipt) -> None:
+    def _settle(self, batch: dict[int, Outcome], receipt: Receipt) -> None:
         """Forget what is written, or can never be; put aside what somebody else has locked."""
-        cells = []
-        for outcome in batch:
-            fence = outcome.job.fence
-            self._unwritten.pop(fence, None)
-            if outcome.job.id in receipt.locked:
-                self._blocked[fence] = outcome
-            else:
-                cells.append(self._held.pop(fence))
-                report(outcome, is_stale=outcome.job.id in receipt.stale and not self._in_doubt)
+        for cell in batch:
+            del self._unwritten[cell]
         if receipt.locked:
+            blocked = {cell: outcome for cell, outcome in batch.items() if outcome.job.id in receipt.locked}
+            batch = {cell: outcome for cell, outcome in batch.items() if cell not in blocked}
+            self._blocked |= blocked
             self._blocked_until = time.monotonic() + BLOCKED_SECONDS
-        self._marks.free(cells)
-        self._cells.extend(cells)
+        report_all(batch.values(), stale=frozenset() if self._in_doubt else receipt.stale)
+        self._marks.free(batch)
+        self._cells.extend(batch)
 
     # When things go wrong
 
-    def _recover(self, error: Error, batch: list[Outcome]) -> None:
+    def _recover(self, error: Error, batch: dict[int, Outcome]) -> None:
         """After a failed turn: find the outcome that the database refuses, or wait and try again as it was."""
         if batch and is_refusal(error):
             self._write_apart(batch)
@@ -244,40 +265,41 @@ class Pump:
         if self._failures % 10 == 1:
             logger.warning("The pump cannot work with the database (failure %d): %s", self._failures, error)
 
-    def _write_apart(self, batch: list[Outcome]) -> None:
+    def _write_apart(self, batch: dict[int, Outcome]) -> None:
         """Write a batch without a claim, and its halves if need be, until the one outcome is found that is refused."""
         try:
-            with self.database.transaction():
-                receipt = ack.write(self.database, batch)
+            receipt = ack.write(self.database, batch.values())
         except Error as error:
             if not is_refusal(error):
                 self._back_off(error, len(batch))
             elif len(batch) == 1:
-                self._replace(batch[0], error)
+                self._replace(*batch.popitem(), error)
             else:
-                self._write_apart(batch[: len(batch) // 2])
-                self._write_apart(batch[len(batch) // 2 :])
+                cells = list(batch)
+                for half in (cells[: len(cells) // 2], cells[len(cells) // 2 :]):
+                    self._write_apart({cell: batch[cell] for cell in half})
         else:
             self._settle(batch, receipt)
 
-    def _replace(self, outcome: Outcome, error: Error) -> None:
+    def _replace(self, cell: int, outcome: Outcome, error: Error) -> None:
         """Record that an outcome could not be recorded; if even that fails, leave the job to its lease."""
         job = outcome.job
         logger.error("The outcome of job %s (%s) cannot be written: %s", job.id, job.task, error)
         if "refused" in (outcome.error or {}):
-            del self._unwritten[job.fence]
-            self._abandoned.add(job.fence)
+            del self._unwritten[cell]
+            self._abandoned += 1
             return
         refused = InvalidArguments(f"The outcome was refused by the database: {error}")
-        self._unwritten[job.fence] = Outcome(
+        self._unwritten[cell] = Outcome(
             job, Fate.DIED, reason=Reason.DISCARDED, error=describe(refused) | {"refused": outcome.fate.name.lower()}
         )
 
     # Giving back
 
     def _withdraw(self) -> None:
-        for job in self.slots.withdraw():
-            self._unwritten[job.fence] = Outcome(job, Fate.RELEASED)
+        unrun = [*self._fetched, *self.slots.withdraw()]
+        self._fetched.clear()
+        self._unwritten.update((cell, Outcome(job, Fate.RELEASED)) for cell, job in unrun)
 
     def _release_stalled(self) -> None:
         """Give back what was fetched ahead when every slot has been busy for a second: another worker may be free."""

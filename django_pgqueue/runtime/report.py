@@ -1,6 +1,7 @@
 """One line in the log for each job at most."""
 
 import logging
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from django_pgqueue.base.records import Fate, Outcome
@@ -8,8 +9,20 @@ from django_pgqueue.base.records import Fate, Outcome
 logger = logging.getLogger("django_pgqueue.jobs")
 
 
+def report_all(outcomes: Iterable[Outcome], *, stale: Collection[int]) -> None:
+    """Log outcomes that have been written; costs next to nothing where successes are not logged.
+
+    Args:
+        stale: the ids of those that were dropped, because their lease is gone.
+    """
+    is_verbose = logger.isEnabledFor(logging.INFO)
+    for outcome in outcomes:
+        if is_verbose or stale or outcome.fate is not Fate.SUCCEEDED:
+            report(outcome, is_stale=outcome.job.id in stale)
+
+
 def report(outcome: Outcome, *, is_stale: bool) -> None:
-    """Log one outcome that has been written, or that was dropped because its lease is gone."""
+    """Log one outcome."""
     job = outcome.job
     if is_stale and outcome.fate is not Fate.RELEASED:
         logger.warning("Stale result dropped: job %s (%s) attempt %d lost its lease", job.id, job.task, job.attempt)
@@ -23,7 +36,7 @@ def report(outcome: Outcome, *, is_stale: bool) -> None:
             "Dead: job %s (%s) attempt %d of %d, %s: %s",
             *(job.id, job.task, job.attempt, job.max_attempts, outcome.reason, summary(outcome)),
         )
-    elif outcome.fate in (Fate.SUCCEEDED, Fate.RECORDED) and logger.isEnabledFor(logging.INFO):
+    elif outcome.fate in (Fate.SUCCEEDED, Fate.RECORDED):
         logger.info("Done: job %s (%s) in %.3f s", job.id, job.task, outcome.run_seconds)
 
 

@@ -10,13 +10,12 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 
 from django_pgqueue import tasks
-from django_pgqueue.base.records import ClaimedJob, Fate, Fence, Outcome
+from django_pgqueue.base.records import ClaimedJob, Ended, Fate, Outcome
 from django_pgqueue.lifecycle.context import CurrentJob
 from django_pgqueue.lifecycle.run import arun, failure, run, unknown_task
 from django_pgqueue.runtime.marks import Marks
@@ -39,10 +38,10 @@ class Slots:
         outbox: where outcomes go.
     """
 
-    def __init__(self, concurrency: int, marks: Marks, outbox: "queue.SimpleQueue[Any]") -> None:
+    def __init__(self, concurrency: int, marks: Marks, outbox: "queue.SimpleQueue[Ended | None]") -> None:
         self.concurrency = concurrency
-        self.running: dict[Fence, tuple[CurrentJob, asyncio.Task[Any] | None]] = {}
         self.outbox = outbox
+        self._running: dict[int, CurrentJob] = {}  # by cell
         self._marks = marks
         self._inbox: queue.SimpleQueue[Work] = queue.SimpleQueue()
         self._threads = 0
@@ -52,7 +51,7 @@ class Slots:
         """Hand a claimed job over; at once an outcome if its task is unknown."""
         task = tasks.find(job.task)
         if task is None:
-            self.outbox.put(unknown_task(job))
+            self.outbox.put((cell, unknown_task(job)))
         elif task.is_async:
             self._lanes.accept((cell, job, task))
         else:
@@ -65,67 +64,68 @@ class Slots:
         """Return how many jobs no slot has begun."""
         return self._inbox.qsize() + self._lanes.waiting()
 
-    def withdraw(self) -> list[ClaimedJob]:
-        """Take back all jobs that no slot has begun."""
-        unrun = [job for _, job, _ in self._lanes.withdraw()]
+    def withdraw(self) -> list[tuple[int, ClaimedJob]]:
+        """Take back all jobs that no slot has begun, with their cells."""
+        unrun = self._lanes.withdraw()
         try:
             while True:
-                unrun.append(self._inbox.get_nowait()[1])
+                unrun.append(self._inbox.get_nowait())
         except queue.Empty:
-            return unrun
+            return [(cell, job) for cell, job, _ in unrun]
 
     def cancel(self, job_id: int) -> None:
         """Ask a running job to stop, once: cancel an async one, tell a sync one."""
-        for fence, (current, call) in list(self.running.items()):
-            if fence[0] == job_id and not current.is_cancelled:
+        for cell, current in list(self._running.items()):
+            if current.id == job_id and not current.is_cancelled:
                 current.is_cancelled = True
-                if call is not None:
-                    self._lanes.cancel(call)
+                self._lanes.cancel(cell)
 
     def begin(self, cell: int, job: ClaimedJob) -> CurrentJob | None:
         """Mark a job as started, unless the process's lease has passed meanwhile: then it goes back unrun."""
         if not self._marks.may_start():
-            self.outbox.put(Outcome(job, Fate.RELEASED))
+            self.outbox.put((cell, Outcome(job, Fate.RELEASED)))
             return None
         self._marks.start(cell)
-        current = CurrentJob.of(job)
-        self.running[job.fence] = (current, None)
+        current = self._running[cell] = CurrentJob(job)
         return current
 
-    def end(self, outcome: Outcome) -> None:
-        self.running.pop(outcome.job.fence, None)
-        self.outbox.put(outcome)
+    def end(self, cell: int, outcome: Outcome) -> None:
+        del self._running[cell]
+        self.outbox.put((cell, outcome))
 
     def _work(self) -> None:
         ended, caches = time.monotonic(), own_caches()
         while True:
             cell, job, task = self._inbox.get()
             current = self.begin(cell, job)
-            if current is not None:
-                if time.monotonic() - ended > IDLE_SECONDS:
-                    check_connections()
-                try:
-                    outcome = contextvars.copy_context().run(run, task, job, current)
-                except BaseException as error:  # noqa: BLE001 - a slot must outlive whatever a job brings
-                    outcome = failure(task, job, error, current)
-                tidy(caches)
-                ended = time.monotonic()
-                self.end(outcome)
+            if current is None:
+                continue
+            if time.monotonic() - ended > IDLE_SECONDS:
+                check_connections()
+            try:
+                outcome = contextvars.copy_context().run(run, task, job, current)
+            except BaseException as error:  # noqa: BLE001 - a slot must outlive whatever a job brings
+                outcome = failure(task, job, error, current)
+            tidy(caches)
+            ended = time.monotonic()
+            self.end(cell, outcome)
 
 
 class Lanes:
-    """The event loop's slots: as many at once as there are threads, each with a context and a sync thread of its own.
+    """The event loop's slots: as many at once as there are threads. Each job is an asyncio task of its own.
 
-    One thread for sync code called by ``async def`` tasks is not shared between lanes: the ORM's async methods run
-    there, and would wait for each other.
+    A lane lends its jobs one thread for the sync code that ``async def`` tasks call. Lanes do not share theirs: the
+    ORM's async methods run there, and would wait for each other.
     """
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
         self._pending: deque[Work] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._lanes: list[asyncio.Task[None]] = []
-        self._idle: list[asyncio.Future[None]] = []  # what lanes without work wait for
+        self._free: list[Lane] = []
+        self._opened = 0
+        self._tasks: dict[int, asyncio.Task[None]] = {}  # by cell
+        self._calling: set[int] = set()  # the cells whose tasks are in user code: only there they may be cancelled
         self._is_called = False  # the loop has been told that there is something pending, and has not looked yet
 
     def accept(self, work: Work) -> None:
@@ -146,9 +146,13 @@ class Lanes:
         except IndexError:
             return works
 
-    def cancel(self, call: "asyncio.Task[Any]") -> None:
+    def cancel(self, cell: int) -> None:
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(call.cancel)
+            self._loop.call_soon_threadsafe(self._cancel, cell)
+
+    def _cancel(self, cell: int) -> None:
+        if cell in self._calling:
+            self._tasks[cell].cancel()
 
     def _start(self) -> asyncio.AbstractEventLoop:
         loop = self._loop = asyncio.new_event_loop()
@@ -164,51 +168,71 @@ class Lanes:
                 logger.exception("A job has stopped the event loop; it goes on")
 
     def _arrive(self) -> None:
-        """Wake idle lanes, and open new ones, for all that has arrived; called once for many."""
+        """Fill free lanes, and open new ones, for all that has arrived; called once for many."""
         self._is_called = False  # before looking: what arrives from here on calls again
-        loop, arrived = asyncio.get_running_loop(), len(self._pending)
-        while arrived and self._idle:
-            self._idle.pop().set_result(None)
-            arrived -= 1
-        for _ in range(min(arrived, self._slots.concurrency - len(self._lanes))):
-            self._lanes.append(loop.create_task(self._lane()))
+        while self._pending and (lane := self._free_lane()):
+            self._fill(lane)
 
-    async def _lane(self) -> None:
-        own_caches()
-        async with ThreadSensitiveContext() as context:
-            ended = time.monotonic()
-            while True:
-                while (work := self._next()) is not None:
-                    if time.monotonic() - ended > IDLE_SECONDS:
-                        await self._in_its_thread(context, check_connections)
-                    await self._run(context, *work)
-                    ended = time.monotonic()
-                self._idle.append(asyncio.get_running_loop().create_future())
-                await self._idle[-1]
-
-    def _next(self) -> Work | None:
-        try:
-            return self._pending.popleft()
-        except IndexError:  # the pump may have withdrawn it
+    def _free_lane(self) -> "Lane | None":
+        if self._free:
+            return self._free.pop()
+        if self._opened >= self._slots.concurrency:
             return None
+        self._opened += 1
+        return Lane()
 
-    async def _run(
-        self, context: ThreadSensitiveContext, cell: int, job: ClaimedJob, task: "tasks.Task[..., Any]"
-    ) -> None:
-        """Run the task in an asyncio task of its own, which may be cancelled; then tidy up, which may not."""
-        current = self._slots.begin(cell, job)
-        if current is None:
-            return
-        call = asyncio.create_task(arun(task, job, current))
-        self._slots.running[job.fence] = (current, call)
+    def _fill(self, lane: "Lane") -> None:
+        """Start the next job in a lane; without one it is free."""
         try:
-            outcome = await call
-        except BaseException as error:  # noqa: BLE001 - a lane must outlive whatever a job brings
-            outcome = failure(task, job, error, current)
-        await self._in_its_thread(context, tidy)
-        self._slots.end(outcome)
+            cell, job, task = self._pending.popleft()
+        except IndexError:  # none, or the pump has withdrawn it
+            self._free.append(lane)
+        else:
+            coroutine = self._run(lane, cell, job, task)
+            self._tasks[cell] = asyncio.get_running_loop().create_task(coroutine, context=lane.context.copy())
 
-    async def _in_its_thread(self, context: ThreadSensitiveContext, function: Callable[[], None]) -> None:
-        """Call a function in the thread where the lane's sync code runs, if it has had any."""
-        if context in SyncToAsync.context_to_thread_executor:
-            await sync_to_async(function)()
+    async def _run(self, lane: "Lane", cell: int, job: ClaimedJob, task: "tasks.Task[..., Any]") -> None:
+        """Run one job, which may be cancelled; then tidy up, which may not; then go on with the next."""
+        try:
+            if current := self._slots.begin(cell, job):
+                await lane.look_after_connections()
+                outcome = await self._outcome(cell, job, task, current)
+                await lane.tidy()
+                self._slots.end(cell, outcome)
+        finally:
+            del self._tasks[cell]
+            self._fill(lane)
+
+    async def _outcome(self, cell: int, job: ClaimedJob, task: "tasks.Task[..., Any]", current: CurrentJob) -> Outcome:
+        self._calling.add(cell)
+        try:
+            return await arun(task, job, current)
+        except BaseException as error:  # noqa: BLE001 - a lane must outlive whatever a job brings
+            return failure(task, job, error, current)
+        finally:
+            self._calling.remove(cell)
+
+
+class Lane:
+    """One place in the event loop, with a context and a thread for sync code of its own."""
+
+    def __init__(self) -> None:
+        self.context = contextvars.copy_context()
+        self._sensitive = ThreadSensitiveContext()
+        self.context.run(SyncToAsync.thread_sensitive_context.set, self._sensitive)  # as entering it does
+        self.context.run(own_caches)
+        self._ended = time.monotonic()
+
+    async def look_after_connections(self) -> None:
+        """Check connections when the lane has been idle for long."""
+        if self._has_thread() and time.monotonic() - self._ended > IDLE_SECONDS:
+            await sync_to_async(check_connections)()
+
+    async def tidy(self) -> None:
+        if self._has_thread():
+            await sync_to_async(tidy)()
+            self._ended = time.monotonic()
+
+    def _has_thread(self) -> bool:
+        """Whether a job of this lane has ever called sync code."""
+        return self._sensitive in SyncToAsync.context_to_thread_executor

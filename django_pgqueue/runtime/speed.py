@@ -5,6 +5,9 @@ import time
 LINGER_SECONDS = 0.004
 """While slots are busy, outcomes are collected for this long before they are written."""
 
+TURNS = 4
+"""For so many turns of the pump work is fetched ahead."""
+
 PREFETCH_SECONDS = 0.2
 """At most this much work is fetched ahead of the slots."""
 
@@ -32,7 +35,7 @@ class Speed:
         if elapsed >= 0.02:  # noqa: PLR2004 - a window too short for other jobs to blur it
             self._per_second += (self._finished / elapsed - self._per_second) / 2
             self._since, self._finished = time.monotonic(), 0
-            self.prefetch = int(self._per_second * min(2 * self._turn_seconds + LINGER_SECONDS, PREFETCH_SECONDS))
+            self.prefetch = int(self._per_second * min(TURNS * self._turn_seconds + LINGER_SECONDS, PREFETCH_SECONDS))
 
     def forget(self) -> None:
         """Fetch nothing ahead until jobs finish again."""

@@ -34,12 +34,16 @@ def watch_connections() -> None:
 
 
 def own_caches() -> list[BaseCache]:
-    """Make this slot's cache objects, which its jobs then share, as requests of one thread do."""
+    """Make this slot's cache objects, which its jobs then share, as requests of one thread do.
+
+    Returns:
+        Those for which closing means something.
+    """
     found = []
     for alias in caches:
         with contextlib.suppress(InvalidCacheBackendError):
             found.append(caches[alias])
-    return found
+    return [cache for cache in found if type(cache).close is not BaseCache.close]
 
 
 def tidy(slot_caches: Iterable[BaseCache] = ()) -> None:
@@ -48,9 +52,10 @@ def tidy(slot_caches: Iterable[BaseCache] = ()) -> None:
     Connections stay open between jobs, because opening one costs more than most jobs; one that a job left inside a
     transaction, or that has failed, is closed instead.
     """
-    for connection in list(_opened.connections):
-        if connection.connection is not None:
-            _guarded(_tidy_connection, connection)
+    if _opened.connections:
+        for connection in list(_opened.connections):
+            if connection.connection is not None:
+                _guarded(_tidy_connection, connection)
     for cache in slot_caches:
         with contextlib.suppress(Exception):  # whatever a cache server does, the job is done
             cache.close()

@@ -1,20 +1,26 @@
--- Move jobs that succeeded to finished_jobs, with result and run time. Called like finish.sql, when history is on.
--- Never waits: locked rows are left for the next flush. Finds its rows by primary key and fences them by lease token.
+-- Move jobs that succeeded to finished_jobs, with result and run time. Called like finish.sql, when history is on, and
+-- finds its rows in the same way. Never waits: locked rows are left for the next flush. No results at all means that all
+-- are null.
 WITH done AS MATERIALIZED (
-    SELECT job.id, ack.result, ack.run_seconds
+    SELECT job.place, COALESCE(ack.result, 'null') AS result, ack.run_seconds
     FROM ROWS FROM (
         unnest(%(ids)s::bigint[]),
         unnest(%(lease_tokens)s::bigint[]),
         jsonb_array_elements(%(results)s::jsonb),
         unnest(%(run_seconds)s::double precision[])
     ) AS ack (id, lease_token, result, run_seconds)
-    JOIN pgqueue_jobs AS job USING (id, lease_token)
-    FOR UPDATE OF job SKIP LOCKED
+    CROSS JOIN LATERAL (
+        SELECT one.ctid AS place
+        FROM pgqueue_jobs AS one
+        WHERE one.id = ack.id AND one.lease_token = ack.lease_token
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) AS job
 ),
 gone AS (
     DELETE FROM pgqueue_jobs AS job
     USING done
-    WHERE job.id = done.id
+    WHERE job.ctid = done.place
     RETURNING job.*, done.result AS result, done.run_seconds AS run_seconds
 )
 INSERT INTO pgqueue_finished_jobs (

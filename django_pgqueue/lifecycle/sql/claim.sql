@@ -1,7 +1,7 @@
 -- Take the next jobs of one queue: highest priority first, then by run_at. Called by claim.claim() in the pump.
 -- Locks the rows it takes and steps over those that others hold. Leans on pgqueue_jobs_claim, in its order, and stops
 -- at LIMIT; the array is computed once, so no plan can take more. run_at is compared for jobs inserted by plain SQL.
--- Instants come back as seconds: a datetime costs more to make than a job to hand over.
+-- Returns what sorts a batch first, instants as seconds: a datetime costs more to make than a job to hand over.
 -- A row edited between snapshot and lock is not returned; the next claim finds it.
 UPDATE pgqueue_jobs
 SET status = 'running',
@@ -21,7 +21,8 @@ WHERE ctid = ANY (ARRAY(
     LIMIT 1000
     FOR NO KEY UPDATE SKIP LOCKED
 ))
-RETURNING id, lease_token, task, args::text, kwargs::text, queue, attempts, max_attempts, priority,
-    extract(epoch FROM run_at)::double precision,
-    extract(epoch FROM started_at - first_started_at)::double precision,
-    timeout_seconds, keep, lost;
+RETURNING
+    -priority,
+    date_part('epoch', run_at),
+    id, task, args::text, kwargs::text, attempts, max_attempts, timeout_seconds, lost, keep,
+    first_started_at < statement_timestamp() - INTERVAL '1 day';

@@ -1,19 +1,25 @@
--- Move jobs to dead_jobs, with the reason and a last entry in their history. Called by dead_letter.dead_letter() for failures,
--- lost workers and kills. Never waits: locked rows are left out. Found by primary key, fenced by lease token; the token
--- 0 stands for a job that is not running, and leaves tombstones alone. Returns the ids it moved.
+-- Move jobs to dead_jobs, with the reason and a last entry in their history. Called by ack.send() for failures, and by
+-- dead_letter.dead_letter() for lost workers and kills. Never waits: locked rows are left out. Found like those of
+-- finish.sql; the token 0 stands for a job that is not running, and leaves tombstones alone. Returns the ids it moved.
 WITH died AS MATERIALIZED (
-    SELECT job.id, ack.reason, ack.error::jsonb AS error
+    SELECT job.place, ack.reason, ack.error::jsonb AS error
     FROM unnest(
         %(ids)s::bigint[], %(lease_tokens)s::bigint[], %(reasons)s::text[], %(errors)s::text[]
     ) AS ack (id, lease_token, reason, error)
-    JOIN pgqueue_jobs AS job USING (id, lease_token)
-    WHERE ack.lease_token <> 0 OR job.status <> 'held'  -- a filter only: the rows are found by primary key
-    FOR UPDATE OF job SKIP LOCKED
+    CROSS JOIN LATERAL (
+        SELECT one.ctid AS place
+        FROM pgqueue_jobs AS one
+        WHERE one.id = ack.id
+          AND one.lease_token = ack.lease_token
+          AND (ack.lease_token <> 0 OR one.status <> 'held')  -- a filter only: the row is found by primary key
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) AS job
 ),
 gone AS (
     DELETE FROM pgqueue_jobs AS job
     USING died
-    WHERE job.id = died.id
+    WHERE job.ctid = died.place
     RETURNING job.*, died.reason AS reason, died.error AS error
 )
 INSERT INTO pgqueue_dead_jobs (

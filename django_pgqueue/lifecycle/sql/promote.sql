@@ -2,7 +2,7 @@
 -- over locked rows, so any number of workers may try. The IN repeats the predicate of pgqueue_jobs_due, so that it can be
 -- used; the = narrows it. Returns one row for each queue.
 WITH due AS MATERIALIZED (
-    SELECT job.id
+    SELECT job.ctid AS place
     FROM pgqueue_jobs AS job
     WHERE job.status IN ('scheduled', 'held')
       AND job.status = 'scheduled'
@@ -15,7 +15,7 @@ promoted AS (
     UPDATE pgqueue_jobs AS job
     SET status = 'queued'
     FROM due
-    WHERE job.id = due.id
+    WHERE job.ctid = due.place
     RETURNING job.queue
 )
 SELECT promoted.queue, count(*)

@@ -2,9 +2,10 @@
 -- Reads one entry of pgqueue_jobs_claim for each queue; locks nothing.
 SELECT served.queue
 FROM unnest(%(queues)s::text[]) WITH ORDINALITY AS served (queue, position)
-WHERE EXISTS (
+CROSS JOIN LATERAL (
     SELECT
     FROM pgqueue_jobs AS job
     WHERE job.queue = served.queue AND job.status = 'queued' AND job.run_at <= statement_timestamp()
-)
+    LIMIT 1
+) AS first
 ORDER BY served.position;

@@ -15,8 +15,9 @@ WITH RECURSIVE backlog (queue) AS (
 )
 SELECT backlog.queue
 FROM backlog
-WHERE EXISTS (
+CROSS JOIN LATERAL (
     SELECT
     FROM pgqueue_jobs AS job
     WHERE job.queue = backlog.queue AND job.status = 'queued' AND job.run_at <= statement_timestamp()
-);
+    LIMIT 1
+) AS first;

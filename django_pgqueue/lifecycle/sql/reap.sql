@@ -1,10 +1,15 @@
 -- Send jobs back whose worker died while running them: queued at once, the attempt counted, "worker lost" in the history.
--- Called by reap.settle(). Never waits: locked rows are left for the next pass. Found by primary key, fenced by token.
+-- Called by reap.settle(). Never waits: locked rows are left for the next pass. Found like those of finish.sql.
 WITH lost AS MATERIALIZED (
-    SELECT job.id, ack.error::jsonb AS error
+    SELECT job.place, ack.error::jsonb AS error
     FROM unnest(%(ids)s::bigint[], %(lease_tokens)s::bigint[], %(errors)s::text[]) AS ack (id, lease_token, error)
-    JOIN pgqueue_jobs AS job USING (id, lease_token)
-    FOR NO KEY UPDATE OF job SKIP LOCKED
+    CROSS JOIN LATERAL (
+        SELECT one.ctid AS place
+        FROM pgqueue_jobs AS one
+        WHERE one.id = ack.id AND one.lease_token = ack.lease_token
+        LIMIT 1
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS job
 )
 UPDATE pgqueue_jobs AS job
 SET status = 'queued',
@@ -14,5 +19,5 @@ SET status = 'queued',
     errors = CASE WHEN jsonb_array_length(job.errors) >= 20 THEN job.errors - 10 ELSE job.errors END
         || (lost.error || jsonb_build_object('attempt', job.attempts, 'at', statement_timestamp()))
 FROM lost
-WHERE job.id = lost.id
+WHERE job.ctid = lost.place
 RETURNING job.id;

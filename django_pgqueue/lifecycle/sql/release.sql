@@ -1,14 +1,18 @@
 -- Give jobs back that were not run, or not to their end, with the attempt restored: queued at once, or scheduled after a
--- delay. Called by release.release(): for outcomes, for children that died, for claims that were never answered. Never
--- waits: locked rows are left out.
--- Found by primary key, fenced by lease token.
+-- delay. Called by release.release(), and by ack.send(), for outcomes, for children that died, for claims that were
+-- never answered. Never waits: locked rows are left out. Found like those of finish.sql.
 WITH unrun AS MATERIALIZED (
-    SELECT job.id, ack.delay_seconds
+    SELECT job.place, ack.delay_seconds
     FROM unnest(
         %(ids)s::bigint[], %(lease_tokens)s::bigint[], %(delays)s::double precision[]
     ) AS ack (id, lease_token, delay_seconds)
-    JOIN pgqueue_jobs AS job USING (id, lease_token)
-    FOR NO KEY UPDATE OF job SKIP LOCKED
+    CROSS JOIN LATERAL (
+        SELECT one.ctid AS place
+        FROM pgqueue_jobs AS one
+        WHERE one.id = ack.id AND one.lease_token = ack.lease_token
+        LIMIT 1
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS job
 )
 UPDATE pgqueue_jobs AS job
 SET status = CASE WHEN unrun.delay_seconds > 0 THEN 'scheduled' ELSE 'queued' END,
@@ -21,5 +25,5 @@ SET status = CASE WHEN unrun.delay_seconds > 0 THEN 'scheduled' ELSE 'queued' EN
     lease_token = 0,
     worker_id = 0
 FROM unrun
-WHERE job.id = unrun.id
+WHERE job.ctid = unrun.place
 RETURNING job.id;

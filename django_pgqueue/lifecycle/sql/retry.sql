@@ -1,13 +1,17 @@
 -- Send failed jobs back to be due again after a delay, with one entry more in their history (the first and the last ten
--- are kept). Called by ack.write(). Never waits: locked rows are left for the next flush. Found by primary key, fenced
--- by lease token.
+-- are kept). Called by ack.send(). Never waits: locked rows are left for the next flush. Found like those of finish.sql.
 WITH failed AS MATERIALIZED (
-    SELECT job.id, ack.delay_seconds, ack.error::jsonb AS error
+    SELECT job.place, ack.delay_seconds, ack.error::jsonb AS error
     FROM unnest(
         %(ids)s::bigint[], %(lease_tokens)s::bigint[], %(delays)s::double precision[], %(errors)s::text[]
     ) AS ack (id, lease_token, delay_seconds, error)
-    JOIN pgqueue_jobs AS job USING (id, lease_token)
-    FOR NO KEY UPDATE OF job SKIP LOCKED
+    CROSS JOIN LATERAL (
+        SELECT one.ctid AS place
+        FROM pgqueue_jobs AS one
+        WHERE one.id = ack.id AND one.lease_token = ack.lease_token
+        LIMIT 1
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS job
 )
 UPDATE pgqueue_jobs AS job
 SET status = 'scheduled',
@@ -17,5 +21,5 @@ SET status = 'scheduled',
     errors = CASE WHEN jsonb_array_length(job.errors) >= 20 THEN job.errors - 10 ELSE job.errors END
         || (failed.error || jsonb_build_object('attempt', job.attempts, 'at', statement_timestamp()))
 FROM failed
-WHERE job.id = failed.id
+WHERE job.ctid = failed.place
 RETURNING job.id;

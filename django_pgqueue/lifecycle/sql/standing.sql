@@ -1,5 +1,10 @@
--- Which leases still stand. Called by ack.write() for the ids a statement did not return: these were locked by somebody
--- else, the others have lost their lease. Reads by primary key; locks nothing.
-SELECT job.id
+-- Which leases still stand. Called by ack.receipt() for the ids a statement did not return: these were locked by
+-- somebody else, the others have lost their lease. Reads by primary key, as finish.sql does; locks nothing.
+SELECT ack.id
 FROM unnest(%(ids)s::bigint[], %(lease_tokens)s::bigint[]) AS ack (id, lease_token)
-JOIN pgqueue_jobs AS job USING (id, lease_token);
+CROSS JOIN LATERAL (
+    SELECT
+    FROM pgqueue_jobs AS one
+    WHERE one.id = ack.id AND one.lease_token = ack.lease_token
+    LIMIT 1
+) AS job;
