@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.findings import Finding, collect, say, table
-from benchmarks.harness import empty, parser, prepare
+from benchmarks.findings import Finding, say
+from benchmarks.harness import parser, show
 
 
 class Step(NamedTuple):
@@ -44,12 +44,7 @@ STEPS = (
 
 def main() -> None:
     options = parse()
-    prepare()
-    try:
-        found = collect(all_findings(options), options.json)
-    finally:
-        empty()
-    print(f"\n{table(found)}")
+    show(all_findings(options), options.json)
 
 
 def parse() -> argparse.Namespace:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from benchmarks.findings import Finding, Samples, alternate, at_least, medians, ratio, say
-from benchmarks.harness import bare_connection, empty, main, prepare, settle, sql
+from benchmarks.harness import bare_connection, begin_empty, main, prepare, sql
 
 TASK = "benchmarks.tasks.noop"
 CHANNEL = "pgqueue_jobs"
@@ -211,11 +211,6 @@ def someone_listening() -> Iterator[None]:
     finally:
         is_over.set()
         thread.join()
-
-
-def begin_empty() -> None:
-    empty()
-    settle()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 
 from benchmarks.findings import Finding, alternate, at_least, at_most, medians, ratio
-from benchmarks.harness import drain_rate, empty, main, seed, settle, sql, worker
+from benchmarks.harness import begin_empty, drain_rate, main, seed, sql, worker
 
 OTHER_CONNECTIONS = 6
 """What a worker with one process may have beside those of its slots."""
@@ -147,11 +147,6 @@ def disconnect() -> None:
     from django.db import connection
 
     connection.close()
-
-
-def begin_empty() -> None:
-    empty()
-    settle()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import django
 import psutil
 import psycopg
 
-from benchmarks.findings import collect, table
+from benchmarks.findings import Finding, collect, table
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "benchmarks.settings")
 
@@ -41,9 +41,15 @@ TAIL = 1000
 def main(benchmark: ModuleType | Any, arguments: list[str] | None = None) -> None:
     """Run one benchmark from its command line."""
     options = parser(benchmark).parse_args(arguments)
+    show(benchmark.findings(options), options.json)
+
+
+def show(findings: Iterator[Finding], path: Path | None) -> None:
+    """Make findings one by one, print them, then all as a table; clean up, even when stopped by a signal."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("Stopped."))
     prepare()
     try:
-        found = collect(benchmark.findings(options), options.json)
+        found = collect(findings, path)
     finally:
         empty()
     print(f"\n{table(found)}")
@@ -112,6 +118,12 @@ def empty() -> None:
     )
 
 
+def begin_empty() -> None:
+    """Begin a run without jobs."""
+    empty()
+    settle()
+
+
 def seed(jobs: int, task: str, *, keep: bool = True, args: str = "'[]'", priority: str = "0") -> None:
     """Begin a run: fill empty tables with jobs that have the ids 1 to ``jobs``, and let the server settle.
 
@@ -130,6 +142,7 @@ def seed(jobs: int, task: str, *, keep: bool = True, args: str = "'[]'", priorit
 
 
 def settle() -> None:
+    """Let the server do now what it would do meanwhile."""
     sql("VACUUM ANALYZE pgqueue_jobs")
     sql("CHECKPOINT")
 
@@ -190,6 +203,7 @@ def drain_rate(command: psutil.Popen, jobs: int) -> float:
 
         begun = wait_until(lambda: is_gone("id = 1"), command)
         [done] = connection.execute("SELECT coalesce(min(id) - 1, 0) FROM pgqueue_jobs").fetchone()
-        wait_until(lambda: is_gone(f"id > {jobs - TAIL}"), command)
-        ended = wait_until(lambda: is_gone("true"), command)
+        ended = wait_until(lambda: is_gone(f"id > {jobs - TAIL}"), command)
+        if not is_gone("true"):
+            ended = wait_until(lambda: is_gone("true"), command)
     return (jobs - done) / (ended - begun)

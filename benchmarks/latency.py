@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.drain import successes
 from benchmarks.findings import Finding, Samples, at_most, medians, percentile, ratio, say
-from benchmarks.harness import QUEUE, bare_connection, connection_parameters, empty, main, settle, worker
+from benchmarks.harness import QUEUE, bare_connection, begin_empty, connection_parameters, main, worker
 
 CHANNEL = "pgqueue_bench"
 WARM_UP = 20
@@ -55,8 +55,7 @@ def findings(options: argparse.Namespace) -> Iterator[Finding]:
 
 def latencies(side: Callable[[str], contextlib.AbstractContextManager[Send]], jobs: int) -> list[float]:
     """Send one job after another to a side that is idle; return the latencies in milliseconds."""
-    empty()
-    settle()
+    begin_empty()
     seen = []
     with ear() as (address, hear), side(address) as send:
         for _ in range(WARM_UP + jobs):
