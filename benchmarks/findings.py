@@ -126,12 +126,15 @@ def collect(findings: Iterator[Finding], path: Path | None) -> list[Finding]:
 
 
 def table(found: list[Finding]) -> str:
-    """Return findings as a Markdown table that also reads well as it is."""
-    rows = [HEADINGS, *(finding.as_row() for finding in found)]
+    return grid([HEADINGS, *(finding.as_row() for finding in found)])
+
+
+def grid(rows: list[tuple[str, ...]]) -> str:
+    """Return rows, the first of them headings, as a Markdown table that also reads well as it is."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    rows.insert(1, tuple("-" * width for width in widths))
+    ruled = [rows[0], tuple("-" * width for width in widths), *rows[1:]]
     return "\n".join(
-        f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |" for row in rows
+        f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |" for row in ruled
     )
 
 
