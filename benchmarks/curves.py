@@ -14,7 +14,7 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib import pyplot as plt
-from matplotlib.ticker import EngFormatter, FuncFormatter, PercentFormatter
+from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, PercentFormatter
 
 from benchmarks.findings import Samples, percentile
 
@@ -69,7 +69,8 @@ def draw_batches(samples: Samples, folder: Path) -> Path:
     draw_rates(axes, samples)
     axes.set_xscale("log")
     axes.set_title("jobs/s of the bare statements, over the size of a batch")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: f"{size:,.0f}"))
+    axes.set_xticks([int(size) for size in samples], list(samples))
+    axes.minorticks_off()
     return save(figure, folder / "batch-size.svg")
 
 
@@ -99,7 +100,9 @@ def draw_latencies(samples: Samples, folder: Path) -> Path:
         axes.annotate(name, middle, xytext=(6, -12), textcoords="offset points", color=colour)
     axes.set_xscale("log")
     axes.set_title("jobs that have started, over the milliseconds since their commit")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda milliseconds, _: f"{milliseconds:g}"))
+    axes.minorticks_off()
     axes.yaxis.set_major_formatter(PercentFormatter(1))
     return save(figure, folder / "latency.svg")
 
