@@ -23,8 +23,8 @@ Parameters = Mapping[str, Any]
 
 # Time limits; and plans by index only, in the order of the index. Statistics of a table that swings between empty and
 # full may say "a few rows", or none at all after a vacuum of the empty table, and a batch joined to them by hash or by
-# scan then reads the whole backlog, or sorts it. No statistics can tell which plan is best, so each statement is planned
-# once. All of it SET LOCAL: nothing is left behind on a connection that a pooler hands to somebody else.
+# scan then reads the whole backlog, or sorts it. No statistics can tell which plan is best, so each statement is
+# planned once. All of it SET LOCAL: nothing is left behind on a connection that a pooler hands to somebody else.
 SESSION = (
     "SELECT set_config('statement_timeout', %s, true), set_config('idle_in_transaction_session_timeout', %s, true), "
     "set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), "

@@ -1,5 +1,4 @@
 import asyncio
-import contextvars
 import datetime as dt
 
 import pytest
@@ -39,7 +38,7 @@ def outcome_of(func, given=None, **options):
     task = tasks.Task(func, name="t", options=tasks.Options(), **options)
     if task.is_async:
         return asyncio.run(arun(task, given, CurrentJob(given)))
-    return contextvars.copy_context().run(run, task, given, CurrentJob(given))
+    return run(task, given, CurrentJob(given))
 
 
 def raising(error):

@@ -1,6 +1,7 @@
 """Call the task of a job and say what it came to. Nothing is written here, except by ``atomic=True`` itself."""
 
 import asyncio
+import contextvars
 import json
 import logging
 import math
@@ -32,20 +33,9 @@ LONGEST_BACKOFF_SECONDS = 10 * 365 * 24 * 3600.0
 def run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob) -> Outcome:
     """Run a plain task in this thread and return the outcome, whatever the task raises.
 
-    To be called in a context of its own, as ``contextvars.copy_context().run`` makes it.
+    It gets a copy of this thread's context: what it leaves in context variables, as a translation, is gone with it.
     """
-    enter(current)
-    if job_started.receivers:
-        job_started.send_robust(job.task, job=job)
-    begun = time.perf_counter()
-    try:
-        outcome = _call_atomic(task, job) if task.is_atomic else _call(task, job)
-    except BaseException as error:  # noqa: BLE001 - the border: whatever it raises is the job's outcome
-        outcome = failure(task, job, error, current)
-    outcome.run_seconds = outcome.run_seconds or time.perf_counter() - begun
-    if job_finished.receivers:
-        job_finished.send_robust(job.task, job=job, outcome=outcome)
-    return outcome
+    return contextvars.copy_context().run(_run, task, job, current)
 
 
 async def arun(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob) -> Outcome:
@@ -67,6 +57,21 @@ async def arun(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob)
     outcome.run_seconds = time.perf_counter() - begun
     if job_finished.receivers:
         await job_finished.asend_robust(job.task, job=job, outcome=outcome)
+    return outcome
+
+
+def _run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob) -> Outcome:
+    enter(current)
+    if job_started.receivers:
+        job_started.send_robust(job.task, job=job)
+    begun = time.perf_counter()
+    try:
+        outcome = _call_atomic(task, job) if task.is_atomic else _call(task, job)
+    except BaseException as error:  # noqa: BLE001 - the border: whatever it raises is the job's outcome
+        outcome = failure(task, job, error, current)
+    outcome.run_seconds = outcome.run_seconds or time.perf_counter() - begun
+    if job_finished.receivers:
+        job_finished.send_robust(job.task, job=job, outcome=outcome)
     return outcome
 
 

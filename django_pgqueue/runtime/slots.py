@@ -103,7 +103,7 @@ class Slots:
             if time.monotonic() - ended > IDLE_SECONDS:
                 check_connections()
             try:
-                outcome = contextvars.copy_context().run(run, task, job, current)
+                outcome = run(task, job, current)
             except BaseException as error:  # noqa: BLE001 - a slot must outlive whatever a job brings
                 outcome = failure(task, job, error, current)
             tidy(caches)
