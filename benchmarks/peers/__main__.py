@@ -1,6 +1,8 @@
 import argparse
 import contextlib
 import fcntl
+import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from benchmarks.peers.report import Report, percentile, show, write
 
 def main() -> None:
     options = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # the peers' processes end with this one
     if options.install:
         install_all(options.only)
         return
@@ -22,10 +25,10 @@ def main() -> None:
     contestants = installed(options.only, report)
     for number in range(1, options.runs + 1):
         for processes in options.processes:
-            for peer in contestants:
+            for peer in report.without_failures(contestants):
                 drain_once(peer, report, options, number=number, processes=processes)
     if options.latency:
-        for peer in contestants:
+        for peer in report.without_failures(contestants):
             pick_up_latency(peer, report, options)
     show(report)
     if options.json:
@@ -70,7 +73,7 @@ def install_all(chosen: list[Peer]) -> None:
 def installed(chosen: list[Peer], report: Report) -> list[Peer]:
     """Return ourselves and all chosen peers that are there; note why the others are not."""
     report.failures |= {peer: reason for peer in chosen if (reason := why_missing(peer))}
-    return [*OURS, *(peer for peer in chosen if peer not in report.failures)]
+    return report.without_failures([*OURS, *chosen])
 
 
 def drain_once(peer: Peer, report: Report, options: argparse.Namespace, *, number: int, processes: int) -> None:

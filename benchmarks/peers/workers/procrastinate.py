@@ -6,10 +6,10 @@
 * ``delete_jobs="always"``, so that the table stays small. LISTEN is on.
 """
 
+import asyncio
 import logging
 
-import psycopg
-from procrastinate import App, PsycopgConnector, SyncPsycopgConnector
+from procrastinate import App, PsycopgConnector
 
 from benchmarks.peers.tally import count
 from benchmarks.peers.workers import base
@@ -27,23 +27,22 @@ async def noop() -> None:
 class Queue(base.Queue):
     def __init__(self) -> None:
         logging.disable(logging.INFO)
+        self.run = asyncio.Runner().run
 
     def prepare(self) -> None:
-        self.app = app.with_connector(SyncPsycopgConnector(conninfo=base.DATABASE_URL))
-        self.app.open()
-        self.app.schema_manager.apply_schema()
+        self.run(app.connector.open_async())
+        self.run(app.schema_manager.apply_schema_async())
 
     def seed(self, count: int) -> None:
         for size in base.chunks(count):
-            self.app.configure_task("noop").batch_defer(*[{}] * size)
+            self.run(noop.batch_defer_async(*[{}] * size))
 
     def enqueue(self) -> None:
-        self.app.configure_task("noop").defer()
+        self.run(noop.defer_async())
 
     def left(self) -> int:
-        with psycopg.connect(base.DATABASE_URL) as connection:
-            query = "SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing')"
-            return connection.execute(query).fetchone()[0]
+        query = "SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing')"
+        return self.run(app.connector.execute_query_one_async(query))["count"]
 
     def work(self) -> None:
         app.run_worker(concurrency=CONCURRENCY, delete_jobs="always", listen_notify=True)

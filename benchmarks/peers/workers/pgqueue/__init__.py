@@ -1,6 +1,6 @@
-"""django-pgqueue: docs/how-to/tune.md of this project. The real ``pgqueue_worker`` command with its defaults.
+"""django-pgqueue: docs/reference/worker-command.md of this project.
 
-History is off (``keep=False``) unless PEERS_KEEP is set.
+The real ``pgqueue_worker`` command with its defaults. History is off (``keep=False``) unless PEERS_KEEP is set.
 """
 
 import os
