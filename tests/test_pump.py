@@ -51,8 +51,10 @@ def pump(transactional_db):
 
 
 def turn(pump):
-    """Let the pump take what is in its outbox, and do one turn."""
-    pump._look_at = 0.0
+    """Let the pump take what is in its outbox, and do one turn in which it looks everywhere."""
+    pump.wake()
+    for shore in pump._intake._shores.values():
+        shore.full_scan_at = 0.0
     pump._collect(0.0)
     pump._turn()
 
@@ -198,7 +200,7 @@ def test_busy_pump_waits_instead_of_spinning(pump):
     enqueue_many(app.noop, [()] * 4)
     turn(pump)
     assert len(pump.slots.accepted) == 4
-    pump._look_at = 0.0
+    pump._intake.hear(None)
     assert pump._patience() > 0.5, "with all slots busy there is nothing to look for"
     pump.stop()
     turn(pump)

@@ -33,6 +33,11 @@ class ClaimedJob(NamedTuple):
         return -self.rank
 
     @property
+    def place(self) -> tuple[int, float, int]:
+        """Where in its queue the job stood."""
+        return self[:3]
+
+    @property
     def mark(self) -> int:
         """One number for id and token: what a child writes into the memory it shares with its supervisor."""
         return self.id ^ self.lease_token

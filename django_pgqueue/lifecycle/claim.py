@@ -9,6 +9,9 @@ from django_pgqueue.base.records import ClaimedJob
 from django_pgqueue.db import Answer, Database, QueueConnection
 from django_pgqueue.lifecycle.sql import ladder_size, sized, statement
 
+Place = tuple[int, float, int]
+"""Where in its queue a job stands: rank, run_at in seconds since 1970, id."""
+
 
 def claim(database: QueueConnection, queue: str, *, limit: int, worker_id: int) -> list[ClaimedJob]:
     """Claim up to ``limit`` jobs of one queue, best first, in a transaction of its own.
@@ -26,11 +29,20 @@ def claim(database: QueueConnection, queue: str, *, limit: int, worker_id: int) 
     return claimed.jobs()
 
 
-def send(database: QueueConnection, queue: str, *, limit: int, worker_id: int) -> "Claim":
-    """Send the claim in the transaction that is open on ``database``, and do not wait for the answer."""
-    lease_token = new_lease_token()
+def send(database: QueueConnection, queue: str, *, limit: int, worker_id: int, above: Place | None = None) -> "Claim":
+    """Send the claim in the transaction that is open on ``database``, and do not wait for the answer.
+
+    Args:
+        above: take only jobs that come after this place. None: any.
+    """
+    size, lease_token = ladder_size(limit), new_lease_token()
     parameters = {"queue": queue, "worker_id": worker_id, "lease_token": lease_token}
-    return Claim(queue, lease_token, database.send(sized("claim", ladder_size(limit)), parameters))
+    if above is None:
+        answer = database.send(sized("claim", size), parameters)
+    else:
+        rank, run_at, job_id = above
+        answer = database.send(sized("claim_above", size), parameters | {"rank": rank, "run_at": run_at, "id": job_id})
+    return Claim(queue, lease_token, size, above, answer)
 
 
 class Claim(NamedTuple):
@@ -38,6 +50,8 @@ class Claim(NamedTuple):
 
     queue: str
     lease_token: int
+    limit: int
+    above: Place | None
     answer: Answer
 
     def jobs(self) -> list[ClaimedJob]:

@@ -1,5 +1,6 @@
 """One worker process: its pump, its slots, its end. Started by the supervisor, and gone when that is."""
 
+import json
 import os
 import queue
 import signal
@@ -54,9 +55,11 @@ def obey(orders: int, pump: Any, slots: Any) -> None:
     while chunk := os.read(orders, 65536):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            match line.split():
+            match line.split(maxsplit=1):
                 case [b"wake"]:
                     pump.wake()
+                case [b"wake", queues]:
+                    pump.wake(json.loads(queues))
                 case [b"cancel", job_id]:
                     slots.cancel(int(job_id))
                 case [b"stop"]:

@@ -8,8 +8,9 @@ and whoever has an order for the pump a ring. A job is held from its claim on; i
 import itertools
 import logging
 import queue
-import random
 import time
+from collections import deque
+from collections.abc import Collection
 
 from django.db import Error
 
@@ -19,9 +20,10 @@ from django_pgqueue.base.exceptions import InvalidArguments
 from django_pgqueue.base.records import ClaimedJob, Fate, Outcome, Receipt
 from django_pgqueue.base.states import Reason
 from django_pgqueue.db import QueueConnection, is_refusal, is_too_much
-from django_pgqueue.lifecycle import ack, claim
-from django_pgqueue.lifecycle.claim import Claim, ready_queues
+from django_pgqueue.lifecycle import ack
+from django_pgqueue.lifecycle.claim import Claim
 from django_pgqueue.lifecycle.run import describe
+from django_pgqueue.runtime.intake import Intake
 from django_pgqueue.runtime.marks import CAPACITY, Marks
 from django_pgqueue.runtime.report import report_all
 from django_pgqueue.runtime.slots import Slots
@@ -50,7 +52,6 @@ class Pump:
 
     def __init__(self, worker_id: int, queues: tuple[str, ...], slots: Slots, marks: Marks) -> None:
         self.worker_id = worker_id
-        self.queues = queues
         self.slots = slots
         self.outbox = slots.outbox
         self.database = QueueConnection(conf.database, f"pump {worker_id}")
@@ -61,15 +62,14 @@ class Pump:
         self._blocked: dict[int, Outcome] = {}  # by cell; somebody holds their rows
         self._abandoned = 0  # outcomes that cannot be written at all; held until this process ends
         self._blocked_until = 0.0  # when to try those again, monotonic
-        self._ready: list[str] = []  # queues that had work when last looked at
-        self._look_at = 0.0  # when to look around again, monotonic
+        self._intake = Intake(queues)
+        self._heard: deque[Collection[str] | None] = deque()  # queues that have work; None: perhaps any
         self._progress_at = time.monotonic()
         self._speed = Speed()
         self._flush_limit = CAPACITY  # outcomes in one transaction; halved when they were too much
         self._failures = 0
         self._retry_at = 0.0  # after trouble with the database: not before, monotonic
         self._in_doubt = False  # the last flush may have committed without our knowing
-        self._is_woken = False  # a queue may have work
         self._is_told_to_stop = False
         self._stopping = False
 
@@ -86,9 +86,9 @@ class Pump:
         self._is_told_to_stop = True
         self.outbox.put(None)
 
-    def wake(self) -> None:
-        """Look for work now; may be called from any thread."""
-        self._is_woken = True
+    def wake(self, queues: Collection[str] | None = None) -> None:
+        """Look for work now, in these queues or in all; may be called from any thread."""
+        self._heard.append(queues)
         self.outbox.put(None)
 
     # Waiting and collecting
@@ -104,7 +104,7 @@ class Pump:
         if self._blocked:
             until = min(until, self._blocked_until)
         if self._is_hungry():
-            until = now if self._ready else min(until, self._look_at)
+            until = min(until, self._intake.wait_until())
         return max(until - now, 0.0)
 
     def _collect(self, patience: float) -> None:
@@ -125,14 +125,13 @@ class Pump:
         """Whether nobody waits: the slots have work, and what has ended is too little to be worth a transaction."""
         return (
             not self._is_told_to_stop
-            and self.slots.waiting() > self._speed.low_water
+            and self.slots.waiting() > self._speed.prefetch // 2
             and self.outbox.qsize() < WORTHWHILE
         )
 
     def _obey(self) -> None:
-        if self._is_woken:
-            self._is_woken = False
-            self._look_at = 0.0
+        while self._heard:
+            self._intake.hear(self._heard.popleft())
         if self._is_told_to_stop and not self._stopping:
             self._stopping = True
             self._withdraw()
@@ -146,7 +145,7 @@ class Pump:
             return  # nothing is left to hand over after a failure
         self._release_stalled()
         batch = self._batch()
-        if not batch and not (self._is_hungry() and (self._ready or begun >= self._look_at)):
+        if not batch and not (self._is_hungry() and begun >= self._intake.wait_until()):
             self._hand_over()
             return
         outcomes = batch.values()
@@ -156,7 +155,9 @@ class Pump:
                 claimed = self._claim()
                 self._hand_over()
             if claimed is not None:
-                self._accept(claimed)
+                jobs = claimed.jobs()
+                self._intake.took(claimed, jobs, time.monotonic() - begun)
+                self._accept(jobs)
             receipt = ack.receipt(self.database, outcomes, answers)
         except Error as error:
             self._hand_over()
@@ -195,26 +196,13 @@ class Pump:
         return CAPACITY - len(self._cells)
 
     def _claim(self) -> Claim | None:
-        """Send a claim to the first queue that may have work, if there is room for more."""
+        """Send a claim if there is room for more jobs, and a queue that may have some."""
         if not self._is_hungry():
             return None
-        if time.monotonic() >= self._look_at:
-            self._ready = ready_queues(self.database, self.queues)
-            self._look_at = time.monotonic() + conf.poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
-        if not self._ready:
-            return None
-        return claim.send(self.database, self._ready[0], limit=self._appetite(), worker_id=self.worker_id)
+        return self._intake.send(self.database, limit=self._appetite(), worker_id=self.worker_id)
 
-    def _accept(self, claimed: Claim) -> None:
-        """Write all jobs into the marks, then hand them over: none is started while another is not in the book.
-
-        A queue that gives nothing is looked at no more. One that gives little is asked again in the next turn, because
-        others may just have been editing its rows.
-        """
-        jobs = claimed.jobs()
-        if not jobs:
-            self._ready.remove(claimed.queue)
-            return
+    def _accept(self, jobs: list[ClaimedJob]) -> None:
+        """Write all jobs into the marks, then hand them over: none is started while another is not in the book."""
         cells = [self._cells.pop() for _ in jobs]
         self._marks.hold(cells, jobs)
         self._fetched.extend(zip(cells, jobs, strict=True))

@@ -22,11 +22,6 @@ class Speed:
         self._since = time.monotonic()
         self._finished = 0
 
-    @property
-    def low_water(self) -> int:
-        """While more jobs than this wait for a slot, there is time to collect outcomes."""
-        return self.prefetch // 2
-
     def measure(self, *, turns: float, finished: int) -> None:
         """Take one turn into account: its duration in seconds, and how many jobs were finished since the last one."""
         self._turn_seconds += (turns - self._turn_seconds) / 4

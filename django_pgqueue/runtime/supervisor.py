@@ -5,6 +5,7 @@ thread of its own, so no handler can starve them. Children hear from it through 
 """
 
 import contextlib
+import json
 import logging
 import os
 import secrets
@@ -190,5 +191,7 @@ class Supervisor:
         """Wake the children for queues they serve; None stands for all."""
         if payloads is None or CANCEL in payloads:
             self._heart_loop.wake()
-        if payloads is None or not self.plan.queues or payloads & set(self.plan.queues):
+        if payloads is None:
             self.crew.order("wake")
+        elif queues := payloads - {CANCEL} if not self.plan.queues else payloads & set(self.plan.queues):
+            self.crew.order(f"wake {json.dumps(sorted(queues))}")

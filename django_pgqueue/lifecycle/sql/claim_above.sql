@@ -1,0 +1,29 @@
+-- Take the next jobs of one queue that come after a given one. Called by claim.send() in the pump, between full scans.
+-- The same as claim.sql but for the row comparison, which is the lower bound of the index range: an index keeps an entry
+-- for each claimed row until no snapshot can see it any more, and a full scan walks over all of them.
+-- What is inserted below the bound waits for the next full scan.
+UPDATE pgqueue_jobs
+SET status = 'running',
+    attempts = LEAST(attempts + 1, 32767),
+    lease_token = %(lease_token)s::bigint,
+    lease_until = statement_timestamp() + make_interval(secs => lease_seconds),
+    worker_id = %(worker_id)s::bigint,
+    started_at = statement_timestamp(),
+    first_started_at = CASE WHEN first_started_at = 'epoch' THEN statement_timestamp() ELSE first_started_at END
+WHERE ctid = ANY (ARRAY(
+    SELECT job.ctid
+    FROM pgqueue_jobs AS job
+    WHERE job.queue = %(queue)s::text
+      AND job.status = 'queued'
+      AND job.run_at <= statement_timestamp()
+      AND ((-job.priority), job.run_at, job.id)
+          > (%(rank)s::smallint, to_timestamp(%(run_at)s::double precision), %(id)s::bigint)
+    ORDER BY (-job.priority), job.run_at, job.id
+    LIMIT 1000
+    FOR NO KEY UPDATE SKIP LOCKED
+))
+RETURNING
+    -priority,
+    date_part('epoch', run_at),
+    id, task, args::text, kwargs::text, attempts, max_attempts, timeout_seconds, lost, keep,
+    first_started_at < statement_timestamp() - INTERVAL '1 day';
