@@ -107,13 +107,13 @@ def loop(connection, *, batch: int, history: bool) -> float:
             outcomes = successes(claimed.pgresult, token)
 
 
-def successes(claimed, token: int) -> dict[str, str]:
-    """Return what finish.sql and archive.sql need of jobs that all succeeded: ids as they came, never made numbers."""
+def successes(claimed, token: int) -> dict[str, str | None]:
+    """Return what finish.sql and archive.sql need of jobs that returned None: ids as they came, not made numbers."""
     size, column = claimed.ntuples, claimed_id(claimed)
     return {
         "ids": f"{{{b','.join([claimed.get_value(row, column) for row in range(size)]).decode()}}}",
         "lease_tokens": f"{{{','.join([str(token)] * size)}}}",
-        "results": f"[{','.join(['null'] * size)}]",
+        "results": None,
         "run_seconds": f"{{{','.join(['0'] * size)}}}",
     }
 
