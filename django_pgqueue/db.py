@@ -81,7 +81,7 @@ class QueueConnection:
     def transaction(self) -> Iterator[None]:
         """Run a few statements in one short transaction, with time limits and planner settings of its own.
 
-        What is only sent in it makes one round trip altogether, BEGIN and COMMIT included.
+        What is only sent in it makes one round trip altogether, commit included. An error in between rolls back.
 
         Raises:
             django.db.Error: as Django maps it. After trouble with the connection or the server, it is closed; the next
@@ -91,13 +91,12 @@ class QueueConnection:
             with self._wrapper.wrap_database_errors:
                 connection = self._open()
                 self._inside = True
-                with _pipeline(connection):
-                    connection.execute("BEGIN")
+                with _one_transaction(connection):
                     connection.execute(SESSION, _limits())
                     yield
-                    connection.execute("COMMIT")
-        except BaseException as error:
-            self._abort(error)
+        except Error as error:
+            if is_transient(error):
+                self.close()
             raise
         finally:
             self._inside = False
@@ -124,16 +123,6 @@ class QueueConnection:
         with contextlib.suppress(DatabaseError, InterfaceError):
             self._wrapper.close()
         self._wrapper.connection = None
-
-    def _abort(self, error: BaseException) -> None:
-        """Leave no transaction open behind an error, and no connection that is broken."""
-        if isinstance(error, Error) and is_transient(error):
-            self.close()
-        elif self._wrapper.connection is not None:
-            try:
-                self._wrapper.connection.rollback()
-            except psycopg.Error:
-                self.close()
 
     def _open(self) -> Any:
         if self._wrapper.connection is None or self._wrapper.connection.closed:
@@ -237,8 +226,23 @@ def _limits() -> tuple[str, str]:
     return timeout, timeout
 
 
-def _pipeline(connection: Any) -> contextlib.AbstractContextManager[Any]:
-    """Send statements without waiting for each answer, where the client library can."""
-    if psycopg.Pipeline.is_supported():
-        return connection.pipeline()  # type: ignore[no-any-return]
-    return contextlib.nullcontext()
+@contextlib.contextmanager
+def _one_transaction(connection: Any) -> Iterator[None]:
+    """Send statements without waiting for each answer, where the client library can.
+
+    Without BEGIN and COMMIT: to the server, all that comes before the pipeline's one Sync is one transaction. If the
+    caller fails for reasons of its own, that Sync must not be sent.
+    Source: https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-PIPELINING
+    """
+    if not psycopg.Pipeline.is_supported():
+        with connection.transaction():
+            yield
+        return
+    with connection.pipeline():
+        try:
+            yield
+        except psycopg.Error:
+            raise  # the server has rolled back
+        except BaseException:
+            connection.close()
+            raise
