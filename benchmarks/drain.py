@@ -1,8 +1,8 @@
 """How fast a real worker drains no-op jobs, as a ratio to the same statements without a worker.
 
 The counterpart is a bare loop: one psycopg connection in pipeline mode, statements prepared, and for each batch one
-transaction of the project's own finish.sql (archive.sql with --history) for the last batch and claim.sql for the next.
-It reads nothing of a job but its id.
+transaction of the project's own finish.sql (archive.sql with --history) for the last batch and claim_above.sql for the
+next; claim.sql once a second, as workers do. It reads of each job nothing but the id.
 
 Both are timed from the first jobs done to the last, and what was done by then is not counted.
 
@@ -15,6 +15,7 @@ Both are timed from the first jobs done to the last, and what was done by then i
 
 import argparse
 import contextlib
+import functools
 import secrets
 import sys
 import time
@@ -22,6 +23,10 @@ from collections.abc import Iterator
 
 from benchmarks.findings import Finding, alternate, at_least, medians, ratio
 from benchmarks.harness import QUEUE, bare_connection, drain_rate, main, old_snapshot, seed, sql, worker
+
+SCAN_SECONDS = 1.0
+PLACE = ("rank", "run_at", "id")
+"""The first columns of a claim's answer, as claim_above.sql calls them."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +52,8 @@ def findings(options: argparse.Namespace) -> Iterator[Finding]:
 
 
 def with_snapshot(options: argparse.Namespace) -> Iterator[Finding]:
-    for name, rate, target in (("worker", worker_rate, at_least(0.9)), ("bare loop", bare_rate, None)):
+    scanning = functools.partial(bare_rate, always_scan=True)
+    for name, rate, target in (("worker", worker_rate, at_least(0.9)), ("bare loop of claim.sql", scanning, None)):
         samples = alternate(
             options.runs,
             without=lambda rate=rate: rate(options),
@@ -76,51 +82,60 @@ def worker_rate(options: argparse.Namespace, *, holding=contextlib.nullcontext) 
     return rate
 
 
-def bare_rate(options: argparse.Namespace, *, holding=contextlib.nullcontext) -> float:
+def bare_rate(options: argparse.Namespace, *, holding=contextlib.nullcontext, always_scan: bool = False) -> float:
     """Claim and ack every job in a bare loop; return jobs per second."""
     fill(options)
     with bare_connection() as connection, holding():
-        rate = loop(connection, batch=options.batch, history=options.history)
+        rate = loop(connection, batch=options.batch, history=options.history, always_scan=always_scan)
     check(options)
     return rate
 
 
-def loop(connection, *, batch: int, history: bool) -> float:
-    """Drain the queue; return jobs per second from the first ack to the last."""
+def loop(connection, *, batch: int, history: bool, always_scan: bool) -> float:
+    """Drain the queue; return jobs per second from the first ack to the last.
+
+    Args:
+        always_scan: claim from the head of the queue each time, over the entries of what was claimed before.
+    """
     from django_pgqueue.lifecycle.sql import sized, statement
 
-    claim, ack = sized("claim", batch), statement("archive" if history else "finish")
-    done, begun, outcomes = 0, 0.0, None
+    scan, go_on, ack = sized("claim", batch), sized("claim_above", batch), statement("archive" if history else "finish")
+    done, first, begun, outcomes, place, scan_at = 0, 0, 0.0, None, {}, 0.0
     with connection.pipeline() as pipeline:
         while True:
-            token = secrets.randbits(62) + 1
+            if always_scan or time.perf_counter() >= scan_at:
+                place, scan_at = {}, time.perf_counter() + SCAN_SECONDS
+            right = {"queue": QUEUE, "worker_id": 1, "lease_token": secrets.randbits(62) + 1}
             with connection.transaction():
                 acked = connection.execute(ack, outcomes) if outcomes else None
-                claimed = connection.execute(claim, {"queue": QUEUE, "worker_id": 1, "lease_token": token})
+                claimed = connection.execute(go_on if place else scan, right | place)
             pipeline.sync()
             if acked:
                 done += acked.rowcount
-                if not begun:
-                    begun, first = time.perf_counter(), done
-            if not claimed.rowcount:
+                begun, first = (begun, first) if begun else (time.perf_counter(), done)
+            if claimed.rowcount:
+                place, outcomes = last_place(claimed.pgresult), successes(claimed.pgresult, right["lease_token"])
+            elif place:
+                outcomes, scan_at = None, 0.0
+            else:
                 return (done - first) / (time.perf_counter() - begun)
-            outcomes = successes(claimed.pgresult, token)
+
+
+def last_place(claimed) -> dict[str, str]:
+    """Return where the last job of a claim stands in its queue: no job that comes before it is left."""
+    row = claimed.ntuples - 1
+    return {name: claimed.get_value(row, column).decode() for column, name in enumerate(PLACE)}
 
 
 def successes(claimed, token: int) -> dict[str, str | None]:
     """Return what finish.sql and archive.sql need of jobs that returned None: ids as they came, not made numbers."""
-    size, column = claimed.ntuples, claimed_id(claimed)
+    size, column = claimed.ntuples, PLACE.index("id")
     return {
         "ids": f"{{{b','.join([claimed.get_value(row, column) for row in range(size)]).decode()}}}",
         "lease_tokens": f"{{{','.join([str(token)] * size)}}}",
         "results": None,
         "run_seconds": f"{{{','.join(['0'] * size)}}}",
     }
-
-
-def claimed_id(claimed) -> int:
-    """Return which column of a claim's answer is the job's id."""
-    return [claimed.fname(column) for column in range(claimed.nfields)].index(b"id")
 
 
 def fill(options: argparse.Namespace) -> None:
