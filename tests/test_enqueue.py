@@ -110,6 +110,15 @@ def test_enqueue_many_returns_ids_in_the_order_of_the_calls(django_assert_num_qu
 
 
 @pytest.mark.django_db
+def test_enqueue_many_checks_each_shape_of_call_once_and_no_shape_less():
+    with pytest.raises(InvalidArguments, match="do not fit"):
+        enqueue_many(app.record, [("a",), {"label": "b"}, ("c",), ("too", "many")])
+    with pytest.raises(InvalidArguments, match="do not fit"):
+        enqueue_many(app.record, [{"label": "b"}, {"lable": "c"}])
+    assert Job.objects.count() == 0
+
+
+@pytest.mark.django_db
 def test_enqueue_many_of_nothing_does_nothing(django_assert_num_queries):
     with django_assert_num_queries(0):
         assert enqueue_many(app.record, []) == []

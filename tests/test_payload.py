@@ -1,4 +1,6 @@
 import datetime as dt
+import json
+import re
 import uuid
 from decimal import Decimal
 
@@ -6,7 +8,7 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue.base.exceptions import InvalidArguments
-from django_pgqueue.lifecycle.payload import check_signature, encode
+from django_pgqueue.lifecycle.payload import check_signature, encode, encode_many
 
 
 @pytest.mark.parametrize(
@@ -84,3 +86,25 @@ def test_refusals_are_type_errors_and_value_errors():
         check_signature(app.sleep, (), {})
     with pytest.raises(ValueError):
         encode([float("nan")], what="args")
+
+
+def test_many_values_are_one_array(settings):
+    assert encode_many([(), ()], what="calls") is None
+    assert json.loads(encode_many([(1, "ä"), (), ("\\u0000",)], what="calls")) == [[1, "ä"], [], ["\\u0000"]]
+    settings.PGQUEUE = {"MAX_PAYLOAD_BYTES": 20}
+    assert json.loads(encode_many([("x" * 10,), ("y" * 10,)], what="calls")) == [["x" * 10], ["y" * 10]]
+
+
+@pytest.mark.parametrize(
+    ("culprit", "says"),
+    [
+        (object(), "calls[1][0] is the object"),
+        ("\0", "calls[1][0] contains a NUL"),
+        ("\ud800", "calls[1][0] contains the lone surrogate"),
+        (float("nan"), "calls[1][0] is nan"),
+        ("x" * 2**20, "calls[1] is 1,048,580 bytes"),
+    ],
+)
+def test_culprit_among_many_values_is_named(culprit, says):
+    with pytest.raises(InvalidArguments, match=re.escape(says)):
+        encode_many([(1,), (culprit,), (2,)], what="calls")

@@ -14,7 +14,7 @@ from django_pgqueue.base.exceptions import InvalidJob
 from django_pgqueue.base.signals import job_enqueued
 from django_pgqueue.db import CallerConnection, postgresql
 from django_pgqueue.lifecycle.context import current_job
-from django_pgqueue.lifecycle.payload import check_signature, encode
+from django_pgqueue.lifecycle.payload import Call, check_signature, check_signatures, encode, encode_many
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.lifecycle.wake import wake
 
@@ -88,13 +88,16 @@ def enqueue_many(task: AnyTask, calls: Iterable[tuple[Any, ...] | Mapping[str, A
         As ``enqueue``; the message of InvalidArguments names the position of the call.
     """
     task = _task(task)
-    args, kwargs = [], []
-    for position, call in enumerate(calls):
-        positional, named = _arguments(call, position)
-        check_signature(task, positional, named)
-        args.append(encode(positional, what=f"calls[{position}]") if positional else "[]")
-        kwargs.append(encode(named, what=f"calls[{position}]") if named else "{}")
-    return sorted(_insert("enqueue_many", task, {"args": args, "kwargs": kwargs})) if args else []
+    checked = [_arguments(call, position) for position, call in enumerate(calls)]
+    check_signatures(task, checked)
+    if not checked:
+        return []
+    texts = {
+        "number": len(checked),
+        "args": encode_many([args for args, _ in checked], what="calls"),
+        "kwargs": encode_many([kwargs for _, kwargs in checked], what="calls"),
+    }
+    return sorted(_insert("enqueue_many", task, texts))
 
 
 def enqueue_on_commit(
@@ -157,17 +160,15 @@ def _database(task: tasks.Task[..., Any]) -> str:
     return task.options.database or conf.database
 
 
-def _arguments(call: Any, position: int) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    match call:
-        case tuple() | list():
-            return tuple(call), {}
-        case Mapping():
-            return (), call
-        case _:
-            raise InvalidJob(
-                f"calls[{position}] is {call!r}. Each call is a tuple of positional arguments, as in [(1,), (2,)], "
-                "or a mapping of keyword arguments."
-            )
+def _arguments(call: Any, position: int) -> Call:
+    if isinstance(call, tuple | list):
+        return tuple(call), {}
+    if isinstance(call, Mapping):
+        return (), dict(call)
+    raise InvalidJob(
+        f"calls[{position}] is {call!r}. Each call is a tuple of positional arguments, as in [(1,), (2,)], or a "
+        "mapping of keyword arguments."
+    )
 
 
 def _warn_of_other_transactions(queue: BaseDatabaseWrapper) -> None:

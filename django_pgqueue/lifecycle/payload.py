@@ -1,13 +1,17 @@
 """Arguments and results as JSON that PostgreSQL can store: encode fast, and explain slowly."""
 
+import contextlib
 import inspect
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import InvalidArguments
 from django_pgqueue.tasks import Task
+
+Call = tuple[tuple[Any, ...], Mapping[str, Any]]
+"""Positional and keyword arguments."""
 
 
 def check_signature(task: Task[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -19,6 +23,31 @@ def check_signature(task: Task[..., Any], args: tuple[Any, ...], kwargs: Mapping
             f"{task.name} takes {task.signature}, which args={_short(list(args))} kwargs={_short(dict(kwargs))} do not "
             f"fit: {error}."
         ) from error
+
+
+def check_signatures(task: Task[..., Any], calls: Iterable[Call]) -> None:
+    """Check many calls; those of the same shape once, because values decide nothing."""
+    shapes = set()
+    for args, kwargs in calls:
+        shape = (len(args), *kwargs) if kwargs else len(args)
+        if shape not in shapes:
+            check_signature(task, args, kwargs)
+            shapes.add(shape)
+
+
+def encode_many(values: Sequence[Any], *, what: str) -> str | None:
+    """Return values as one JSON array; None if all are empty.
+
+    One call of the C encoder does for all, unless something is refused or suspicious, or together they are larger than
+    one may be: then each is encoded alone, and errors name the position.
+    """
+    if not any(values):
+        return None
+    with contextlib.suppress(TypeError, ValueError, RecursionError, OverflowError):
+        text = _dump(values)
+        if len(text.encode()) <= conf.max_payload_bytes and "\\u0000" not in text:
+            return text
+    return f"[{','.join(encode(value, what=f'{what}[{index}]') for index, value in enumerate(values))}]"
 
 
 def encode(value: Any, *, what: str) -> str:
@@ -34,7 +63,7 @@ def encode(value: Any, *, what: str) -> str:
             ``PGQUEUE["MAX_PAYLOAD_BYTES"]``. The message names the path.
     """
     try:
-        text = json.dumps(value, cls=conf.encoder, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        text = _dump(value)
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise InvalidArguments(f"Cannot be stored as JSON: {_first_problem(value, what) or error}.") from error
@@ -46,6 +75,10 @@ def encode(value: Any, *, what: str) -> str:
             "Store the data in a model or a file and pass its key."
         )
     return text
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, cls=conf.encoder, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
 def _first_problem(value: Any, what: str) -> str | None:

@@ -6,10 +6,10 @@ LINGER_SECONDS = 0.004
 """While slots are busy, outcomes are collected for this long before they are written."""
 
 TURNS = 4
-"""For so many turns of the pump work is fetched ahead."""
+"""For so many turns of the pump work is fetched ahead,"""
 
-PREFETCH_SECONDS = 0.2
-"""At most this much work is fetched ahead of the slots."""
+LEAST_SECONDS, MOST_SECONDS = 0.03, 0.2
+"""within these bounds, in seconds of work."""
 
 
 class Speed:
@@ -30,7 +30,8 @@ class Speed:
         if elapsed >= 0.02:  # noqa: PLR2004 - a window too short for other jobs to blur it
             self._per_second += (self._finished / elapsed - self._per_second) / 2
             self._since, self._finished = time.monotonic(), 0
-            self.prefetch = int(self._per_second * min(TURNS * self._turn_seconds + LINGER_SECONDS, PREFETCH_SECONDS))
+            ahead = TURNS * self._turn_seconds + LINGER_SECONDS
+            self.prefetch = int(self._per_second * min(max(ahead, LEAST_SECONDS), MOST_SECONDS))
 
     def forget(self) -> None:
         """Fetch nothing ahead until jobs finish again."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import time
 
 from django.db import connection, transaction
@@ -165,3 +166,8 @@ HOARD: list[bytearray] = []
 def grow(megabytes: int) -> None:
     """Keep memory for as long as the process lives."""
     HOARD.append(bytearray(os.urandom(1) * (megabytes * 2**20)))
+
+
+@task
+def switch_interval() -> float:
+    return sys.getswitchinterval()

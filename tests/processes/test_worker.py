@@ -182,3 +182,10 @@ def test_worker_processes_are_named_in_the_table(start_worker):
     assert {row.host for row in rows} == {os.uname().nodename}
     assert [row.queues for row in rows] == [["mail"], ["mail"]]
     assert len({row.supervisor_id for row in rows}) == 1
+
+
+def test_job_in_pure_python_leaves_the_interpreter_to_others_soon(start_worker):
+    """The pump and the other slots wait for it whenever they wake; Python's own default is ten times as long."""
+    interval = app.switch_interval.enqueue().id
+    assert start_worker("--drain").wait() == 0
+    assert FinishedJob.objects.get(pk=interval).result == pytest.approx(0.0005)

@@ -1,6 +1,6 @@
 -- Insert many jobs of one task with the same options. Called by enqueue.enqueue_many() in the caller's transaction.
 -- Locks nothing but its own rows. Returns the new ids, which ascend in the order of the arguments, and whether they may
--- run now.
+-- run now. Arguments come as one JSON array for all jobs, or as NULL if no job has any.
 INSERT INTO pgqueue_jobs (
     task, queue, priority, run_at, status, max_attempts, lease_seconds, timeout_seconds, keep, parent_id, args, kwargs,
     metadata
@@ -16,8 +16,8 @@ SELECT
     %(timeout_seconds)s::integer,
     %(keep)s::boolean,
     %(parent_id)s::bigint,
-    call.args::jsonb,
-    call.kwargs::jsonb,
+    COALESCE(call.args::jsonb, '[]'),
+    COALESCE(call.kwargs::jsonb, '{}'),
     %(metadata)s::jsonb
 FROM (
     SELECT COALESCE(
@@ -25,6 +25,10 @@ FROM (
         statement_timestamp() + make_interval(secs => %(delay_seconds)s::double precision)
     )
 ) AS due (run_at)
-CROSS JOIN unnest(%(args)s::text[], %(kwargs)s::text[]) WITH ORDINALITY AS call (args, kwargs, position)
+CROSS JOIN ROWS FROM (
+    generate_series(1, %(number)s::integer),
+    json_array_elements(%(args)s::json),
+    json_array_elements(%(kwargs)s::json)
+) AS call (position, args, kwargs)
 ORDER BY call.position
 RETURNING id, status = 'queued';
