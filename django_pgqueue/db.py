@@ -76,6 +76,7 @@ class QueueConnection:
         self.alias = alias
         self._wrapper = own_wrapper(alias, purpose)
         self._inside = False
+        self._must_begin = False  # the server's default isolation is another than the queue's
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -91,7 +92,7 @@ class QueueConnection:
             with self._wrapper.wrap_database_errors:
                 connection = self._open()
                 self._inside = True
-                with _one_transaction(connection):
+                with _one_transaction(connection, begins=self._must_begin):
                     connection.execute(SESSION, _limits())
                     yield
         except Error as error:
@@ -129,6 +130,8 @@ class QueueConnection:
             self._wrapper.connection = None
             self._wrapper.connect()
             self._wrapper.connection.prepare_threshold = 2 if conf.prepared_statements else None
+            [(default,)] = self._wrapper.connection.execute("SHOW default_transaction_isolation").fetchall()
+            self._must_begin = default != "read committed"
         return self._wrapper.connection
 
 
@@ -227,12 +230,15 @@ def _limits() -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def _one_transaction(connection: Any) -> Iterator[None]:
+def _one_transaction(connection: Any, *, begins: bool) -> Iterator[None]:
     """Send statements without waiting for each answer, where the client library can.
 
     Without BEGIN and COMMIT: to the server, all that comes before the pipeline's one Sync is one transaction. If the
     caller fails for reasons of its own, that Sync must not be sent.
     Source: https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-PIPELINING
+
+    Args:
+        begins: whether a BEGIN is needed after all, to say READ COMMITTED.
     """
     if not psycopg.Pipeline.is_supported():
         with connection.transaction():
@@ -240,9 +246,12 @@ def _one_transaction(connection: Any) -> Iterator[None]:
         return
     with connection.pipeline():
         try:
+            if begins:
+                connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
             yield
-        except psycopg.Error:
-            raise  # the server has rolled back
-        except BaseException:
-            connection.close()
+            if begins:
+                connection.execute("COMMIT")
+        except BaseException as error:
+            if begins or not isinstance(error, psycopg.Error):  # else the server has rolled back
+                connection.close()
             raise

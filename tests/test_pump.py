@@ -4,6 +4,7 @@ import queue as stdlib_queue
 import threading
 import time
 
+import psycopg
 import pytest
 from django.db import connection, transaction
 
@@ -159,6 +160,7 @@ def test_outcomes_survive_a_database_that_is_away(pump, monkeypatch, caplog):
 def test_jobs_fetched_ahead_go_back_when_no_slot_comes_free(pump, monkeypatch):
     enqueue_many(app.noop, [()] * 20)
     pump._speed.prefetch = 10
+    pump._speed._since += 3600  # the speed of this machine is not to matter
     turn(pump)
     turn(pump)
     assert len(pump.slots.accepted) == 10, "in halves of the work ahead; too little room is left for another one"
@@ -345,3 +347,36 @@ def test_prefetch_follows_the_speed_of_the_jobs():
     assert 50 < speed.prefetch < 200
     speed.forget()
     assert speed.prefetch == 0
+
+
+def test_queue_works_at_read_committed_whatever_the_server_prefers(queue, sql):
+    name = connection.settings_dict["NAME"]
+    sql(f"""ALTER DATABASE "{name}" SET default_transaction_isolation = 'serializable'""")
+    try:
+        queue.close()
+        assert queue.rows("SELECT current_setting('transaction_isolation')", {}) == [("read committed",)]
+        with pytest.raises(LookupError), queue.transaction():
+            queue.rows("INSERT INTO pgqueue_jobs (task) VALUES ('x') RETURNING 1", {})
+            raise LookupError
+        assert Job.objects.count() == 0
+    finally:
+        sql(f'ALTER DATABASE "{name}" RESET default_transaction_isolation')
+        queue.close()
+
+
+def test_transaction_whose_body_fails_is_rolled_back(queue):
+    with pytest.raises(LookupError), queue.transaction():
+        queue.rows("INSERT INTO pgqueue_jobs (task) VALUES ('x') RETURNING 1", {})
+        raise LookupError
+    assert queue.rows("SELECT count(*) FROM pgqueue_jobs", {}) == [(0,)]
+
+
+def test_refused_outcome_is_found_without_pipelines_too(pump, monkeypatch):
+    monkeypatch.setattr(psycopg.Pipeline, "is_supported", classmethod(lambda cls: False))
+    enqueue_many(app.noop, [()] * 4)
+    turn(pump)
+    for number in range(4):
+        pump.slots.finish(result="no json" if number == 2 else "1")
+    for _ in range(3):
+        turn(pump)
+    assert (FinishedJob.objects.count(), DeadJob.objects.count(), pump._failures) == (3, 1, 0)

@@ -98,10 +98,10 @@ class Crew:
             return True
         return any(process.replaces for process in list(self.living))
 
-    def order(self, line: str) -> None:
+    def order(self, word: str, detail: str = "") -> None:
         """Give the same order to all who live."""
         for process in list(self.living):
-            process.order(line)
+            process.order(word, detail)
 
     def worker_ids(self) -> list[int]:
         """Return the ids under which jobs may still be running."""

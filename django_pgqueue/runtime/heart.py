@@ -78,10 +78,11 @@ class Heart:
         leases = heartbeat.leases(self.database, list(processes))
         for lease in leases:
             if lease.is_cancelled:
-                processes[lease.worker_id].order(f"cancel {lease.id}")
+                processes[lease.worker_id].order("cancel", str(lease.id))
+        since = {worker_id: process.marks.turns() for worker_id, process in processes.items()}
         held = {worker_id: process.marks.held() for worker_id, process in processes.items()}
         strangers = [lease for lease in leases if lease.mark not in held[lease.worker_id]]
         if lost := [lease for lease in strangers if self._strangers.get(lease.mark, math.inf) < turns[lease.worker_id]]:
             logger.warning("Releasing %d jobs whose claim was committed but never answered", len(lost))
             release(self.database, lost)
-        self._strangers = {lease.mark: turns[lease.worker_id] for lease in strangers}
+        self._strangers = {lease.mark: since[lease.worker_id] for lease in strangers}

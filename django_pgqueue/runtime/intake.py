@@ -9,7 +9,7 @@ long as the last one took, and after a second at most.
 
 import random
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from django_pgqueue.base.conf import conf
@@ -20,6 +20,9 @@ from django_pgqueue.lifecycle.claim import Claim, Place, ready_queues
 
 FULL_SCAN_SECONDS = 1.0
 """A job below the low-water mark waits no longer than this for a full scan."""
+
+REMEMBERED = 1000
+"""Of more queues than this, only those are kept in mind that are owed a full scan; others begin with one."""
 
 FULL_SCAN_SHARE = 10
 """Full scans are no closer than so many times their own duration."""
@@ -54,7 +57,7 @@ class Intake:
 
     def __init__(self, served: tuple[str, ...]) -> None:
         self._served = served
-        self._ready: list[str] = []  # queues that may have work
+        self._ready: dict[str, None] = {}  # queues that may have work, in the order in which to ask them
         self._shores: dict[str, Shore] = {}
         self._look_at = 0.0  # when to look at all queues again, monotonic
 
@@ -77,10 +80,10 @@ class Intake:
         if now >= self._look_at:
             self._add(ready_queues(database, self._served))
             self._look_at = now + conf.poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
-        self._add([queue for queue, shore in self._shores.items() if shore.is_owed and now >= shore.full_scan_at])
+        self._add(queue for queue, shore in self._shores.items() if shore.is_owed and now >= shore.full_scan_at)
         if not self._ready:
             return None
-        queue = self._ready[0]
+        queue = next(iter(self._ready))
         above = self._shores.setdefault(queue, Shore()).above()
         return claim.send(database, queue, limit=limit, worker_id=worker_id, above=above)
 
@@ -93,13 +96,13 @@ class Intake:
             seconds: how long the claim took, whatever was sent along with it included.
         """
         self._shores[claimed.queue].took(claimed, jobs, seconds)
-        self._ready.remove(claimed.queue)
+        del self._ready[claimed.queue]
+        if len(self._shores) > REMEMBERED:
+            self._shores = {queue: shore for queue, shore in self._shores.items() if shore.is_owed}
         if len(jobs) == claimed.limit:
             self._add([claimed.queue])  # where all are served, at the end: they take turns
 
-    def _add(self, queues: Collection[str]) -> None:
-        added = [queue for queue in queues if queue not in self._ready]
-        if self._served:
-            self._ready = [queue for queue in self._served if queue in self._ready or queue in added]
-        else:
-            self._ready += added
+    def _add(self, queues: Iterable[str]) -> None:
+        self._ready.update(dict.fromkeys(queues))
+        if self._served and len(self._ready) > 1:
+            self._ready = {queue: None for queue in self._served if queue in self._ready}

@@ -5,6 +5,7 @@ import math
 import multiprocessing
 import os
 import random
+import select
 import time
 from pathlib import Path
 
@@ -41,6 +42,7 @@ class Process:
         self._max_jobs = (plan.max_jobs or math.inf) * random.uniform(1 - JITTER, 1)  # noqa: S311 - jitter
         self._max_memory_mb = plan.max_memory_mb or math.inf
         self.was_stopped = False
+        self.pid = 0  # kept for those who speak of it when it is gone
         self.marks = Marks(SPAWN)
         self._orders_read, self._orders = SPAWN.Pipe(duplex=False)
         self._process = SPAWN.Process(
@@ -50,12 +52,9 @@ class Process:
 
     def start(self) -> None:
         self._process.start()
+        self.pid = self._process.pid or 0
         self._orders_read.close()
         os.set_blocking(self._orders.fileno(), False)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid or 0
 
     @property
     def sentinel(self) -> int:
@@ -101,10 +100,14 @@ class Process:
         self.is_leaving = True
         self.order("stop")
 
-    def order(self, line: str) -> None:
-        """Send an order. One that does not fit into the pipe of a frozen child, or comes too late, is dropped."""
+    def order(self, word: str, detail: str = "") -> None:
+        """Send an order. One that does not fit into the pipe of a frozen child, or comes too late, is dropped.
+
+        Longer ones than a pipe takes as a whole would be torn; they go without their detail.
+        """
+        line = f"{word} {detail}".encode()
         with contextlib.suppress(OSError):
-            os.write(self._orders.fileno(), line.encode() + b"\n")
+            os.write(self._orders.fileno(), (line if len(line) < select.PIPE_BUF else word.encode()) + b"\n")
 
     def kill(self) -> None:
         """End it now, on purpose: what it was running goes back."""

@@ -4,12 +4,14 @@ A slot takes a job from the inbox, runs it, and puts the outcome into the outbox
 """
 
 import asyncio
+import contextlib
 import contextvars
 import logging
 import queue
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
@@ -19,7 +21,7 @@ from django_pgqueue.base.records import ClaimedJob, Ended, Fate, Outcome
 from django_pgqueue.lifecycle.context import CurrentJob
 from django_pgqueue.lifecycle.run import arun, failure, run, unknown_task
 from django_pgqueue.runtime.marks import Marks
-from django_pgqueue.runtime.tidy import check_connections, own_caches, tidy
+from django_pgqueue.runtime.tidy import check_connections, is_tidy, opened, own_caches, tidy
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -195,9 +197,11 @@ class Lanes:
         """Run one job, which may be cancelled; then tidy up, which may not; then go on with the next."""
         try:
             if current := self._slots.begin(cell, job):
-                await lane.look_after_connections()
+                if lane.is_stale():
+                    await lane.call(check_connections)
                 outcome = await self._outcome(cell, job, task, current)
-                await lane.tidy()
+                if not await lane.is_tidy():
+                    await lane.call(tidy)
                 self._slots.end(cell, outcome)
         finally:
             del self._tasks[cell]
@@ -206,6 +210,8 @@ class Lanes:
     async def _outcome(self, cell: int, job: ClaimedJob, task: "tasks.Task[..., Any]", current: CurrentJob) -> Outcome:
         self._calling.add(cell)
         try:
+            if current.is_cancelled:  # before it was in user code
+                raise asyncio.CancelledError  # noqa: TRY301 - as if it had been
             return await arun(task, job, current)
         except BaseException as error:  # noqa: BLE001 - a lane must outlive whatever a job brings
             return failure(task, job, error, current)
@@ -221,18 +227,30 @@ class Lane:
         self._sensitive = ThreadSensitiveContext()
         self.context.run(SyncToAsync.thread_sensitive_context.set, self._sensitive)  # as entering it does
         self.context.run(own_caches)
+        self._connections: list[Any] | None = None  # those of its thread, once it has one
         self._ended = time.monotonic()
 
-    async def look_after_connections(self) -> None:
-        """Check connections when the lane has been idle for long."""
-        if self._has_thread() and time.monotonic() - self._ended > IDLE_SECONDS:
-            await sync_to_async(check_connections)()
+    def is_stale(self) -> bool:
+        """Whether the lane has been idle for so long that its connections may have died."""
+        return bool(self._connections) and time.monotonic() - self._ended > IDLE_SECONDS
 
-    async def tidy(self) -> None:
-        if self._has_thread():
-            await sync_to_async(tidy)()
-            self._ended = time.monotonic()
+    async def is_tidy(self) -> bool:
+        """Whether the last job has left nothing behind; asks the lane's thread only once, because that takes long."""
+        if self._sensitive not in SyncToAsync.context_to_thread_executor:
+            return True
+        if self._connections is None:
+            await self.call(self._meet)
+        self._ended = time.monotonic()
+        return all(is_tidy(connection) for connection in self._connections or ())
 
-    def _has_thread(self) -> bool:
-        """Whether a job of this lane has ever called sync code."""
-        return self._sensitive in SyncToAsync.context_to_thread_executor
+    async def call(self, function: Callable[[], None]) -> None:
+        """Call what is ours in the lane's thread, in a task that no cancel left behind by user code can reach."""
+        calling = asyncio.ensure_future(sync_to_async(function)())
+        while not calling.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([calling])
+        if error := calling.exception():
+            logger.error("A lane of the event loop cannot be tidied up", exc_info=error)
+
+    def _meet(self) -> None:
+        self._connections = opened()

@@ -2,7 +2,7 @@
 
 import time
 
-LINGER_SECONDS = 0.004
+LINGER_SECONDS = 0.01
 """While slots are busy, outcomes are collected for this long before they are written."""
 
 TURNS = 4

@@ -194,4 +194,4 @@ class Supervisor:
         if payloads is None:
             self.crew.order("wake")
         elif queues := payloads - {CANCEL} if not self.plan.queues else payloads & set(self.plan.queues):
-            self.crew.order(f"wake {json.dumps(sorted(queues))}")
+            self.crew.order("wake", json.dumps(sorted(queues)))

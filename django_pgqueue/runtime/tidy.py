@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from django.core.cache import caches
-from django.core.cache.backends.base import BaseCache, InvalidCacheBackendError
+from django.core.cache.backends.base import BaseCache
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
@@ -41,7 +41,7 @@ def own_caches() -> list[BaseCache]:
     """
     found = []
     for alias in caches:
-        with contextlib.suppress(InvalidCacheBackendError):
+        with contextlib.suppress(Exception):  # one that cannot be made is the business of the jobs that use it
             found.append(caches[alias])
     return [cache for cache in found if type(cache).close is not BaseCache.close]
 
@@ -59,6 +59,23 @@ def tidy(slot_caches: Iterable[BaseCache] = ()) -> None:
     for cache in slot_caches:
         with contextlib.suppress(Exception):  # whatever a cache server does, the job is done
             cache.close()
+
+
+def opened() -> list[BaseDatabaseWrapper]:
+    """Return the list in which this thread's connections are noted; it stays the same."""
+    return _opened.connections
+
+
+def is_tidy(connection: BaseDatabaseWrapper) -> bool:
+    """Whether a job has left nothing behind on a connection. Asks no server, so any thread may ask."""
+    return connection.connection is None or not (
+        connection.in_atomic_block
+        or not connection.autocommit
+        or connection.errors_occurred
+        or connection.run_on_commit
+        or connection.queries_log
+        or connection.settings_dict["OPTIONS"].get("pool")
+    )
 
 
 def check_connections() -> None:

@@ -171,3 +171,26 @@ def grow(megabytes: int) -> None:
 @task
 def switch_interval() -> float:
     return sys.getswitchinterval()
+
+
+@task(max_attempts=1)
+async def cancel_itself() -> None:
+    await arecord.func("start")
+    asyncio.current_task().cancel()
+
+
+@task(max_attempts=1)
+async def leave_a_cancel_behind() -> None:
+    """As a watchdog does that nobody has called off."""
+    await arecord.func("start")
+    asyncio.get_running_loop().call_soon(asyncio.current_task().cancel)
+
+
+@task(max_attempts=1)
+async def sleep_for_ever() -> None:
+    await asyncio.sleep(3600)
+
+
+@task
+async def noop_async() -> None:
+    pass

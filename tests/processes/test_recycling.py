@@ -183,3 +183,16 @@ def test_system_that_does_not_tell_memory_is_named(monkeypatch):
         CommandError, match=r"--max-memory needs /proc, which this system does not have; use --max-jobs\."
     ):
         call_command("pgqueue_worker", max_memory=100)
+
+
+def test_worn_process_may_die_while_its_replacement_starts(start_worker):
+    """As by the kernel, when memory is out."""
+    worker = start_worker("--max-jobs", "5", "--concurrency", "2").wait_until_ready()
+    [first] = worker.children()
+    enqueue_many(app.record, [("x",)] * 5)
+    eventually(lambda: f"Recycling process {first}" in worker.text())
+    os.kill(first, signal.SIGKILL)
+    enqueue_many(app.record, [("y",)] * 3)
+    eventually(lambda: FinishedJob.objects.count() == 8)
+    eventually(lambda: len(worker.children()) == 1)
+    assert worker.process.poll() is None, worker.text()
