@@ -60,7 +60,7 @@ PEERS = (
         keeps="history",
         requirements=("chancy==0.26.0", "psycopg[binary]==3.3.9", "uvloop==0.23.0"),
     ),
-    Peer(name="awa-pg", module="awa", keeps="history", requirements=("awa-pg==0.6.9",)),
+    Peer(name="awa-pg", module="awa", keeps="history", requirements=("awa-pg==0.6.9", "psycopg[binary]==3.3.9")),
     Peer(
         name="celery",
         module="celery",

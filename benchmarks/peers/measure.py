@@ -87,7 +87,7 @@ def timed(place: Bench, crew: Workers, *, jobs: int, until: float) -> Drain:
     while time.monotonic() < until:
         now = place.count()
         first = first if first.calls else now
-        if now.calls >= jobs and not place.control.ask("left"):
+        if now.calls >= jobs and not place.control.left():
             return Drain(rate(first, tally.Count(jobs, time.monotonic_ns())), True, now.calls)
         crew.check()
         time.sleep(GLANCE_SECONDS)
@@ -119,7 +119,7 @@ def pick_up(place: Bench, crew: Workers) -> float:
     before = place.count().calls
     committed_ns = place.control.ask("enqueue")
     until = time.monotonic() + PICK_UP_SECONDS
-    while (count := place.count()).calls == before or place.control.ask("left"):
+    while (count := place.count()).calls == before or place.control.left():
         crew.check()
         if time.monotonic() > until:
             raise PeerError("a job was not picked up in time")

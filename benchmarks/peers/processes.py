@@ -15,7 +15,8 @@ from benchmarks.peers.install import interpreter
 from benchmarks.peers.places import NODE_FOLDER, PROJECT, WORKERS, environment
 from benchmarks.peers.tally import FOLDER
 
-ORDER_SECONDS = 300.0
+ORDER_SECONDS = 300.0  # enqueueing 100,000 jobs takes some peers a while
+LEFT_SECONDS = 30.0
 STOP_SECONDS = 10.0
 
 
@@ -30,6 +31,10 @@ class Control:
         self._process = process
         self._errors = errors
 
+    def left(self) -> int:
+        """Return how many jobs are not finished yet."""
+        return self.ask("left", seconds=LEFT_SECONDS)
+
     def ask(self, order: str, *, seconds: float = ORDER_SECONDS) -> int:
         """Send an order and wait for its answer.
 
@@ -42,9 +47,11 @@ class Control:
             self._process.stdin.write(f"{order}\n".encode())
             self._process.stdin.flush()
         readable, _, _ = select.select([self._process.stdout], [], [], seconds)
-        answer = self._process.stdout.readline() if readable else b""
-        if not answer.strip().isdigit():
-            raise PeerError(f"{order}: {last_words(self._errors) or answer.decode().strip() or 'no answer'}")
+        if not readable:
+            raise PeerError(f"{order}: no answer within {seconds:.0f} s")
+        answer = self._process.stdout.readline().decode().strip()
+        if not answer.isdigit():
+            raise PeerError(f"{order}: {last_words(self._errors) or answer or 'ended'}")
         return int(answer)
 
 

@@ -29,7 +29,7 @@ class Queue(ABC):
 
     @abstractmethod
     def left(self) -> int:
-        """Return how many jobs are not finished yet, as the peer's tables say."""
+        """Return how many jobs are not finished yet, as the peer's tables say. Asked once all were called."""
 
     @abstractmethod
     def work(self) -> None:
