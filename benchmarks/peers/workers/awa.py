@@ -1,7 +1,7 @@
-"""Awa: https://github.com/hardbyte/awa/blob/main/docs/configuration.md (queues, claimers, batches).
+"""Awa: https://github.com/hardbyte/awa/blob/main/docs/configuration.md.
 
 * The Rust engine claims and finishes; the handler is an ``async def`` in Python.
-* ``max_workers`` 500 in place of 50; more does not help, nor do larger claim batches. COPY to enqueue.
+* ``max_workers`` 500 in place of 50; neither 2,000 nor larger claim batches were faster here. COPY to enqueue.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Celery with Redis: https://docs.celeryq.dev/en/stable/userguide/optimizing.html.
 
 * ``--pool=solo`` in each process: no-ops gain nothing from a pool, and prefork is slower here.
-* ``worker_prefetch_multiplier`` raised for short tasks, results ignored, rate limits off; neither gossip, mingle nor
+* ``worker_prefetch_multiplier`` raised, as that page says for short tasks; results ignored, rate limits off; neither gossip, mingle nor
   heartbeats; hiredis as the parser.
 * Tasks are acknowledged before they run, which is Celery's default: a crash loses what was running, so it promises less
   than the others.
