@@ -344,9 +344,20 @@ def test_prefetch_follows_the_speed_of_the_jobs():
     speed = Speed()
     speed._since -= 1.0
     speed.measure(turns=0.005, finished=10_000)
-    assert 50 < speed.prefetch < 200
+    assert 250 < speed.prefetch < 350, "about 30 ms of 10,000 jobs a second"
+    speed._since -= 1.0
+    speed.measure(turns=0.005, finished=100)
+    assert 120 < speed.prefetch < 180, "what is fast for a moment is not believed for long"
     speed.forget()
     assert speed.prefetch == 0
+
+
+def test_speed_is_known_within_few_jobs_after_an_idle_time():
+    speed = Speed()
+    speed.measure(turns=0.005, finished=31)
+    assert speed.prefetch == 0
+    speed.measure(turns=0.005, finished=1)
+    assert speed.prefetch > 0
 
 
 def test_queue_works_at_read_committed_whatever_the_server_prefers(queue, sql):

@@ -11,6 +11,10 @@ TURNS = 4
 LEAST_SECONDS, MOST_SECONDS = 0.03, 0.2
 """within these bounds, in seconds of work."""
 
+WINDOW_SECONDS, TELLING = 0.02, 32
+"""The speed is measured over this time, or over so many jobs where these are finished sooner: after an idle time it has
+to be known within a few turns."""
+
 
 class Speed:
     """How fast this child works and how long a turn takes: what decides how much to fetch ahead."""
@@ -27,8 +31,9 @@ class Speed:
         self._turn_seconds += (turns - self._turn_seconds) / 4
         self._finished += finished
         elapsed = time.monotonic() - self._since
-        if elapsed >= 0.02:  # noqa: PLR2004 - a window too short for other jobs to blur it
-            self._per_second += (self._finished / elapsed - self._per_second) / 2
+        if elapsed >= WINDOW_SECONDS or self._finished >= max(self.prefetch, TELLING):
+            rate = self._finished / max(elapsed, 0.001)
+            self._per_second = rate if rate > 2 * self._per_second else (rate + self._per_second) / 2
             self._since, self._finished = time.monotonic(), 0
             ahead = TURNS * self._turn_seconds + LINGER_SECONDS
             self.prefetch = int(self._per_second * min(max(ahead, LEAST_SECONDS), MOST_SECONDS))
