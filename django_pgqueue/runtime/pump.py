@@ -208,6 +208,7 @@ class Pump:
         self._fetched.extend(zip(cells, jobs, strict=True))
         if len(jobs) < WORTHWHILE:
             self._hand_over()
+            time.sleep(0)  # a slot that was idle takes the interpreter now, before the books are closed
 
     def _hand_over(self) -> None:
         """Give the slots what was fetched for them.
