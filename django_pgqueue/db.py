@@ -6,14 +6,19 @@
 
 import contextlib
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+import functools
+import math
+import secrets
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError, DataError, Error, InterfaceError, OperationalError, connections
+from django.db import DatabaseError, DataError, Error, InterfaceError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.connection import ConnectionDoesNotExist
+from psycopg import sql
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import ConfigurationError
@@ -24,13 +29,21 @@ Parameters = Mapping[str, Any]
 # Time limits; and plans by index only, in the order of the index. Statistics of a table that swings between empty and
 # full may say "a few rows", or none at all after a vacuum of the empty table, and a batch joined to them by hash or by
 # scan then reads the whole backlog, or sorts it. No statistics can tell which plan is best, so each statement is
-# planned once. All of it SET LOCAL: nothing is left behind on a connection that a pooler hands to somebody else.
-SESSION = (
+# planned once. What is switched off and done all the same, as a sort of five rows, has an absurd price, for which
+# servers before 18 would compile the plan first, and that takes a second. All of it SET LOCAL: nothing is left behind
+# on a connection that a pooler hands to somebody else.
+SET_LOCAL = (
     "SELECT set_config('statement_timeout', %s, true), set_config('idle_in_transaction_session_timeout', %s, true), "
     "set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), "
     "set_config('enable_sort', 'off', true), set_config('enable_hashjoin', 'off', true), "
-    "set_config('enable_mergejoin', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)"
+    "set_config('enable_mergejoin', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true), "
+    "set_config('jit', 'off', true)"
 )
+
+# Neither of the two limits counts between the statements of a pipeline. A process that is frozen there would keep its
+# locks, and VACUUM from its work, until it thaws. Older servers have no word for it.
+POSTGRESQL_17 = 170_000
+SET_LOCAL_FROM_17 = f"{SET_LOCAL}, set_config('transaction_timeout', %s, true)"
 
 
 class Database(Protocol):
@@ -38,6 +51,14 @@ class Database(Protocol):
 
     def rows(self, sql: str, parameters: Parameters) -> list[Row]:
         """Run one statement that returns rows, as every statement of the queue does; return them all."""
+        ...
+
+    def rows_or_undo(self, sql: str, parameters: Parameters, *, number: int) -> list[Row]:
+        """Run one statement that is to return ``number`` rows; if it returns fewer, let go of what it has locked.
+
+        Returns:
+            That many rows, or none.
+        """
         ...
 
 
@@ -61,6 +82,14 @@ class CallerConnection:
             rows: list[Row] = cursor.fetchall()
             return rows
 
+    def rows_or_undo(self, sql: str, parameters: Parameters, *, number: int) -> list[Row]:
+        """Run it in a transaction, or behind a savepoint: rolling back to that gives row locks back too."""
+        with transaction.atomic(using=self.alias):
+            rows = self.rows(sql, parameters)
+            if is_short := len(rows) < number:
+                transaction.set_rollback(True, using=self.alias)
+        return [] if is_short else rows
+
 
 class QueueConnection:
     """A connection of the queue's own, opened when first needed and again after it broke.
@@ -68,15 +97,25 @@ class QueueConnection:
     It is a second Django wrapper of the alias with what the queue relies on overridden: READ COMMITTED, autocommit, no
     pool, no debug log, server-side binding and prepared statements. Not safe for two threads at once.
 
+    A server, or something on the way to it, that takes what is sent and never answers would hold up the caller for
+    ever: no statement of a server that works takes longer than its own limit. So after twice that time without a word
+    the connection is given up, as if it had broken.
+
     Args:
         purpose: ends up in ``application_name``, so that ``pg_stat_activity`` tells who it is.
+        patience_seconds: for how long the server may be silent. None: twice ``STATEMENT_TIMEOUT_SECONDS``.
     """
 
-    def __init__(self, alias: str, purpose: str) -> None:
+    def __init__(self, alias: str, purpose: str, *, patience_seconds: float | None = None) -> None:
         self.alias = alias
         self._wrapper = own_wrapper(alias, purpose)
+        self.is_pooled = False  # whether a pooler stands between; known once it is open
+        self.is_preparing: bool | None = None  # whether statements run often are prepared; None: not known yet
+        self._least_patience = patience_seconds
+        self._patience = 0.0  # in force, in seconds
         self._inside = False
         self._must_begin = False  # the server's default isolation is another than the queue's
+        self._knows_transaction_timeout = False
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -90,13 +129,13 @@ class QueueConnection:
         """
         try:
             with self._wrapper.wrap_database_errors:
-                connection = self._open()
+                connection = self._open(self._least_patience)
                 self._inside = True
                 with _one_transaction(connection, begins=self._must_begin):
-                    connection.execute(SESSION, _limits())
+                    connection.execute(*self._set_local())
                     yield
         except Error as error:
-            if is_transient(error):
+            if is_transient(error) and not is_locked(error):
                 self.close()
             raise
         finally:
@@ -109,15 +148,24 @@ class QueueConnection:
                 return self.rows(sql, parameters)
         return self._wrapper.connection.execute(sql, parameters).fetchall()  # type: ignore[no-any-return]
 
+    def rows_or_undo(self, sql: str, parameters: Parameters, *, number: int) -> list[Row]:
+        """Run it, and undo nothing: the locks go with the transaction, which is short."""
+        rows = self.rows(sql, parameters)
+        return rows if len(rows) == number else []
+
     def send(self, sql: str, parameters: Parameters) -> "Answer":
         """Send one statement inside ``transaction()``, whose answer may be read once that is over."""
         cursor = self._wrapper.connection.cursor(binary=True)
         return cursor.execute(sql, parameters)  # type: ignore[no-any-return]
 
-    def autocommit(self) -> psycopg.Connection[Row]:
-        """Return the psycopg connection beneath, for LISTEN and for statements that refuse a transaction."""
+    def autocommit(self, *, may_take_long: bool = False) -> psycopg.Connection[Row]:
+        """Return the psycopg connection beneath, for LISTEN and for statements that refuse a transaction.
+
+        Args:
+            may_take_long: wait for its answers without an end, until the next ``transaction()``.
+        """
         with self._wrapper.wrap_database_errors:
-            connection: psycopg.Connection[Row] = self._open()
+            connection: psycopg.Connection[Row] = self._open(math.inf if may_take_long else self._least_patience)
             return connection
 
     def close(self) -> None:
@@ -125,14 +173,93 @@ class QueueConnection:
             self._wrapper.close()
         self._wrapper.connection = None
 
-    def _open(self) -> Any:
-        if self._wrapper.connection is None or self._wrapper.connection.closed:
-            self._wrapper.connection = None
+    def _open(self, patience_seconds: float | None) -> Any:
+        self._patience = 2.0 * conf.statement_timeout_seconds if patience_seconds is None else patience_seconds
+        connection = self._wrapper.connection
+        if connection is None or connection.closed or only_reads(connection):
+            self.close()  # one that only reads would show a queue that stands still: nothing there changes any more
             self._wrapper.connect()
-            self._wrapper.connection.prepare_threshold = 2 if conf.prepared_statements else None
-            [(default,)] = self._wrapper.connection.execute("SHOW default_transaction_isolation").fetchall()
-            self._must_begin = default != "read committed"
-        return self._wrapper.connection
+            connection = self._wrapper.connection
+            connection.wait = functools.partial(self._wait, connection)
+            self._learn(connection)
+        return connection
+
+    def _learn(self, connection: Any) -> None:
+        """Find out what stands at the other end: a server, or a pooler that lends one for each transaction.
+
+        A pooler tells its clients process ids of its own, by which it knows whom they want cancelled.
+        """
+        [(default, pid)] = connection.execute(
+            "SELECT current_setting('default_transaction_isolation'), pg_backend_pid()"
+        ).fetchall()
+        self._must_begin = default != "read committed"
+        self.is_pooled = pid != connection.info.backend_pid
+        wanted = conf.prepared_statements
+        self.is_preparing = not self.is_pooled or keeps_apart(connection) if wanted is None else wanted
+        connection.prepare_threshold = 2 if self.is_preparing else None
+        self._knows_transaction_timeout = connection.info.server_version >= POSTGRESQL_17
+
+    def _set_local(self) -> tuple[str, tuple[str, ...]]:
+        seconds = conf.statement_timeout_seconds
+        limits = (f"{seconds}s", f"{seconds}s", f"{2 * seconds}s")
+        return (SET_LOCAL_FROM_17, limits) if self._knows_transaction_timeout else (SET_LOCAL, limits[:2])
+
+    def _wait(self, connection: Any, steps: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
+        """Wait as the connection itself does, but not for ever."""
+        try:
+            return type(connection).wait(connection, _impatient(steps, self._patience), *args, **kwargs)
+        except Silence:
+            connection.close()  # else leaving the pipeline would wait as long again
+            raise
+
+
+class Silence(psycopg.OperationalError):
+    """The server has not said a word for longer than any statement may take."""
+
+
+def _impatient(steps: Generator[Any, Any, Any], patience_seconds: float) -> Generator[Any, Any, Any]:
+    """Go through the steps of a conversation, which yield what they wait for and are told whether it has come.
+
+    psycopg tells so several times a second where nothing has.
+    """
+    heard_at = time.monotonic()
+    try:
+        wanted = next(steps)
+        while True:
+            is_ready = yield wanted
+            if is_ready:
+                heard_at = time.monotonic()
+            elif time.monotonic() - heard_at > patience_seconds:
+                raise Silence(f"the server has not answered for {patience_seconds:g} s")
+            wanted = steps.send(is_ready)
+    except StopIteration as end:
+        return end.value
+
+
+def only_reads(connection: Any) -> bool:
+    """Whether the server takes no writes, as an old primary that is up; another connection may find another server.
+
+    Asks nobody: the server says so itself, with its answer to whatever was asked last.
+    Source: https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-ASYNC
+    """
+    told = connection.info.parameter_status
+    return "on" in (told("default_transaction_read_only"), told("in_hot_standby"))
+
+
+def keeps_apart(connection: Any) -> bool:
+    """Whether a pooler keeps its clients' prepared statements apart, by names of its own at the server.
+
+    Where it passes names on, a server may know none of that name, or another client's: a wrong statement would be run.
+    Source: https://www.pgbouncer.org/config.html#max_prepared_statements
+    """
+    name = f"pgqueue_{secrets.token_hex(8)}"
+    with connection.transaction():
+        if connection.pgconn.prepare(name.encode(), b"SELECT 1").status != psycopg.pq.ExecStatus.COMMAND_OK:
+            return False
+        known = connection.execute("SELECT 1 FROM pg_prepared_statements WHERE name = %s", [name]).fetchall()
+        if known:
+            connection.execute(sql.SQL("DEALLOCATE {}").format(sql.Identifier(name)))  # nothing is left behind
+    return not known
 
 
 def own_wrapper(alias: str, purpose: str) -> Any:
@@ -206,7 +333,12 @@ def is_transient(error: BaseException) -> bool:
 
 # Source: https://www.postgresql.org/docs/current/errcodes-appendix.html
 TRANSIENT_CLASSES = {"08", "40", "53", "57", "58"}  # connection, rollback, resources, intervention, system
-TRANSIENT_STATES = {"25006", "25P03", "55P03", "55006"}  # read-only, idle in transaction, lock, in use
+TRANSIENT_STATES = {"25006", "25P03", "25P04", "55P03", "55006"}  # read-only, two time limits, lock, in use
+
+
+def is_locked(error: BaseException) -> bool:
+    """Whether a lock was waited for in vain, for as long as ``lock_timeout`` says."""
+    return getattr(error.__cause__, "sqlstate", None) == "55P03"
 
 
 def is_refusal(error: Error) -> bool:
@@ -218,15 +350,15 @@ def is_refusal(error: Error) -> bool:
 def is_too_much(error: Error) -> bool:
     """Whether less work in one statement may help: it took too long, or more memory or room than there is."""
     sqlstate = getattr(error.__cause__, "sqlstate", None) or ""
-    return sqlstate == "57014" or sqlstate[:2] == "53"
+    return is_too_slow(error) or isinstance(error.__cause__, Silence) or sqlstate[:2] == "53" or sqlstate == "25P04"
+
+
+def is_too_slow(error: BaseException) -> bool:
+    """Whether a statement was cancelled: it took longer than it may. The database itself is well."""
+    return getattr(error.__cause__, "sqlstate", None) == "57014"
 
 
 REFUSING_CLASSES = {"22", "23", "54"}  # data, integrity, program limits
-
-
-def _limits() -> tuple[str, str]:
-    timeout = f"{conf.statement_timeout_seconds}s"
-    return timeout, timeout
 
 
 @contextlib.contextmanager
@@ -239,19 +371,45 @@ def _one_transaction(connection: Any, *, begins: bool) -> Iterator[None]:
 
     Args:
         begins: whether a BEGIN is needed after all, to say READ COMMITTED.
+
+    Raises:
+        psycopg.Error: of a statement, or of the commit; CommitFailed where that is all that is known.
     """
     if not psycopg.Pipeline.is_supported():
         with connection.transaction():
             yield
         return
-    with connection.pipeline():
-        try:
-            if begins:
-                connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-            yield
-            if begins:
-                connection.execute("COMMIT")
-        except BaseException as error:
-            if begins or not isinstance(error, psycopg.Error):  # else the server has rolled back
-                connection.close()
+    is_sent = False
+    try:
+        with connection.pipeline():
+            try:
+                if begins:
+                    connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+                yield
+                if begins:
+                    connection.execute("COMMIT")
+                is_sent = True
+            except BaseException as error:
+                if begins or not getattr(error, "sqlstate", None):  # else the server has said so, and rolled back
+                    connection.close()
+                raise
+    except (IndexError, psycopg.OperationalError) as error:
+        is_told = connection.closed and not isinstance(error, IndexError)
+        if not is_sent or is_told or getattr(error, "sqlstate", None):
             raise
+        connection.close()
+        raise _at_commit(error) from None
+
+
+class CommitFailed(psycopg.OperationalError):
+    """All statements went well, and their commit did not: a deferred trigger has failed, or the notification of one."""
+
+
+def _at_commit(error: Exception) -> psycopg.Error:
+    """Return why a commit failed, as far as it can be known.
+
+    psycopg has no statement to which this answer to the Sync belongs. It raises the error and stumbles over it when it
+    leaves the pipeline; or, where the Sync's own end was read along with it, loses count of the answers.
+    """
+    cause = error.__context__
+    return cause if isinstance(cause, psycopg.Error) else CommitFailed("the transaction failed at its commit")

@@ -10,7 +10,17 @@ from django.db.models.functions import Now
 from django.db.models.lookups import Exact
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.base.states import HIGHEST_PRIORITY, LATEST, LOWEST_PRIORITY, NEVER, Reason, Status
+from django_pgqueue.base.states import (
+    HIGHEST_PRIORITY,
+    LATEST,
+    LONGEST_PERIOD_SECONDS,
+    LOWEST_PRIORITY,
+    NEVER,
+    CatchUp,
+    Reason,
+    Scope,
+    Status,
+)
 
 PRIORITIES = models.Q(priority__range=(LOWEST_PRIORITY, HIGHEST_PRIORITY))
 EMPTY_LIST = models.Value([], models.JSONField())
@@ -33,8 +43,7 @@ def is_array(column: str) -> models.Q:
 class Job(models.Model):
     """Live work: it will run, or is running. Small and hot; a job that is done leaves this table.
 
-    Reserved, so that later releases need few migrations: schedule_id, expires_at, unique, concurrency and fair keys,
-    progress, and the statuses waiting and held.
+    Reserved, so that later releases need few migrations: progress.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -47,7 +56,7 @@ class Job(models.Model):
     worker_id = models.BigIntegerField(db_default=0, help_text=_("The worker process that runs it."))
     schedule_id = models.BigIntegerField(null=True)
     parent_id = models.BigIntegerField(null=True, help_text=_("The job that enqueued it."))
-    expires_at = models.DateTimeField(null=True)
+    expires_at = models.DateTimeField(null=True, help_text=_("Not started after."))
     cancel_requested_at = models.DateTimeField(null=True)
     lease_seconds = models.IntegerField(db_default=30)
     timeout_seconds = models.IntegerField(db_default=0, help_text=_("0 means no limit."))
@@ -55,9 +64,11 @@ class Job(models.Model):
     attempts = models.SmallIntegerField(_("attempts"), db_default=0, help_text=_("Counted when claimed."))
     max_attempts = models.SmallIntegerField(db_default=10)
     lost = models.SmallIntegerField(db_default=0, help_text=_("How often a worker died with it."))
-    concurrency_limit = models.SmallIntegerField(null=True)
-    concurrency_slot = models.SmallIntegerField(null=True)
+    concurrency_limit = models.SmallIntegerField(null=True, help_text=_("So many jobs of the key may run at once."))
+    concurrency_slot = models.SmallIntegerField(null=True, help_text=_("1 to the limit, once it is admitted."))
+    unique_for_seconds = models.IntegerField(db_default=0, help_text=_("The key is held for so long after success."))
     keep = models.BooleanField(db_default=True, help_text=_("Keep in finished jobs after success."))
+    concurrency_strict = models.BooleanField(db_default=False, help_text=_("Keeps its slot while it backs off."))
     status = models.TextField(_("status"), choices=[(s.value, s.value) for s in Status], db_default=Status.QUEUED)
     queue = models.TextField(_("queue"), db_default="default")
     task = models.TextField(_("task"))
@@ -97,16 +108,31 @@ class Job(models.Model):
                 condition=models.Q(status__in=[Status.SCHEDULED, Status.HELD]),
             ),
             models.Index(
-                fields=["concurrency_key"],
-                name="pgqueue_jobs_concurrency",
-                condition=models.Q(concurrency_key__isnull=False),
+                models.F("concurrency_key"),
+                Negative("priority"),
+                models.F("run_at"),
+                models.F("id"),
+                name="pgqueue_jobs_waiting",
+                condition=models.Q(status=Status.WAITING),
+            ),
+            models.Index(
+                models.F("queue"),
+                models.F("fair_key"),
+                Negative("priority"),
+                models.F("run_at"),
+                name="pgqueue_jobs_fair",
+                condition=models.Q(fair_key__isnull=False, status__in=[Status.QUEUED, Status.WAITING]),
+            ),
+            models.Index(fields=["id"], name="pgqueue_jobs_started", condition=models.Q(unique_scope=Scope.STARTED)),
+            models.Index(
+                fields=["expires_at"], name="pgqueue_jobs_expiry", condition=models.Q(expires_at__isnull=False)
             ),
         ]
         constraints = [
             models.UniqueConstraint(
                 fields=["unique_key"],
                 name="pgqueue_jobs_unique",
-                condition=models.Q(unique_key__isnull=False),
+                condition=models.Q(unique_scope__in=[Scope.LIVE, Scope.START]),
             ),
             models.UniqueConstraint(
                 fields=["concurrency_key", "concurrency_slot"],
@@ -131,6 +157,24 @@ class Job(models.Model):
             models.CheckConstraint(condition=~models.Q(queue="") & ~models.Q(task=""), name="pgqueue_jobs_names"),
             models.CheckConstraint(condition=models.Q(run_at__range=(NEVER, LATEST)), name="pgqueue_jobs_run_at"),
             models.CheckConstraint(condition=is_array("errors"), name="pgqueue_jobs_errors"),
+            models.CheckConstraint(
+                condition=models.Q(unique_key=None, unique_scope=None)
+                | models.Q(unique_key__isnull=False, unique_scope__isnull=False, unique_scope__in=list(Scope)),
+                name="pgqueue_jobs_unique_scope",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(concurrency_key=None, concurrency_slot=None)
+                | models.Q(concurrency_key__isnull=False, concurrency_limit__isnull=False, concurrency_limit__gte=1)
+                & ~models.Q(concurrency_key="")
+                & (
+                    models.Q(
+                        concurrency_slot__isnull=False,
+                        concurrency_slot__range=(1, models.F("concurrency_limit")),
+                    )
+                    | models.Q(status__in=[Status.SCHEDULED, Status.WAITING, Status.HELD])
+                ),
+                name="pgqueue_jobs_admitted",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -157,7 +201,9 @@ class DeadJob(models.Model):
     max_attempts = models.SmallIntegerField(db_default=10)
     lost = models.SmallIntegerField(db_default=0)
     concurrency_limit = models.SmallIntegerField(null=True)
+    unique_for_seconds = models.IntegerField(db_default=0)
     keep = models.BooleanField(db_default=True)
+    concurrency_strict = models.BooleanField(db_default=False)
     reason = models.TextField(_("reason"), choices=[(r.value, r.value.replace("_", " ")) for r in Reason])
     queue = models.TextField(_("queue"))
     task = models.TextField(_("task"))
@@ -231,7 +277,7 @@ class FinishedJob(models.Model):
 
 
 class Queue(models.Model):
-    """What somebody has said about a queue: paused, limited. Reserved: nothing reads it yet."""
+    """A queue that has had jobs, and its gate: what somebody has said about it, that it is paused or limited."""
 
     name = models.TextField(_("name"), primary_key=True)
     created_at = models.DateTimeField(db_default=Now())
@@ -251,47 +297,121 @@ class Queue(models.Model):
         verbose_name = _("queue")
         verbose_name_plural = _("queues")
         permissions = [("pause_queue", _("Can pause and resume queues"))]
-        constraints = [models.CheckConstraint(condition=~models.Q(name=""), name="pgqueue_queues_name")]
+        indexes = [
+            models.Index(
+                fields=["name"],
+                name="pgqueue_queues_gated",
+                condition=models.Q(paused_at__isnull=False)
+                | models.Q(max_running__isnull=False)
+                | models.Q(rate_limit__isnull=False),
+            ),
+        ]
+        constraints = [
+            models.CheckConstraint(condition=~models.Q(name=""), name="pgqueue_queues_name"),
+            models.CheckConstraint(
+                condition=models.Q(paused_at__isnull=False) | models.Q(resume_at=None, paused_by="", pause_reason=""),
+                name="pgqueue_queues_pause",
+            ),
+            models.CheckConstraint(condition=models.Q(max_running__gte=1), name="pgqueue_queues_max_running"),
+            models.CheckConstraint(
+                condition=models.Q(rate_limit=None, rate_period_seconds=None, rate_burst=None)
+                | models.Q(
+                    rate_limit__isnull=False,
+                    rate_limit__gte=1,
+                    rate_period_seconds__isnull=False,
+                    rate_period_seconds__gt=0,
+                    rate_period_seconds__lte=LONGEST_PERIOD_SECONDS,
+                    rate_burst__isnull=False,
+                    rate_burst__gte=1,
+                ),
+                name="pgqueue_queues_rate",
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.name
 
 
+class Head(models.Model):
+    """Where a queue with fair keys begins, at one priority; noted while old entries of indexes make it slow to look."""
+
+    id = models.BigAutoField(primary_key=True)
+    run_at = models.DateTimeField(help_text=_("Of the first job, at that time."))
+    priority = models.SmallIntegerField()
+    queue = models.TextField()
+
+    class Meta:
+        db_table = "pgqueue_heads"
+        verbose_name = _("head")
+        verbose_name_plural = _("heads")
+        constraints = [models.UniqueConstraint(fields=["queue", "priority"], name="pgqueue_heads_place")]
+
+    def __str__(self) -> str:
+        return f"{self.queue} {self.priority}"
+
+
 class Schedule(models.Model):
-    """A job enqueued at clock times (``cron``) or at intervals (``every_seconds``). Reserved: nothing reads it yet."""
+    """What is enqueued at clock times (``cron``) or at intervals (``every_seconds``)."""
 
     id = models.BigAutoField(primary_key=True)
     next_at = models.DateTimeField(_("next at"))
-    last_at = models.DateTimeField(null=True)
-    created_at = models.DateTimeField(db_default=Now())
-    edited_at = models.DateTimeField(null=True, help_text=_("Set by an edit in the admin, which wins over code."))
-    last_job_id = models.BigIntegerField(null=True)
-    every_seconds = models.FloatField(null=True)
-    jitter_seconds = models.FloatField(db_default=0.0)
-    catch_up_limit = models.IntegerField(db_default=100)
-    is_enabled = models.BooleanField(db_default=True)
+    last_at = models.DateTimeField(_("last at"), null=True, help_text=_("The latest tick that became a job."))
+    created_at = models.DateTimeField(_("created at"), db_default=Now())
+    edited_at = models.DateTimeField(
+        _("edited at"), null=True, help_text=_("Set by an edit in the admin, which wins over code.")
+    )
+    declared_at = models.DateTimeField(
+        _("declared at"), null=True, help_text=_("When a worker last found it in its code, to ten minutes.")
+    )
+    last_job_id = models.BigIntegerField(_("last job"), null=True)
+    every_seconds = models.FloatField(_("every"), null=True, blank=True)
+    jitter_seconds = models.FloatField(_("jitter"), default=0.0, db_default=0.0)
+    catch_up_limit = models.IntegerField(_("catch up at most"), default=100, db_default=100)
+    is_enabled = models.BooleanField(_("is enabled"), default=True, db_default=True)
     name = models.TextField(_("name"), unique=True)
     task = models.TextField(_("task"))
-    cron = models.TextField(db_default="")
-    timezone = models.TextField(db_default="UTC")
-    catch_up = models.TextField(db_default="last", help_text=_("After downtime: none, last or all."))
-    source = models.TextField(db_default="code", help_text=_("Declared in code or made in the admin."))
-    args = models.JSONField(db_default=EMPTY_LIST)
-    kwargs = models.JSONField(db_default=EMPTY_OBJECT)
-    options = models.JSONField(db_default=EMPTY_OBJECT)
+    cron = models.TextField(_("cron"), blank=True, default="", db_default="")
+    timezone = models.TextField(_("time zone"), default="UTC", db_default="UTC")
+    catch_up = models.TextField(
+        _("catch up"),
+        choices=[(word.value, word.value) for word in CatchUp],
+        default=CatchUp.LAST,
+        db_default=CatchUp.LAST,
+    )
+    source = models.TextField(
+        _("source"), default="admin", db_default="admin", help_text=_("Declared in code or made in the admin.")
+    )
+    args = models.JSONField(_("args"), blank=True, default=list, db_default=EMPTY_LIST)
+    kwargs = models.JSONField(_("kwargs"), blank=True, default=dict, db_default=EMPTY_OBJECT)
+    options = models.JSONField(_("options"), blank=True, default=dict, db_default=EMPTY_OBJECT)
+    paused_by = models.TextField(_("paused by"), blank=True, default="", db_default="")
+    last_error = models.TextField(
+        _("last error"), blank=True, default="", db_default="", help_text=_("Why its latest tick became no job.")
+    )
 
     class Meta:
         db_table = "pgqueue_schedules"
         verbose_name = _("schedule")
         verbose_name_plural = _("schedules")
+        ordering = ["name"]
+        permissions = [
+            ("pause_schedule", "Can pause and resume schedules"),
+            ("run_schedule", "Can run schedules now"),
+        ]
         indexes = [
             models.Index(fields=["next_at"], name="pgqueue_schedules_due", condition=models.Q(is_enabled=True)),
         ]
         constraints = [
             models.CheckConstraint(
-                condition=models.Q(cron="", every_seconds__gt=0) | ~models.Q(cron="") & models.Q(every_seconds=None),
+                condition=models.Q(cron="", every_seconds__isnull=False, every_seconds__gt=0)
+                | ~models.Q(cron="") & models.Q(every_seconds=None),
                 name="pgqueue_schedules_cron_or_every",
             ),
+            models.CheckConstraint(
+                condition=models.Q(catch_up__in=list(CatchUp), catch_up_limit__gte=1, jitter_seconds__gte=0),
+                name="pgqueue_schedules_catch_up",
+            ),
+            models.CheckConstraint(condition=~models.Q(name="") & ~models.Q(task=""), name="pgqueue_schedules_names"),
         ]
 
     def __str__(self) -> str:
@@ -307,6 +427,9 @@ class Worker(models.Model):
     heartbeat_at = models.DateTimeField(_("last heartbeat"), db_default=Now())
     lease_until = models.DateTimeField()
     pid = models.IntegerField()
+    session_pid = models.IntegerField(
+        db_default=0, help_text=_("The server process of the session in which its command listens; 0: it polls.")
+    )
     concurrency = models.IntegerField()
     host = models.TextField(_("host"))
     name = models.TextField(_("name"), db_default="")

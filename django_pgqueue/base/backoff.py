@@ -25,4 +25,4 @@ def with_jitter(seconds: float) -> float:
 
 def reconnect_delay(failures: int) -> float:
     """Return how long to wait, in seconds, before trying the database again after ``failures`` in a row (from 1)."""
-    return with_jitter(min(0.1 * 2.0 ** min(failures - 1, 8), 5.0))
+    return with_jitter(min(0.1 * 2.0 ** min(failures - 1, 8), 2.0))

@@ -1,5 +1,6 @@
 """The settings under ``PGQUEUE``, typed, each with its default and unit. Read when asked for, never at import."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from django.conf import settings as django_settings
@@ -8,6 +9,7 @@ from django.utils.module_loading import import_string
 DEFAULTS: Final[dict[str, Any]] = {
     "DATABASE": "default",
     "MAINTENANCE_DATABASE": None,
+    "LISTEN_DATABASE": None,
     "LEASE_SECONDS": 30,
     "MAX_ATTEMPTS": 10,
     "MAX_PAYLOAD_BYTES": 1024 * 1024,
@@ -17,7 +19,21 @@ DEFAULTS: Final[dict[str, Any]] = {
     "RETENTION_DAYS": 7,
     "VACUUM_DEAD_ROWS": 20_000,
     "STATEMENT_TIMEOUT_SECONDS": 30,
-    "PREPARED_STATEMENTS": True,
+    "PREPARED_STATEMENTS": None,
+    "SENSITIVE": (
+        "password",
+        "passwd",
+        "passphrase",
+        "secret",
+        "token",
+        "api.?key",
+        "private.?key",
+        "credential",
+        "authorization",
+        "cookie",
+        "session.?id",
+        "card.?number",
+    ),
 }
 
 
@@ -39,6 +55,11 @@ class Settings:
         Used to make and drop partitions, and to VACUUM.
         """
         return str(self._get("MAINTENANCE_DATABASE") or self.database)
+
+    @property
+    def listen_database(self) -> str:
+        """Alias of the same database without a pooler in between, for LISTEN. Default: that of ``DATABASE``."""
+        return str(self._get("LISTEN_DATABASE") or self.database)
 
     @property
     def lease_seconds(self) -> int:
@@ -91,9 +112,19 @@ class Settings:
         return int(self._get("STATEMENT_TIMEOUT_SECONDS"))
 
     @property
-    def prepared_statements(self) -> bool:
-        """Whether workers prepare their statements; switch off behind a pooler that cannot. Default: True."""
-        return bool(self._get("PREPARED_STATEMENTS"))
+    def prepared_statements(self) -> bool | None:
+        """Whether workers prepare their statements. Default: None, unless a pooler would mix them up with others'."""
+        wanted: bool | None = self._get("PREPARED_STATEMENTS")
+        return wanted
+
+    @property
+    def sensitive(self) -> Sequence[str]:
+        """Regular expressions, in any case, that names of sensitive arguments match. Default: ``password`` and more.
+
+        Their values are left out of the admin, the log and the history.
+        """
+        expressions: Sequence[str] = self._get("SENSITIVE")
+        return expressions
 
 
 conf: Final = Settings()

@@ -1,4 +1,4 @@
-"""What can go wrong, and the two ways in which a job steers its own fate.
+"""What can go wrong, the two ways in which a job steers its own fate, and the two in which others end it.
 
 ::
 
@@ -7,11 +7,17 @@
     ├── UnknownTask            (LookupError)           a name no registered task answers to
     ├── InvalidJob             (ValueError)            an option out of range
     │   └── InvalidArguments   (TypeError)             arguments that do not fit, or are not JSON
+    ├── InvalidSchedule        (ValueError)            a schedule that can never be due, or not as written
+    ├── InvalidGate            (ValueError)            a pause or a limit that cannot work
     └── LeaseLost                                      the right to finish this run has passed on
 
     JobControl
     ├── Discard                                        stop trying: to dead_jobs at once
     └── RetryLater                                     not now: back to scheduled, attempt restored
+
+    JobInterrupted             (BaseException)
+    ├── TimeLimitExceeded                              the attempt has had its time
+    └── JobKilled                                      somebody wants it to stop
 """
 
 import datetime as dt
@@ -37,6 +43,14 @@ class InvalidJob(PgQueueError, ValueError):  # noqa: N818 - the name says what i
 
 class InvalidArguments(InvalidJob, TypeError):  # noqa: N818 - the name says what is wrong
     """The arguments do not fit the task's signature, or cannot be stored as JSON. Nothing was enqueued."""
+
+
+class InvalidSchedule(PgQueueError, ValueError):  # noqa: N818 - the name says what is wrong
+    """A schedule cannot work: its cron entry, interval, time zone or another of its values is wrong."""
+
+
+class InvalidGate(PgQueueError, ValueError):  # noqa: N818 - the name says what is wrong
+    """A pause or a limit of a queue is out of range or of the wrong type. Nothing was changed."""
 
 
 class LeaseLost(PgQueueError):  # noqa: N818 - the name says what is wrong
@@ -76,3 +90,19 @@ class RetryLater(JobControl):
         if not isinstance(self.seconds, int | float) or not self.seconds >= 0:
             raise InvalidJob(f"RetryLater takes 0 or more seconds or a timedelta, not {delay!r}.")
         super().__init__(message or f"again in {self.seconds:g} s")
+
+
+class JobInterrupted(BaseException):
+    """Raised inside a plain task from outside, wherever its Python code just is; clean up in ``finally``.
+
+    Not an ``Exception``, so that ``except Exception`` lets it pass. An ``async def`` task gets
+    ``asyncio.CancelledError`` instead.
+    """
+
+
+class TimeLimitExceeded(JobInterrupted):
+    """The attempt has taken longer than the ``timeout`` of its job: a failure as any other, and retried as such."""
+
+
+class JobKilled(JobInterrupted):
+    """Somebody killed the job. It goes to ``dead_jobs``, whatever the task raises then; unless it returns."""

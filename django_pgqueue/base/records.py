@@ -1,10 +1,17 @@
 """Records that cross borders: between the database, the pump, the slots and the supervisor."""
 
-from dataclasses import dataclass
+import datetime as dt
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from django_pgqueue.base.states import Reason
+
+KEEP, HOLD = 1, 2
+"""Flags of a claimed job: it is kept in finished_jobs; it holds its unique key for a while after success."""
+
+KILLED, EXPIRED = -1, -2
+"""What ``claim.sql`` returns for the time limit of jobs that are not to run."""
 
 
 class ClaimedJob(NamedTuple):
@@ -21,12 +28,17 @@ class ClaimedJob(NamedTuple):
     kwargs: str
     attempt: int  # from 1; this run included
     max_attempts: int
-    timeout_seconds: int  # 0 = none
+    timeout_seconds: int  # 0 = none; below 0: it is not to run, see was_killed and has_expired
     lost: int  # how often a worker died with this job
-    keep: bool
+    flags: int  # KEEP, HOLD
     is_old: bool  # first claimed a day ago or earlier
+    concurrency_key: str | None  # when its run has ended, the next job of this key may be admitted
     queue: str
     lease_token: int  # with the id, the right to write the outcome; new for each claim
+
+    def __repr__(self) -> str:
+        """Leave the arguments out: this stands in logs and error reports."""
+        return f"<ClaimedJob {self.id} ({self.task}) attempt {self.attempt}>"
 
     @property
     def priority(self) -> int:
@@ -42,11 +54,22 @@ class ClaimedJob(NamedTuple):
         """One number for id and token: what a child writes into the memory it shares with its supervisor."""
         return self.id ^ self.lease_token
 
+    @property
+    def was_killed(self) -> bool:
+        """Whether somebody killed it while its last run was ending by itself."""
+        return self.timeout_seconds == KILLED
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether it was not to be started any more."""
+        return self.timeout_seconds == EXPIRED
+
 
 class Fate(Enum):
     """What becomes of a job after a run."""
 
     SUCCEEDED = auto()
+    REPEATED = auto()  # succeeded, and asks for another job like it
     RECORDED = auto()  # succeeded, and already removed in the handler's own transaction (atomic=True)
     RETRIED = auto()
     DIED = auto()
@@ -60,8 +83,9 @@ class Outcome:
     job: ClaimedJob
     fate: Fate
     run_seconds: float = 0.0
-    result: str = "null"  # JSON text
-    delay_seconds: float = 0.0  # RETRIED and RELEASED: due again in
+    result: str = field(default="null", repr=False)  # JSON text
+    delay_seconds: float = 0.0  # RETRIED, RELEASED and REPEATED: due again in
+    next_at: dt.datetime | None = None  # REPEATED: due again at, in place of the delay
     reason: Reason | None = None  # DIED
     error: dict[str, Any] | None = None  # RETRIED and DIED: one entry of the history
 
@@ -90,6 +114,8 @@ class Lease(NamedTuple):
     lost: int
     is_cancelled: bool
     worker: str  # host and pid, for people
+    task: str
+    timeout_seconds: int  # 0 = none
 
     @property
     def mark(self) -> int:
@@ -100,6 +126,7 @@ class Lease(NamedTuple):
 class Reaped(NamedTuple):
     """What became of jobs whose worker died."""
 
-    returned: int  # queued again
-    dead: int
-    queues: frozenset[str]  # those that have work again
+    returned: int = 0  # queued again
+    dead: int = 0
+    queues: frozenset[str] = frozenset()  # those that have work again
+    keys: frozenset[str] = frozenset()  # concurrency keys of which others may be admitted

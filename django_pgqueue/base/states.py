@@ -23,6 +23,32 @@ class Reason(StrEnum):
     KILLED = "killed"  # somebody stopped it
     EXPIRED = "expired"  # not started before its deadline
     UNKNOWN_TASK = "unknown_task"  # no worker knew the task for a day
+    SUPERSEDED = "superseded"  # a newer job has its unique key
+
+
+class Scope(StrEnum):
+    """How long a job holds its unique key: no other live job may have it meanwhile."""
+
+    LIVE = "live"  # until it has finished or died
+    START = "start"  # until it starts, so that a change that comes during the run is not missed
+    STARTED = "started"  # it has started, and given the key up
+
+
+class OnConflict(StrEnum):
+    """What becomes of the job that has the unique key when another is enqueued."""
+
+    EXISTING = "existing"  # it stays as it is
+    REPLACE = "replace"  # it gets the new arguments
+    LATER = "later"  # it runs at the later of the two times
+    EARLIER = "earlier"  # it runs at the earlier of the two times
+
+
+class CatchUp(StrEnum):
+    """Which of the ticks that no worker was there for become jobs after all."""
+
+    LAST = "last"
+    NONE = "none"
+    ALL = "all"  # up to a bound
 
 
 # What a claim overwrites is NOT NULL, so that a claimed row is no larger than a queued one; this means "not yet".
@@ -32,6 +58,15 @@ NEVER = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 LATEST = dt.datetime(9999, 1, 1, tzinfo=dt.UTC)
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
+
+# In characters: each of the indexes has an entry of at most 2,704 bytes, and a character up to four of them.
+LONGEST_QUEUE, LONGEST_KEY = 128, 500
+
+# So many jobs with one concurrency key may run at once, at most.
+MOST_SLOTS = 1000
+
+# Of the rate of a queue: a year.
+LONGEST_PERIOD_SECONDS = 365 * 24 * 3600
 
 # A job whose worker died this often is taken for the cause, whatever attempts it has left.
 MAX_LOST = 3

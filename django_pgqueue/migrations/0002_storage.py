@@ -1,5 +1,6 @@
 from django.db import migrations
 
+from django_pgqueue.migrations._enqueue import WITHOUT_KEYS
 from django_pgqueue.migrations._operations import OnQueueDatabase
 
 # Half-empty pages let a claim put the new version of a row beside the old one: no whole row in the WAL. Vacuum comes
@@ -30,34 +31,6 @@ ALTER TABLE pgqueue_jobs RESET (
 ALTER TABLE pgqueue_workers RESET (fillfactor);
 """
 
-# The way to enqueue from SQL: it tells queued from scheduled by the database's clock, as enqueue() does in Python.
-ENQUEUE = """
-CREATE FUNCTION pgqueue_enqueue(
-    task text,
-    args jsonb DEFAULT '[]',
-    kwargs jsonb DEFAULT '{}',
-    queue text DEFAULT 'default',
-    priority integer DEFAULT 0,
-    run_at timestamptz DEFAULT NULL,
-    max_attempts integer DEFAULT 10
-) RETURNS bigint
-LANGUAGE sql
-AS $$
-    INSERT INTO pgqueue_jobs (task, args, kwargs, queue, priority, run_at, max_attempts, status)
-    VALUES (
-        pgqueue_enqueue.task,
-        pgqueue_enqueue.args,
-        pgqueue_enqueue.kwargs,
-        pgqueue_enqueue.queue,
-        pgqueue_enqueue.priority,
-        COALESCE(pgqueue_enqueue.run_at, statement_timestamp()),
-        pgqueue_enqueue.max_attempts,
-        CASE WHEN pgqueue_enqueue.run_at > statement_timestamp() THEN 'scheduled' ELSE 'queued' END
-    )
-    RETURNING id
-$$;
-"""
-
 # Today's partition and a week ahead; workers make the next ones.
 PARTITIONS = """
 DO $$
@@ -85,7 +58,7 @@ class Migration(migrations.Migration):
         OnQueueDatabase.both(
             [
                 migrations.RunSQL(sql=STORAGE, reverse_sql=PLAIN_STORAGE),
-                migrations.RunSQL(sql=ENQUEUE, reverse_sql="DROP FUNCTION pgqueue_enqueue"),
+                migrations.RunSQL(sql=WITHOUT_KEYS, reverse_sql="DROP FUNCTION pgqueue_enqueue"),
                 migrations.RunSQL(sql=PARTITIONS, reverse_sql=migrations.RunSQL.noop),
             ]
         ),

@@ -1,0 +1,95 @@
+"""Which queues a worker serves, and in which order: names, patterns with ``*``, and exclusions."""
+
+import functools
+import re
+from collections.abc import Iterable, Sequence
+from typing import Self
+
+ANY = "*"
+"""Stands for any characters, also none; there is no other wildcard."""
+
+EXCEPT = "-"
+"""Begins what is not to be served."""
+
+
+class Served:
+    """What stands behind ``--queues``.
+
+    Args:
+        wanted: names and patterns, served in strict order; what one pattern matches takes turns. Empty means all.
+        unwanted: names and patterns that are not served, whatever matches them besides.
+    """
+
+    def __init__(self, wanted: Iterable[str] = (), unwanted: Iterable[str] = ()) -> None:
+        self.wanted = tuple(wanted)
+        self.unwanted = tuple(unwanted)
+        self.place = functools.lru_cache(maxsize=1000)(self._place)
+
+    @classmethod
+    def of(cls, words: Sequence[str]) -> Self:
+        """Make one from the words between the commas; those that begin with ``-`` are exclusions."""
+        unwanted = [word.removeprefix(EXCEPT) for word in words if word.startswith(EXCEPT)]
+        return cls([word for word in words if not word.startswith(EXCEPT)], unwanted)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The queues, where each is named; empty where only the database knows which there are."""
+        is_open = self.unwanted or any(ANY in pattern for pattern in self.wanted)
+        return () if is_open else self.wanted
+
+    def _place(self, queue: str) -> int | None:
+        """Return the position of a queue in the order, from 0; None where it is not served."""
+        if any(matches(pattern, queue) for pattern in self.unwanted):
+            return None
+        if not self.wanted:
+            return 0
+        return next((at for at, pattern in enumerate(self.wanted) if matches(pattern, queue)), None)
+
+    def among(self, queues: Iterable[str]) -> list[str]:
+        """Return those of the queues that are served, in strict order; equals stay as they were."""
+        places = {queue: place for queue in queues if (place := self.place(queue)) is not None}
+        return sorted(places, key=lambda queue: places[queue])
+
+    def parameters(self) -> dict[str, list[str] | None]:
+        """Return what statements need, as patterns of LIKE: ``wanted``, which is NULL for all, and ``unwanted``."""
+        return {
+            "wanted": [like(pattern) for pattern in self.wanted] or None,
+            "unwanted": [like(pattern) for pattern in self.unwanted],
+        }
+
+    def problems(self) -> list[str]:
+        """Say what in it can never have an effect, or serves nothing."""
+        return [*self._nothing(), *self._unreachable()]
+
+    def _nothing(self) -> Iterable[str]:
+        if "" in self.unwanted:
+            yield f"{EXCEPT!r} excludes no queue: write its name behind it."
+        for pattern in self.wanted:
+            if excluded_by := [other for other in self.unwanted if other and covers(other, pattern)]:
+                yield f"{pattern!r} is wanted, and excluded by {EXCEPT + excluded_by[0]!r}."
+
+    def _unreachable(self) -> Iterable[str]:
+        for at, pattern in enumerate(self.wanted):
+            if earlier := [other for other in self.wanted[:at] if covers(other, pattern)]:
+                yield f"{pattern!r} comes after {earlier[0]!r}, which serves the same queues: put it first."
+
+
+@functools.lru_cache(maxsize=1000)
+def expression(pattern: str) -> re.Pattern[str]:
+    """Return the regular expression for a pattern."""
+    return re.compile(".*".join(map(re.escape, pattern.split(ANY))), re.DOTALL)
+
+
+def matches(pattern: str, queue: str) -> bool:
+    """Whether a queue has this name, or fits this pattern."""
+    return expression(pattern).fullmatch(queue) is not None
+
+
+def covers(pattern: str, other: str) -> bool:
+    """Whether whatever fits the other pattern fits this one too: its ``*`` are then characters like any other."""
+    return matches(pattern, other)
+
+
+def like(pattern: str) -> str:
+    """Return a pattern as LIKE understands it."""
+    return re.sub(r"([\\%_])", r"\\\1", pattern).replace(ANY, "%")
