@@ -1,0 +1,30 @@
+"""One module for each step in a job's life. Each owns its statements, one a file, in ``sql/``.
+
+::
+
+    enqueue        put a job into the table
+      payload      its arguments as JSON
+      keyed        those that have keys or expire
+      unique       what becomes of the job that has the key
+    wake           tell idle workers, after the commit
+    admit          let in no more than may run
+    claim          take due jobs, and the right to run them
+    run            call the task, and say what it came to
+      context      which job this code runs for
+      border       where a run may be interrupted from outside
+    ack            write that down
+      fence        the right to do so
+    release        give back what was not run
+    heartbeat      which processes live, and what they are running
+    reap           settle what a dead one was running
+    dead_letter    where jobs go in the end, and the way back
+    drain          whether anything is left
+
+    gates          what people say of queues
+    schedules      what they do to schedules
+    kill, run_now  what they do to jobs; bulk: move, set the priority, purge
+      browse       choose jobs by a filter
+      slices       do something to many
+      left         why some were left alone
+    redact         keep what is sensitive out of all that is shown
+"""

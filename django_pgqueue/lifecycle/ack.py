@@ -2,10 +2,10 @@
 
 import json
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from django_pgqueue.base.conf import conf
-from django_pgqueue.base.records import Fate, Outcome, Receipt
+from django_pgqueue.base.records import HOLD, KEEP, Fate, Outcome, Receipt
 from django_pgqueue.base.states import Reason
 from django_pgqueue.db import Answer, Database, Parameters, QueueConnection, number_array
 from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter_parameters
@@ -29,15 +29,14 @@ def send(database: QueueConnection, outcomes: Collection[Outcome]) -> list[Answe
     """Send outcomes in the transaction that is open on ``database``, and do not wait for the answers."""
     return [
         database.send(statement(name), parameters)
-        for fate, store in STORES.items()
-        if (batch := [outcome for outcome in outcomes if outcome.fate is fate])
+        for store, batch in _sorted(list(outcomes))
         for name, parameters in store(batch)
     ]
 
 
 def receipt(database: Database, outcomes: Collection[Outcome], answers: Sequence[Answer]) -> Receipt:
     """Read the answers to ``send``; ask about the outcomes that are not among them, if any."""
-    written = [job_id for answer in answers for (job_id,) in answer.fetchall()]
+    written = [row[0] for answer in answers for row in answer.fetchall()]
     if len(written) == len(outcomes):
         return Receipt()
     known = {*written, *(outcome.job.id for outcome in outcomes if outcome.fate is Fate.RECORDED)}
@@ -47,7 +46,7 @@ def receipt(database: Database, outcomes: Collection[Outcome], answers: Sequence
 
 
 def finish_alone(database: Database, outcome: Outcome, *, patience_seconds: float = 1.0) -> bool:
-    """Remove one job that succeeded, in the transaction of its own handler.
+    """Remove one job that succeeded, or leave its tombstone, in the transaction of its own handler.
 
     Args:
         patience_seconds: how long to try while somebody else holds the row.
@@ -56,7 +55,7 @@ def finish_alone(database: Database, outcome: Outcome, *, patience_seconds: floa
         False if the lease is gone: the transaction must not commit.
     """
     deadline = time.monotonic() + patience_seconds
-    [(name, parameters)] = _finish([outcome])
+    [(name, parameters)] = STORES[outcome.fate]([outcome])
     while not database.rows(statement(name), parameters):
         if not _standing(database, [outcome]) or time.monotonic() > deadline:
             return False
@@ -67,25 +66,60 @@ def finish_alone(database: Database, outcome: Outcome, *, patience_seconds: floa
 Named = tuple[str, Parameters]
 """A statement by its name, with its parameters."""
 
+Store = Callable[[Sequence[Outcome]], Iterator[Named]]
+"""What writes outcomes of one fate."""
+
+
+def _sorted(outcomes: Sequence[Outcome]) -> Iterator[tuple[Store, Sequence[Outcome]]]:
+    """Sort outcomes by what writes them; where all have succeeded, as almost always, there is nothing to sort."""
+    succeeded = Fate.SUCCEEDED
+    others = [outcome for outcome in outcomes if outcome.fate is not succeeded]
+    if outcomes and not others:
+        yield _finish, outcomes
+        return
+    for fate, store in STORES.items():
+        if batch := [outcome for outcome in outcomes if outcome.fate is fate]:
+            yield store, batch
+
+
+FINISHING = {0: "finish", KEEP: "archive", HOLD: "hold", KEEP | HOLD: "archive_and_hold"}
+"""The statements that write down success, by the flags of the jobs."""
+
 
 def _finish(outcomes: Sequence[Outcome]) -> Iterator[Named]:
-    history = conf.retention_days > 0
-    if dropped := [outcome for outcome in outcomes if not (history and outcome.job.keep)]:
-        yield "finish", fence([outcome.job for outcome in dropped])
-    if kept := [outcome for outcome in outcomes if history and outcome.job.keep]:
-        yield (
-            "archive",
-            fence([outcome.job for outcome in kept])
-            | {
-                "results": _results(kept),
-                "run_seconds": number_array([outcome.run_seconds for outcome in kept]),
-            },
-        )
+    """Sort by what becomes of the row: almost always it is the same for all."""
+    telling = HOLD | KEEP if conf.retention_days > 0 else HOLD
+    found = {outcome.job.flags & telling for outcome in outcomes}
+    for flags in sorted(found):
+        batch = outcomes
+        if len(found) > 1:
+            batch = [outcome for outcome in outcomes if outcome.job.flags & telling == flags]
+        parameters = fence([outcome.job for outcome in batch])
+        if flags & KEEP:
+            parameters |= {
+                "results": _results(batch),
+                "run_seconds": number_array([outcome.run_seconds for outcome in batch]),
+            }
+        yield FINISHING[flags], parameters
 
 
 def _results(outcomes: Sequence[Outcome]) -> str | None:
     results = [outcome.result for outcome in outcomes]
     return None if results.count("null") == len(results) else f"[{','.join(results)}]"
+
+
+def _repeat(outcomes: Sequence[Outcome]) -> Iterator[Named]:
+    yield (
+        "repeat",
+        fence([outcome.job for outcome in outcomes])
+        | {
+            "results": _results(outcomes),
+            "run_seconds": number_array([outcome.run_seconds for outcome in outcomes]),
+            "delays": number_array([outcome.delay_seconds for outcome in outcomes]),
+            "next_ats": [outcome.next_at for outcome in outcomes],
+            "history": conf.retention_days > 0,
+        },
+    )
 
 
 def _retry(outcomes: Sequence[Outcome]) -> Iterator[Named]:
@@ -112,7 +146,13 @@ def _die(outcomes: Sequence[Outcome]) -> Iterator[Named]:
     yield "dead_letter", dead_letter_parameters(letters)
 
 
-STORES = {Fate.SUCCEEDED: _finish, Fate.RETRIED: _retry, Fate.RELEASED: _release, Fate.DIED: _die}
+STORES = {
+    Fate.SUCCEEDED: _finish,
+    Fate.REPEATED: _repeat,
+    Fate.RETRIED: _retry,
+    Fate.RELEASED: _release,
+    Fate.DIED: _die,
+}
 
 
 def _standing(database: Database, outcomes: Sequence[Outcome]) -> frozenset[int]:

@@ -2,11 +2,12 @@
 
 import random
 import secrets
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from django_pgqueue.base.records import ClaimedJob
+from django_pgqueue.base.served import Served
 from django_pgqueue.db import Answer, Database, QueueConnection
+from django_pgqueue.lifecycle.admit import Kind, try_lock
 from django_pgqueue.lifecycle.sql import ladder_size, sized, statement
 
 Place = tuple[int, float, int]
@@ -45,6 +46,18 @@ def send(database: QueueConnection, queue: str, *, limit: int, worker_id: int, a
     return Claim(queue, lease_token, size, above, answer)
 
 
+def send_limited(database: QueueConnection, queue: str, *, limit: int, worker_id: int) -> "Claim":
+    """Send the claim of a limited queue, which takes no more than the queue's gate lets in, as ``send`` does.
+
+    Three statements: to lock the queue's name, to count and claim, to learn when it is worth coming back.
+    """
+    try_lock(database, Kind.QUEUE, [queue])
+    lease_token = new_lease_token()
+    parameters = {"queue": queue, "worker_id": worker_id, "lease_token": lease_token, "limit": limit}
+    answer = database.send(statement("claim_limited"), parameters)
+    return Claim(queue, lease_token, limit, None, answer, database.send(statement("room"), {"queue": queue}))
+
+
 class Claim(NamedTuple):
     """A claim on its way."""
 
@@ -53,6 +66,16 @@ class Claim(NamedTuple):
     limit: int
     above: Place | None
     answer: Answer
+    room: Answer | None = None  # of a limited queue
+
+    @property
+    def is_limited(self) -> bool:
+        return self.room is not None
+
+    def left(self) -> tuple[bool, float]:
+        """Return whether a limited queue has more jobs to claim, and for how many seconds it has no token for one."""
+        rows = self.room.fetchall() if self.room else []
+        return rows[0] if rows else (False, 0.0)
 
     def jobs(self) -> list[ClaimedJob]:
         """Return what was claimed, best first. Not to be run before the transaction has committed."""
@@ -60,17 +83,15 @@ class Claim(NamedTuple):
         return [ClaimedJob._make(row + shared) for row in sorted(self.answer.fetchall())]
 
 
-def ready_queues(database: Database, queues: Sequence[str]) -> list[str]:
-    """Return which queues have a job to claim.
+def ready_queues(database: Database, served: Served) -> list[str]:
+    """Return which of the served queues have a job to claim, in their order.
 
-    Args:
-        queues: those served; the answer keeps their order. None named: all queues, in a random order, so that no queue
-            waits for ever behind another.
+    Those of equal rank are in a random order, so that no queue waits for ever behind another.
     """
-    if queues:
-        return [queue for (queue,) in database.rows(statement("ready_of"), {"queues": list(queues)})]
+    if served.names:
+        return [queue for (queue,) in database.rows(statement("ready_of"), {"queues": list(served.names)})]
     found = [queue for (queue,) in database.rows(statement("ready_queues"), {})]
-    return random.sample(found, len(found))
+    return served.among(random.sample(found, len(found)))
 
 
 def new_lease_token() -> int:

@@ -1,7 +1,11 @@
 """Which job this code runs for."""
 
 import contextvars
+import datetime as dt
+import math
 
+from django_pgqueue.base.exceptions import InvalidJob
+from django_pgqueue.base.options import Options
 from django_pgqueue.base.records import ClaimedJob
 
 
@@ -10,6 +14,16 @@ class CurrentJob:
 
     is_cancelled = False
     """Whether somebody asked for this job to stop. Check it in long loops."""
+
+    is_overdue = False
+    """Whether its time limit has passed, and it was interrupted for that."""
+
+    again: Options | None = None
+    """When the next job like it is to run, if the task has asked for one."""
+
+    # For those who interrupt it, monotonic.
+    stop_at = math.inf  # when to do so next
+    interrupted_at = 0.0  # when they first did
 
     def __init__(self, job: ClaimedJob) -> None:
         self._job = job
@@ -38,6 +52,31 @@ class CurrentJob:
     def queue(self) -> str:
         """Its queue."""
         return self._job.queue
+
+    def run_again(self, when: float | dt.timedelta | dt.datetime = 0) -> None:
+        """Let another job like this one follow when it has succeeded: same task, arguments, options and keys.
+
+        The job that follows has an id of its own and this one for its parent. It is inserted by the statement that
+        writes down the success: both, or neither. If this run fails, or somebody has asked for the job to stop, none
+        follows. Of several calls the last counts.
+
+        Args:
+            when: seconds (0 or more) or a timedelta after the end of this run, or an aware datetime. One that is due at
+                once starts within about a second.
+
+        Raises:
+            InvalidJob: it is negative, more than 100 years away, naive while USE_TZ is on, or of another type.
+        """
+        if isinstance(when, int | float) and not isinstance(when, bool):
+            try:
+                when = dt.timedelta(seconds=when)
+            except (OverflowError, ValueError) as error:
+                raise InvalidJob(f"run_again takes 0 or more seconds, not {when!r}.") from error
+        if not isinstance(when, dt.timedelta | dt.datetime) or (
+            isinstance(when, dt.timedelta) and when < dt.timedelta()
+        ):
+            raise InvalidJob(f"run_again takes 0 or more seconds, a timedelta or a datetime, not {when!r}.")
+        self.again = Options(run_at=when)
 
 
 _current: contextvars.ContextVar[CurrentJob | None] = contextvars.ContextVar("django_pgqueue_job", default=None)

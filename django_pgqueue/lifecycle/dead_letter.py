@@ -8,7 +8,7 @@ from django_pgqueue.base.states import Reason
 from django_pgqueue.db import CallerConnection, Database, Parameters
 from django_pgqueue.lifecycle.fence import fence
 from django_pgqueue.lifecycle.sql import statement
-from django_pgqueue.lifecycle.wake import wake
+from django_pgqueue.lifecycle.wake import wake, wake_to_admit
 
 
 class DeadLetter(NamedTuple):
@@ -20,17 +20,17 @@ class DeadLetter(NamedTuple):
     error: dict[str, Any]
 
 
-def dead_letter(database: Database, letters: Sequence[DeadLetter], *, by: str | None = None) -> list[int]:
+def dead_letter(database: Database, letters: Sequence[DeadLetter], *, by: str | None = None) -> dict[int, str | None]:
     """Move jobs to ``dead_jobs``.
 
     Args:
         by: who wanted it, where somebody did.
 
     Returns:
-        The ids moved. Others were locked, or their lease is gone.
+        The ids moved, with their concurrency keys, of which others may be admitted now. Other jobs were locked, or
+        their lease is gone.
     """
-    rows = database.rows(statement("dead_letter"), dead_letter_parameters(letters, by=by))
-    return [job_id for (job_id,) in rows]
+    return dict(database.rows(statement("dead_letter"), dead_letter_parameters(letters, by=by)))
 
 
 def dead_letter_parameters(letters: Sequence[DeadLetter], *, by: str | None = None) -> Parameters:
@@ -42,20 +42,32 @@ def dead_letter_parameters(letters: Sequence[DeadLetter], *, by: str | None = No
     }
 
 
-def requeue(ids: Iterable[int], *, by: str, database: str | None = None) -> list[int]:
+class Requeued(NamedTuple):
+    """What a requeue came to."""
+
+    ids: list[int]  # to be run again
+    held_by: dict[int, int]  # stay dead: for each of them, the live job that has its unique key
+
+
+def requeue(ids: Iterable[int], *, by: str, database: str | None = None) -> Requeued:
     """Send dead jobs back to be run, with all their attempts before them and a note in their history.
 
-    Runs in the caller's transaction and wakes workers after its commit.
+    A job whose unique key a live job holds stays dead, and its history says so. Runs in the caller's transaction and
+    wakes workers after its commit.
 
     Args:
         by: who does it; stands in the job's history.
 
     Returns:
-        The ids requeued. Missing are those that are no longer dead, that somebody else is just changing, or whose
-        unique key a live job holds: these stay dead.
+        What was requeued, and what stays dead for its key. In neither: those that are not dead any more, or that
+        somebody else is just changing.
     """
-    caller = CallerConnection(database)
-    rows = caller.rows(statement("requeue"), {"ids": list(ids), "by": by})
-    for queue in sorted({queue for _, queue in rows}):
+    caller, ids = CallerConnection(database), list(ids)
+    rows = caller.rows(statement("requeue"), {"ids": ids, "by": by})
+    for queue in sorted({queue for _, queue, key in rows if key is None}):
         wake(caller.alias, queue)
-    return [job_id for job_id, _ in rows]
+    wake_to_admit(caller.alias, {key for _, _, key in rows if key is not None})
+    requeued = [job_id for job_id, _, _ in rows]
+    rest = sorted(set(ids).difference(requeued))
+    held_by: dict[int, int] = dict(caller.rows(statement("note_holder"), {"ids": rest, "by": by})) if rest else {}
+    return Requeued(requeued, held_by)

@@ -1,7 +1,8 @@
 """Put a job into the table, in the caller's transaction, and wake a worker once that has committed."""
 
+import functools
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, overload
 
@@ -12,11 +13,13 @@ from django_pgqueue import tasks
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import InvalidJob
 from django_pgqueue.base.signals import job_enqueued
-from django_pgqueue.db import CallerConnection, postgresql
+from django_pgqueue.db import CallerConnection, Database, postgresql
+from django_pgqueue.lifecycle import keyed
 from django_pgqueue.lifecycle.context import current_job
 from django_pgqueue.lifecycle.payload import Call, check_signature, check_signatures, encode, encode_many
+from django_pgqueue.lifecycle.redact import in_errors
 from django_pgqueue.lifecycle.sql import statement
-from django_pgqueue.lifecycle.wake import wake
+from django_pgqueue.lifecycle.wake import ADMIT, of_queue, wake, wake_to_admit
 
 P = ParamSpec("P")
 
@@ -32,12 +35,14 @@ class JobHandle:
         task: the task's name.
         queue: the queue it was put on.
         database: the alias it was put on.
+        created: whether it is a new job; False: the one that had the unique key already.
     """
 
     id: int
     task: str
     queue: str
     database: str
+    created: bool = True
 
 
 @overload
@@ -63,15 +68,40 @@ def enqueue(task: AnyTask, /, *args: Any, **kwargs: Any) -> JobHandle:
     return enqueue_one(_task(task), args, kwargs)
 
 
-def enqueue_one(task: tasks.Task[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> JobHandle:
+def enqueue_one(
+    task: tasks.Task[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    schedule_id: int | None = None,
+) -> JobHandle:
     """Check the arguments and insert the job; ``Task.enqueue`` and ``enqueue`` end here."""
     check_signature(task, args, kwargs)
-    texts = {
-        "args": encode(args, what="args") if args else "[]",
-        "kwargs": encode(kwargs, what="kwargs") if kwargs else "{}",
-    }
-    [job_id] = _insert("enqueue", task, texts)
-    return JobHandle(job_id, task.name, task.options.queue, _database(task))
+    return _insert_one(task, args, kwargs, _of_caller(task, schedule_id=schedule_id))
+
+
+def enqueue_tick(
+    database: Database,
+    task: tasks.Task[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    schedule_id: int,
+    payloads: set[str],
+) -> int:
+    """Insert the job of a schedule's tick in the transaction that is open on ``database``; return its id.
+
+    Args:
+        payloads: gets those of the wake-ups that are to be sent after the commit.
+    """
+    check_signature(task, args, kwargs)
+    way = _Way(
+        database,
+        lambda queue: payloads.add(of_queue(queue)),
+        lambda keys: payloads.update(ADMIT + key for key in keys),
+        schedule_id,
+    )
+    return _insert_one(task, args, kwargs, way).id
 
 
 def enqueue_many(task: AnyTask, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]], /) -> list[int]:
@@ -82,7 +112,7 @@ def enqueue_many(task: AnyTask, calls: Iterable[tuple[Any, ...] | Mapping[str, A
             fine; each is checked before anything is inserted.
 
     Returns:
-        The ids, in the order of ``calls``.
+        The ids, in the order of ``calls``. Of a call that met its twin, the id of that one.
 
     Raises:
         As ``enqueue``; the message of InvalidArguments names the position of the call.
@@ -92,12 +122,15 @@ def enqueue_many(task: AnyTask, calls: Iterable[tuple[Any, ...] | Mapping[str, A
     check_signatures(task, checked)
     if not checked:
         return []
-    texts = {
-        "number": len(checked),
-        "args": encode_many([args for args, _ in checked], what="calls"),
-        "kwargs": encode_many([kwargs for _, kwargs in checked], what="calls"),
-    }
-    return sorted(_insert("enqueue_many", task, texts))
+    if task.needs_control:
+        return _insert_keyed(task, checked, _of_caller(task)).ids
+    with in_errors(task, checked):
+        texts = {
+            "number": len(checked),
+            "args": encode_many([args for args, _ in checked], what="calls"),
+            "kwargs": encode_many([kwargs for _, kwargs in checked], what="calls"),
+        }
+    return sorted(_insert("enqueue_many", task, texts, _of_caller(task)))
 
 
 def enqueue_on_commit(
@@ -120,17 +153,85 @@ def enqueue_on_commit(
     """
     task, kwargs = _task(task), dict(kwargs or {})
     check_signature(task, args, kwargs)
-    encode(args, what="args")
-    encode(kwargs, what="kwargs")
+    with in_errors(task, [(args, kwargs)]):
+        encode(args, what="args")
+        encode(kwargs, what="kwargs")
     transaction.on_commit(lambda: enqueue_one(task, args, kwargs), using=database)
 
 
-def _insert(name: str, task: tasks.Task[..., Any], texts: Mapping[str, Any]) -> list[int]:
-    options, alias, parent = task.options, _database(task), current_job()
-    connection = postgresql(alias)
-    _warn_of_other_transactions(connection)
-    parameters = {
-        **texts,
+def _insert_one(task: tasks.Task[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], way: "_Way") -> JobHandle:
+    if task.needs_control:
+        inserted = _insert_keyed(task, [(args, kwargs)], way)
+        return JobHandle(inserted.ids[0], task.name, task.options.queue, _database(task), inserted.created[0])
+    with in_errors(task, [(args, kwargs)]):
+        texts = {
+            "args": encode(args, what="args") if args else "[]",
+            "kwargs": encode(kwargs, what="kwargs") if kwargs else "{}",
+        }
+    [job_id] = _insert("enqueue", task, texts, way)
+    return JobHandle(job_id, task.name, task.options.queue, _database(task))
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How jobs come into the table: by whose connection, on account of what, and whom that wakes."""
+
+    database: Database
+    wake: Callable[[str], None]  # takes a queue
+    wake_to_admit: Callable[[set[str]], None]  # takes concurrency keys
+    schedule_id: int | None = None
+
+
+def _of_caller(task: tasks.Task[..., Any], *, schedule_id: int | None = None) -> _Way:
+    alias = _database(task)
+    _warn_of_other_transactions(postgresql(alias))
+    return _Way(
+        CallerConnection(alias),
+        functools.partial(wake, alias),
+        functools.partial(wake_to_admit, alias),
+        schedule_id,
+    )
+
+
+def _insert(name: str, task: tasks.Task[..., Any], texts: Mapping[str, Any], way: _Way) -> list[int]:
+    rows = way.database.rows(statement(name), {**texts, **_parameters(task, way)})
+    ids = [job_id for job_id, _ in rows]
+    if rows[0][1]:
+        way.wake(task.options.queue)
+    _announce(task, ids)
+    return ids
+
+
+def _insert_keyed(task: tasks.Task[..., Any], calls: Sequence[Call], way: _Way) -> keyed.Inserted:
+    options = task.options
+    parameters = _parameters(task, way) | {
+        "expires_at": options.expires_at,
+        "expires_seconds": options.expires_seconds,
+        "unique_scope": options.unique_scope,
+        "unique_for_seconds": options.unique_for_seconds,
+        "on_conflict": options.on_conflict,
+        "tasks": [task.name, *task.aliases],
+        "concurrency_limit": options.concurrency_limit,
+        "concurrency_strict": options.concurrency_strict,
+    }
+    with in_errors(task, calls):
+        keyed_calls = [keyed.Keyed(args, kwargs, task.keys(args, kwargs)) for args, kwargs in calls]
+        if len(keyed_calls) == 1:
+            inserted = keyed.insert(way.database, keyed_calls, parameters)
+        else:
+            inserted = keyed.insert_many(_database(task), keyed_calls, parameters)
+    for queue in sorted(inserted.ready):
+        way.wake(queue)
+    if inserted.waiting:
+        way.wake_to_admit(inserted.waiting)
+    _announce(task, [job_id for job_id, is_new in zip(inserted.ids, inserted.created, strict=True) if is_new])
+    return inserted
+
+
+def _parameters(task: tasks.Task[..., Any], way: _Way) -> dict[str, Any]:
+    """Return what every statement that inserts jobs needs to know of the task."""
+    options, parent = task.options, current_job()
+    return {
         "task": task.name,
         "queue": options.queue,
         "priority": options.priority,
@@ -141,15 +242,14 @@ def _insert(name: str, task: tasks.Task[..., Any], texts: Mapping[str, Any]) -> 
         "timeout_seconds": options.timeout_seconds,
         "keep": options.keep,
         "parent_id": parent.id if parent else None,
+        "schedule_id": way.schedule_id,
         "metadata": encode(dict(options.metadata), what="metadata") if options.metadata else "{}",
     }
-    rows = CallerConnection(alias).rows(statement(name), parameters)
-    ids = [job_id for job_id, _ in rows]
-    if rows[0][1]:
-        wake(alias, options.queue)
-    if job_enqueued.receivers:
-        job_enqueued.send_robust(task.name, ids=ids, task=task.name, queue=options.queue, database=alias)
-    return ids
+
+
+def _announce(task: tasks.Task[..., Any], ids: list[int]) -> None:
+    if ids and job_enqueued.receivers:
+        job_enqueued.send_robust(task.name, ids=ids, task=task.name, queue=task.options.queue, database=_database(task))
 
 
 def _task(task: AnyTask) -> tasks.Task[..., Any]:
@@ -166,8 +266,8 @@ def _arguments(call: Any, position: int) -> Call:
     if isinstance(call, Mapping):
         return (), dict(call)
     raise InvalidJob(
-        f"calls[{position}] is {call!r}. Each call is a tuple of positional arguments, as in [(1,), (2,)], or a "
-        "mapping of keyword arguments."
+        f"calls[{position}] is of the type {type(call).__name__}. Each call is a tuple of positional arguments, as in "
+        "[(1,), (2,)], or a mapping of keyword arguments."
     )
 
 

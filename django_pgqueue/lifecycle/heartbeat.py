@@ -22,6 +22,9 @@ def register(
 ) -> int | None:
     """Write down a worker process that is about to start; return its id, new for each start.
 
+    The sequence may give an id that is in use: after a failover to an asynchronous replica it is behind the rows of
+    those who have registered again. Then the next one is taken.
+
     Args:
         worker_id: of a process that runs and whose row has gone; None is returned if it has not.
     """
@@ -36,14 +39,33 @@ def register(
         "queues": json.dumps(list(queues)),
         "lease_seconds": lease_seconds,
     }
-    rows = database.rows(statement("register"), parameters)
-    return rows[0][0] if rows else None
+    while not (rows := database.rows(statement("register"), parameters)):
+        if worker_id is not None:
+            return None
+    return rows[0][0]  # type: ignore[no-any-return]
 
 
-def beat(database: Database, pids: Mapping[int, int], *, lease_seconds: int) -> set[int]:
-    """Renew the leases of worker processes, given as ``{worker_id: pid}``; return the ids that still stand."""
-    parameters = {"worker_ids": list(pids), "pids": list(pids.values()), "lease_seconds": lease_seconds}
+def beat(database: Database, pids: Mapping[int, int], *, lease_seconds: int, session_pid: int = 0) -> set[int]:
+    """Renew the leases of worker processes, given as ``{worker_id: pid}``; return the ids that still stand.
+
+    Args:
+        session_pid: the server's process for the session of their command; 0 if it has none.
+    """
+    parameters = {
+        "worker_ids": list(pids),
+        "pids": list(pids.values()),
+        "lease_seconds": lease_seconds,
+        "session_pid": session_pid,
+    }
     return {worker_id for (worker_id,) in database.rows(statement("heartbeat"), parameters)}
+
+
+def absent(database: Database, *, seconds: float) -> list[int]:
+    """Return which worker processes have lost the session of their command and been silent for so long.
+
+    One look proves nothing: a session may be terminated while the command lives, and it says so within a second.
+    """
+    return [worker_id for (worker_id,) in database.rows(statement("absent"), {"seconds": seconds})]
 
 
 def leases(database: Database, worker_ids: Sequence[int]) -> list[Lease]:

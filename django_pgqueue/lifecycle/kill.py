@@ -7,7 +7,7 @@ from django_pgqueue.base.states import Reason
 from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.lifecycle.sql import statement
-from django_pgqueue.lifecycle.wake import wake_for_cancel
+from django_pgqueue.lifecycle.wake import wake_for_cancel, wake_to_admit
 
 
 class Killed(NamedTuple):
@@ -21,7 +21,8 @@ def kill(ids: Iterable[int], *, by: str, database: str | None = None) -> Killed:
     """Kill jobs in the caller's transaction.
 
     A job that is not running goes to ``dead_jobs`` with the reason ``killed``. A running one is asked to stop: its
-    worker learns of it after the commit, cancels an async task, and sets ``current_job().is_cancelled`` for a sync one.
+    worker learns of it after the commit, sets ``current_job().is_cancelled``, cancels an async task at once and raises
+    ``JobKilled`` in a plain one a second later. If it does not listen, the process is ended some seconds after that.
 
     Args:
         by: who does it; stands in the job's history.
@@ -37,4 +38,5 @@ def kill(ids: Iterable[int], *, by: str, database: str | None = None) -> Killed:
     requested = [job_id for (job_id,) in caller.rows(statement("cancel"), {"ids": running, "by": by})]
     if requested:
         wake_for_cancel(caller.alias)
-    return Killed(dead, requested)
+    wake_to_admit(caller.alias, {key for key in dead.values() if key is not None})
+    return Killed(list(dead), requested)

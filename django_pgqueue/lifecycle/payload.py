@@ -8,6 +8,7 @@ from typing import Any
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import InvalidArguments
+from django_pgqueue.lifecycle.redact import REDACTED, SHOWN_CHARACTERS, is_sensitive_name, shown
 from django_pgqueue.tasks import Task
 
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]
@@ -19,9 +20,10 @@ def check_signature(task: Task[..., Any], args: tuple[Any, ...], kwargs: Mapping
     try:
         task.signature.bind(*args, **kwargs)
     except TypeError as error:
+        seen = shown(task, args, kwargs)
         raise InvalidArguments(
-            f"{task.name} takes {task.signature}, which args={_short(list(args))} kwargs={_short(dict(kwargs))} do not "
-            f"fit: {error}."
+            f"{task.name} takes {task.signature}, which args={_short(seen[0])} kwargs={_short(seen[1])} do not fit: "
+            f"{error}."
         ) from error
 
 
@@ -134,9 +136,10 @@ def _foreign_problems(value: Any, path: str) -> Iterator[str]:
         if isinstance(value, set | frozenset | bytes) or inspect.isroutine(value)
         else "pass its key or text, or set PGQUEUE['ENCODER'] to 'django.core.serializers.json.DjangoJSONEncoder'"
     )
-    yield f"{path} is the {type(value).__name__} {_short(value)}; {remedy}"
+    seen = REDACTED if is_sensitive_name(path) else _short(value)
+    yield f"{path} is the {type(value).__name__} {seen}; {remedy}"
 
 
 def _short(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= 200 else f"{text[:197]}..."  # noqa: PLR2004
+    return text if len(text) <= SHOWN_CHARACTERS + 3 else f"{text[:SHOWN_CHARACTERS]}..."

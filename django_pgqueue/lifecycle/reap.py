@@ -1,16 +1,21 @@
 """Settle jobs whose worker died while it was running them."""
 
 import json
-from collections.abc import Collection, Sequence
+import logging
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from django_pgqueue.base.backoff import exponential, with_jitter
+from django_pgqueue.base.exceptions import JobInterrupted, JobKilled, TimeLimitExceeded
 from django_pgqueue.base.records import Lease, Reaped
 from django_pgqueue.base.states import MAX_LOST, Reason
-from django_pgqueue.db import Database
+from django_pgqueue.db import Database, number_array
 from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.lifecycle.fence import fence
 from django_pgqueue.lifecycle.release import release
 from django_pgqueue.lifecycle.sql import statement
+
+logger = logging.getLogger("django_pgqueue.jobs")
 
 
 def settle(database: Database, leases: Sequence[Lease]) -> Reaped:
@@ -19,37 +24,74 @@ def settle(database: Database, leases: Sequence[Lease]) -> Reaped:
     Every change is fenced, so two reapers, or a reaper and a late ack, cannot both have it.
     """
     if not leases:
-        return Reaped(0, 0, frozenset())
+        return Reaped()
     verdicts = [(lease, verdict(lease)) for lease in leases]
     lost = [lease for lease, reason in verdicts if reason is None]
     letters = [
-        DeadLetter(lease.id, lease.lease_token, reason, worker_lost(lease))
+        DeadLetter(lease.id, lease.lease_token, reason, last_entry(lease, reason))
         for lease, reason in verdicts
         if reason is not None
     ]
-    returned = _send_back(database, lost) if lost else []
-    dead = dead_letter(database, letters) if letters else []
-    return Reaped(len(returned), len(dead), frozenset(lease.queue for lease in lost if lease.id in returned))
+    returned = set(_send_back(database, lost)) if lost else set()
+    dead = dead_letter(database, letters) if letters else {}
+    queues = frozenset(lease.queue for lease in lost if lease.id in returned)
+    return Reaped(len(returned), len(dead), queues, _keys(dead))
 
 
 def settle_dead_process(
-    database: Database, leases: Sequence[Lease], *, started: Collection[int], was_stopped: bool
+    database: Database,
+    leases: Sequence[Lease],
+    *,
+    started: Collection[int],
+    overdue: Collection[int] = (),
+    was_stopped: bool,
 ) -> Reaped:
     """Settle what a worker process left whose end its supervisor has seen.
 
     What it had only fetched goes back as if never claimed. What it had started counts as an attempt; unless it was
-    stopped on purpose, when only jobs that may be started just once pay for it.
+    stopped on purpose, when only jobs that may be started just once pay for it. Killed jobs die. Those whose time limit
+    had passed have failed for that.
 
     Args:
         started: the marks of the jobs it had started.
+        overdue: the marks of those among them whose time limit had passed, though they still ran.
         was_stopped: the supervisor ended the process itself, because its time to stop was over.
     """
-    unrun = [lease for lease in leases if lease.mark not in started or (was_stopped and _may_go_back(lease))]
-    run = [lease for lease in leases if lease not in unrun]
-    released = release(database, unrun) if unrun else []
-    reaped = settle(database, run)
-    queues = reaped.queues | {lease.queue for lease in unrun if lease.id in released}
-    return Reaped(reaped.returned + len(released), reaped.dead, queues)
+
+    def goes_back(lease: Lease) -> bool:
+        return not lease.is_cancelled and (lease.mark not in started or (was_stopped and lease.max_attempts > 1))
+
+    timed_out = [lease for lease in leases if lease.mark in overdue and not lease.is_cancelled]
+    rest = [lease for lease in leases if lease.mark not in overdue or lease.is_cancelled]
+    unrun = [lease for lease in rest if goes_back(lease)]
+    failed = fail_overdue(database, timed_out)
+    released = set(release(database, unrun)) if unrun else set()
+    lost = settle(database, [lease for lease in rest if not goes_back(lease)])
+    queues = lost.queues | {lease.queue for lease in unrun if lease.id in released}
+    returned = failed.returned + len(released) + lost.returned
+    return Reaped(returned, failed.dead + lost.dead, queues, failed.keys | lost.keys)
+
+
+def fail_overdue(database: Database, leases: Sequence[Lease]) -> Reaped:
+    """Record that jobs took longer than they may, as a failed attempt each.
+
+    They are retried after the default backoff: that of the task is user code, which no supervisor runs.
+    """
+    last = [lease for lease in leases if lease.attempts >= lease.max_attempts]
+    again = [lease for lease in leases if lease.attempts < lease.max_attempts]
+    letters = [
+        DeadLetter(lease.id, lease.lease_token, Reason.EXHAUSTED, last_entry(lease, Reason.EXHAUSTED)) for lease in last
+    ]
+    retried = _retry(database, again) if again else {}
+    dead = dead_letter(database, letters) if letters else {}
+    written = retried | dead
+    for lease in leases:
+        if lease.id in written:
+            logger.warning(
+                "Timed out: job %s (%s) attempt %d of %d, its process was ended after the limit of %d s",
+                *(lease.id, lease.task, lease.attempts, lease.max_attempts, lease.timeout_seconds),
+            )
+    return Reaped(len(retried), len(dead), keys=_keys(written))
 
 
 def verdict(lease: Lease) -> Reason | None:
@@ -61,15 +103,34 @@ def verdict(lease: Lease) -> Reason | None:
     return None
 
 
-def worker_lost(lease: Lease) -> dict[str, Any]:
-    """Return the entry for the job's history."""
-    return {"error": "worker lost", "worker": lease.worker}
+def last_entry(lease: Lease, reason: Reason | None) -> dict[str, Any]:
+    """Return the entry for a job's history: what had become of it when its worker was gone."""
+    match reason:
+        case Reason.KILLED:
+            return _interrupted(JobKilled, "Its process ended before it did.", lease)
+        case Reason.EXHAUSTED:
+            limit = f"Its time limit of {lease.timeout_seconds} s had passed, and it had not stopped"
+            return _interrupted(TimeLimitExceeded, f"{limit} when its process ended.", lease)
+        case _:
+            return {"error": "worker lost", "worker": lease.worker}
 
 
-def _may_go_back(lease: Lease) -> bool:
-    return lease.max_attempts > 1 and not lease.is_cancelled
+def _interrupted(kind: type[JobInterrupted], message: str, lease: Lease) -> dict[str, Any]:
+    return {"error": f"{kind.__module__}.{kind.__qualname__}", "message": message, "worker": lease.worker}
 
 
 def _send_back(database: Database, leases: Sequence[Lease]) -> list[int]:
-    parameters = fence(leases) | {"errors": [json.dumps(worker_lost(lease)) for lease in leases]}
+    parameters = fence(leases) | {"errors": [json.dumps(last_entry(lease, None)) for lease in leases]}
     return [job_id for (job_id,) in database.rows(statement("reap"), parameters)]
+
+
+def _keys(ended: Mapping[int, str | None]) -> frozenset[str]:
+    return frozenset(key for key in ended.values() if key is not None)
+
+
+def _retry(database: Database, leases: Sequence[Lease]) -> dict[int, str | None]:
+    parameters = fence(leases) | {
+        "delays": number_array([with_jitter(exponential(lease.attempts)) for lease in leases]),
+        "errors": [json.dumps(last_entry(lease, Reason.EXHAUSTED)) for lease in leases],
+    }
+    return dict(database.rows(statement("retry"), parameters))

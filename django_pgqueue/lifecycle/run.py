@@ -14,31 +14,43 @@ from django.db import transaction
 from django_pgqueue import tasks
 from django_pgqueue.base.backoff import with_jitter
 from django_pgqueue.base.conf import conf
-from django_pgqueue.base.exceptions import Discard, InvalidArguments, LeaseLost, RetryLater
-from django_pgqueue.base.records import ClaimedJob, Fate, Outcome
+from django_pgqueue.base.exceptions import (
+    Discard,
+    InvalidArguments,
+    JobInterrupted,
+    JobKilled,
+    LeaseLost,
+    RetryLater,
+    TimeLimitExceeded,
+)
+from django_pgqueue.base.records import KEEP, ClaimedJob, Fate, Outcome
 from django_pgqueue.base.signals import job_finished, job_started
 from django_pgqueue.base.states import Reason
 from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle import ack
+from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
 from django_pgqueue.lifecycle.context import CurrentJob, enter
 from django_pgqueue.lifecycle.payload import encode
+from django_pgqueue.lifecycle.redact import Scrub, scrubber_of
 
 logger = logging.getLogger("django_pgqueue.jobs")
 
 LONGEST_ERROR_BYTES = 8 * 1024
+LONGEST_TEXT = 16 * LONGEST_ERROR_BYTES  # of an exception, that is looked through for what is sensitive
 UNKNOWN_DELAY_SECONDS = 30.0
 LONGEST_BACKOFF_SECONDS = 10 * 365 * 24 * 3600.0
+KILLED = "Somebody asked for it to stop."
 
 
-def run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob) -> Outcome:
-    """Run a plain task in this thread and return the outcome, whatever the task raises.
+def run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, border: ThreadBorder) -> Outcome:
+    """Run a plain task in this thread, whose border it is, and return the outcome, whatever the task raises.
 
     It gets a copy of this thread's context: what it leaves in context variables, as a translation, is gone with it.
     """
-    return contextvars.copy_context().run(_run, task, job, current)
+    return contextvars.copy_context().run(_run, task, job, current, border)
 
 
-async def arun(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob) -> Outcome:
+async def arun(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, border: LaneBorder) -> Outcome:
     """Run an ``async def`` task in this asyncio task and return the outcome, whatever the task raises."""
     enter(current)
     if job_started.receivers:
@@ -46,12 +58,14 @@ async def arun(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob)
     begun = time.perf_counter()
     try:
         args, kwargs = _arguments(job)
-        if job.timeout_seconds:
-            async with asyncio.timeout(job.timeout_seconds):
-                result = await task.func(*args, **kwargs)
-        else:
+        border.enter(current)
+        try:
             result = await task.func(*args, **kwargs)
+        finally:
+            border.leave()
         outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, result))
+        if current.again is not None:
+            _repeat(outcome, current)
     except BaseException as error:  # noqa: BLE001 - the border: whatever it raises is the job's outcome
         outcome = failure(task, job, error, current)
     outcome.run_seconds = time.perf_counter() - begun
@@ -60,14 +74,16 @@ async def arun(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob)
     return outcome
 
 
-def _run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob) -> Outcome:
+def _run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, border: ThreadBorder) -> Outcome:
     enter(current)
     if job_started.receivers:
         job_started.send_robust(job.task, job=job)
     begun = time.perf_counter()
     try:
-        outcome = _call_atomic(task, job) if task.is_atomic else _call(task, job)
+        call = _call_atomic if task.is_atomic else _call
+        outcome = call(task, job, current, border)
     except BaseException as error:  # noqa: BLE001 - the border: whatever it raises is the job's outcome
+        border.leave()
         outcome = failure(task, job, error, current)
     outcome.run_seconds = outcome.run_seconds or time.perf_counter() - begun
     if job_finished.receivers:
@@ -75,16 +91,29 @@ def _run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob) -> Ou
     return outcome
 
 
-def _call(task: tasks.Task[..., Any], job: ClaimedJob) -> Outcome:
+def _call(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, border: ThreadBorder) -> Outcome:
     args, kwargs = _arguments(job)
-    return Outcome(job, Fate.SUCCEEDED, result=_result(job, task.func(*args, **kwargs)))
+    outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, border.call(current, task.func, args, kwargs)))
+    if current.again is not None:
+        _repeat(outcome, current)
+    return outcome
 
 
-def _call_atomic(task: tasks.Task[..., Any], job: ClaimedJob) -> Outcome:
-    """Run the task and remove its job in one transaction: both take effect, or neither."""
+def _repeat(outcome: Outcome, current: CurrentJob) -> None:
+    """Let another job follow, as the task has asked, unless somebody has asked for this one to stop."""
+    if current.again is not None and not current.is_cancelled:
+        outcome.fate = Fate.REPEATED
+        outcome.delay_seconds, outcome.next_at = max(current.again.delay_seconds, 0.0), current.again.due_at
+
+
+def _call_atomic(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, border: ThreadBorder) -> Outcome:
+    """Run the task and remove its job in one transaction: both take effect, or neither.
+
+    Nothing can interrupt the removal and the commit, after which the job is done.
+    """
     begun = time.perf_counter()
     with transaction.atomic(using=conf.database):
-        outcome = _call(task, job)
+        outcome = _call(task, job, current, border)
         outcome.run_seconds = time.perf_counter() - begun
         if not ack.finish_alone(CallerConnection(), outcome):
             raise LeaseLost(
@@ -97,32 +126,57 @@ def _call_atomic(task: tasks.Task[..., Any], job: ClaimedJob) -> Outcome:
 
 def failure(task: tasks.Task[..., Any], job: ClaimedJob, error: BaseException, current: CurrentJob) -> Outcome:
     """Return the outcome of a run that raised: retried, died or released, by what it raised."""
+    scrub = scrubber_of(task, job)
     if current.is_cancelled:
-        return Outcome(job, Fate.DIED, reason=Reason.KILLED, error=describe(error))
+        if isinstance(error, JobInterrupted | asyncio.CancelledError):
+            error = _named(error, JobKilled(KILLED))
+        return Outcome(job, Fate.DIED, reason=Reason.KILLED, error=describe(error, scrub))
     match error:
         case RetryLater():
-            logger.info("Job %s (%s) asks to run later: %s", job.id, job.task, error)
+            logger.info("Job %s (%s) asks to run later: %s", job.id, job.task, scrub(_message(error)))
             return Outcome(job, Fate.RELEASED, delay_seconds=max(error.seconds, 0.001))
         case Discard():
-            return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=describe(error))
+            return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=describe(error, scrub))
+    if current.is_overdue:
+        error = _named(error, TimeLimitExceeded(f"It was interrupted after its time limit of {job.timeout_seconds} s."))
     if job.attempt >= job.max_attempts:
-        return Outcome(job, Fate.DIED, reason=Reason.EXHAUSTED, error=describe(error))
-    return Outcome(job, Fate.RETRIED, delay_seconds=_backoff(task, job), error=describe(error))
+        return Outcome(job, Fate.DIED, reason=Reason.EXHAUSTED, error=describe(error, scrub))
+    return Outcome(job, Fate.RETRIED, delay_seconds=_backoff(task, job), error=describe(error, scrub))
 
 
-def describe(error: BaseException) -> dict[str, Any]:
-    """Return one entry of a job's history, storable whatever the exception holds, of at most 8 KB."""
+def _named(error: BaseException, named: JobInterrupted) -> BaseException:
+    """Return the exception that says why a run was interrupted; what the task made of it is its cause."""
+    if isinstance(error, JobInterrupted):
+        error.args = named.args  # the interpreter has made it, without a word
+        return error
+    named.__cause__ = error
+    return named
+
+
+def describe(error: BaseException, scrub: Scrub = str) -> dict[str, Any]:
+    """Return one entry of a job's history, storable whatever the exception holds, of at most 8 KB.
+
+    Args:
+        scrub: takes what is sensitive out of a text.
+    """
     kind = type(error)
+    message = _message(error)
     try:
-        message = str(error)
         trace = "".join(traceback.format_exception(error))
-    except Exception:  # noqa: BLE001 - an exception that cannot even be printed
-        message, trace = "(its text cannot be read)", ""
+    except Exception:  # noqa: BLE001 - the same, in the printing of another one
+        trace = ""
     return {
-        "error": f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."),
-        "message": _storable(message, 1024),
-        "traceback": _storable(trace, LONGEST_ERROR_BYTES - 2048),
+        "error": _storable(f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."), 256),
+        "message": _storable(scrub(message[-LONGEST_TEXT:]), 1024),
+        "traceback": _storable(scrub(trace[-LONGEST_TEXT:]), LONGEST_ERROR_BYTES - 2048),
     }
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an exception that cannot even be printed
+        return "(its text cannot be read)"
 
 
 def unknown_task(job: ClaimedJob) -> Outcome:
@@ -131,6 +185,8 @@ def unknown_task(job: ClaimedJob) -> Outcome:
     It goes back with its attempt restored. One that has never run goes to ``dead_jobs`` when a day has not helped; one
     that has was known before, and waits for the code to come back.
     """
+    if job.was_killed:
+        return Outcome(job, Fate.DIED, reason=Reason.KILLED, error=describe(JobKilled(KILLED)))
     if job.attempt == 1 and job.is_old:
         error = {"error": "unknown task", "message": f"No worker has known the task {job.task!r} for a day."}
         return Outcome(job, Fate.DIED, reason=Reason.UNKNOWN_TASK, error=error)
@@ -147,18 +203,20 @@ def _arguments(job: ClaimedJob) -> tuple[list[Any], dict[str, Any]]:
     args = json.loads(job.args) if job.args != "[]" else []
     kwargs = json.loads(job.kwargs) if job.kwargs != "{}" else {}
     if not isinstance(args, list) or not isinstance(kwargs, dict):
-        raise InvalidArguments(f"args must be a JSON array and kwargs a JSON object, not {job.args} and {job.kwargs}.")
+        kinds = f"{type(args).__name__} and {type(kwargs).__name__}"
+        raise InvalidArguments(f"args must be a JSON array and kwargs a JSON object, not {kinds}.")
     return args, kwargs
 
 
 def _result(job: ClaimedJob, value: Any) -> str:
     """Return the result as JSON; null, and a warning, where it cannot be stored: the work is done all the same."""
-    if value is None or not (job.keep and conf.retention_days):
+    if value is None or not (job.flags & KEEP and conf.retention_days):
         return "null"
     try:
         return encode(value, what="result")
     except InvalidArguments as error:
-        logger.warning("Job %s (%s) succeeded, but its result is not kept: %s", job.id, job.task, error)
+        why = scrubber_of(tasks.find(job.task), job)(str(error))
+        logger.warning("Job %s (%s) succeeded, but its result is not kept: %s", job.id, job.task, why)
         return "null"
 
 
@@ -168,7 +226,7 @@ def _backoff(task: tasks.Task[..., Any], job: ClaimedJob) -> float:
         if not math.isfinite(seconds):
             raise ValueError(f"backoff returned {seconds}")  # noqa: TRY301 - handled like whatever else it raises
         return with_jitter(min(max(seconds, 0.0), LONGEST_BACKOFF_SECONDS))
-    except Exception:
+    except BaseException:  # user code: sys.exit() in it must not end the slot
         logger.exception("The backoff of %s failed; job %s is tried again in a minute", job.task, job.id)
         return with_jitter(60.0)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle.sql import statement
-from django_pgqueue.lifecycle.wake import wake
+from django_pgqueue.lifecycle.wake import wake, wake_to_admit
 
 logger = logging.getLogger("django_pgqueue")
 
@@ -19,13 +19,15 @@ def run_now(ids: Iterable[int], *, by: str, database: str | None = None) -> list
         by: who does it; stands in the log.
 
     Returns:
-        The ids that are queued now. Missing are those that were not scheduled, or that somebody else is just changing.
+        The ids that are queued now, or wait to be admitted by their concurrency key. Missing are those that were not
+        scheduled, or that somebody else is just changing.
     """
     caller = CallerConnection(database)
     rows = caller.rows(statement("run_now"), {"ids": list(ids)})
-    for queue in sorted({queue for _, queue in rows}):
+    for queue in sorted({queue for _, queue, key in rows if key is None}):
         wake(caller.alias, queue)
-    done = [job_id for job_id, _ in rows]
+    wake_to_admit(caller.alias, {key for _, _, key in rows if key is not None})
+    done = [job_id for job_id, _, _ in rows]
     if done:
         logger.info("Made due at once by %s: jobs %s", by, done)
     return done

@@ -1,7 +1,7 @@
 """Tell idle workers that there is something to do. Whoever misses it finds out by polling."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,18 +14,47 @@ from django_pgqueue.lifecycle.sql import statement
 
 logger = logging.getLogger("django_pgqueue")
 
-# One channel for all queues. A payload is a queue's name, or one of these.
+# One channel for all queues. A payload is the name of a queue that has work, or one of these. A queue may have any
+# name: one that begins with the mark stands behind QUEUE.
 CHANNEL: Final = "pgqueue_jobs"
 CANCEL: Final = ""  # no queue: look for cancel requests
-PROBE: Final = "?"  # with something random behind it: does a notification arrive?
+MARK: Final = "?"
+QUEUE: Final = "?="  # then the queue's name
+GATE: Final = "?|"  # then the name of a queue: it was paused, resumed or limited
+ADMIT: Final = "?+"  # then a concurrency key: a job waits to be admitted; alone: of any key
+ECHO: Final = "?~"  # then something random: does a notification arrive?
+
+MOST_KEYS = 100
+"""Whoever makes jobs of more concurrency keys wait does not name them."""
+
+
+def of_queue(name: str) -> str:
+    """Return the payload that announces work on a queue."""
+    return QUEUE + name if name.startswith(MARK) else name
+
+
+def queues_of(payloads: Iterable[str]) -> set[str]:
+    """Return the queues on which payloads announce work."""
+    named = (payload.removeprefix(QUEUE) for payload in payloads if payload.startswith(QUEUE) or payload[:1] != MARK)
+    return set(filter(None, named))
+
+
+def gates_of(payloads: Iterable[str]) -> set[str]:
+    """Return the queues that payloads say were paused, resumed or limited."""
+    return {payload.removeprefix(GATE) for payload in payloads if payload.startswith(GATE)}
+
+
+def keys_of(payloads: Iterable[str]) -> set[str]:
+    """Return the concurrency keys of jobs that wait to be admitted; an empty one stands for any."""
+    return {payload.removeprefix(ADMIT) for payload in payloads if payload.startswith(ADMIT)}
 
 
 @dataclass(frozen=True, slots=True)
 class WakeUp:
-    """A wake-up to be sent after a commit. Two of the same payload are equal, which keeps them from piling up."""
+    """A wake-up to be sent after a commit. Two of the same payloads are equal, which keeps them from piling up."""
 
     database: str
-    payload: str
+    payloads: tuple[str, ...]
 
     def __call__(self) -> None:
         """Send it after the commit. Failing must not reach the caller: the job is there, and polling finds it."""
@@ -33,12 +62,12 @@ class WakeUp:
             self.send()
         except Error:
             logger.exception(
-                "Wake-up %r failed; workers find out by polling, or with their next heartbeat", self.payload
+                "Wake-up %s failed; workers find out by polling, or with their next heartbeat", list(self.payloads)
             )
 
     def send(self) -> None:
         """Send it now, in the transaction that is open if one is."""
-        announce(CallerConnection(self.database), [self.payload])
+        announce(CallerConnection(self.database), self.payloads)
 
 
 def wake(alias: str, queue: str) -> None:
@@ -49,12 +78,25 @@ def wake(alias: str, queue: str) -> None:
     Source: https://www.postgresql.org/docs/current/sql-notify.html
     """
     if conf.notify:
-        _after_commit(WakeUp(alias, queue))
+        _after_commit(WakeUp(alias, (of_queue(queue),)))
+
+
+def wake_to_admit(alias: str, keys: Collection[str]) -> None:
+    """Announce that jobs of these keys may be admitted when the caller's transaction has committed."""
+    if conf.notify and keys:
+        named = sorted(keys) if len(keys) <= MOST_KEYS else [""]
+        _after_commit(WakeUp(alias, tuple(ADMIT + key for key in named)))
 
 
 def wake_for_cancel(alias: str) -> None:
     """Announce a cancel request when the caller's transaction has committed, whatever ``PGQUEUE["NOTIFY"]`` says."""
-    _after_commit(WakeUp(alias, CANCEL))
+    _after_commit(WakeUp(alias, (CANCEL,)))
+
+
+def wake_for_gate(alias: str, queue: str) -> None:
+    """Announce that a queue was paused, resumed or limited when the caller's transaction has committed."""
+    if conf.notify:
+        _after_commit(WakeUp(alias, (GATE + queue,)))
 
 
 def announce(database: Database, payloads: Iterable[str]) -> None:

@@ -1,14 +1,14 @@
--- Take the next jobs of one queue: highest priority first, then by run_at. Called by claim.claim() in the pump.
--- Locks the rows it takes and steps over those that others hold. Leans on pgqueue_jobs_claim, in its order, and stops
--- at LIMIT; the array is computed once, so no plan can take more. run_at is compared for jobs inserted by plain SQL.
--- Returns what sorts a batch first, instants as seconds: a datetime costs more to make than a job to hand over.
--- A row edited between snapshot and lock is not returned; the next claim finds it.
+-- Take the next jobs of one queue, in the order of pgqueue_jobs_claim. Called by claim.claim() in the pump. Locks the rows
+-- it takes, steps over those that others hold, and leaves one edited between snapshot and lock to the next claim. Stops at
+-- LIMIT: the array is computed once, so no plan can take more. Takes nothing from a queue that is paused or limited, see
+-- claim_limited.sql. Returns the columns of records.ClaimedJob; instants as seconds, because a datetime costs much to make.
 UPDATE pgqueue_jobs
 SET status = 'running',
     attempts = LEAST(attempts + 1, 32767),
     lease_token = %(lease_token)s::bigint,
     lease_until = statement_timestamp() + make_interval(secs => lease_seconds),
     worker_id = %(worker_id)s::bigint,
+    unique_scope = CASE WHEN unique_scope = 'start' THEN 'started' ELSE unique_scope END,
     started_at = statement_timestamp(),
     first_started_at = CASE WHEN first_started_at = 'epoch' THEN statement_timestamp() ELSE first_started_at END
 WHERE ctid = ANY (ARRAY(
@@ -17,6 +17,17 @@ WHERE ctid = ANY (ARRAY(
     WHERE job.queue = %(queue)s::text
       AND job.status = 'queued'
       AND job.run_at <= statement_timestamp()
+      AND NOT EXISTS (
+          SELECT
+          FROM pgqueue_queues AS gate
+          WHERE gate.name = %(queue)s::text
+            AND (
+                gate.max_running IS NOT NULL
+                OR gate.rate_limit IS NOT NULL
+                OR gate.paused_at IS NOT NULL
+                    AND (gate.resume_at IS NULL OR gate.resume_at > statement_timestamp())
+            )
+      )
     ORDER BY (-job.priority), job.run_at, job.id
     LIMIT 1000
     FOR NO KEY UPDATE SKIP LOCKED
@@ -24,5 +35,11 @@ WHERE ctid = ANY (ARRAY(
 RETURNING
     -priority,
     date_part('epoch', run_at),
-    id, task, args::text, kwargs::text, attempts, max_attempts, timeout_seconds, lost, keep,
-    first_started_at < statement_timestamp() - INTERVAL '1 day';
+    id, task, args::text, kwargs::text, attempts, max_attempts,
+    CASE
+        WHEN cancel_requested_at IS NOT NULL THEN -1
+        WHEN expires_at <= statement_timestamp() THEN -2
+        ELSE timeout_seconds
+    END,
+    lost, keep::integer + 2 * (unique_for_seconds > 0)::integer,
+    first_started_at < statement_timestamp() - INTERVAL '1 day', concurrency_key;

@@ -8,6 +8,7 @@ SET status = 'running',
     lease_token = %(lease_token)s::bigint,
     lease_until = statement_timestamp() + make_interval(secs => lease_seconds),
     worker_id = %(worker_id)s::bigint,
+    unique_scope = CASE WHEN unique_scope = 'start' THEN 'started' ELSE unique_scope END,
     started_at = statement_timestamp(),
     first_started_at = CASE WHEN first_started_at = 'epoch' THEN statement_timestamp() ELSE first_started_at END
 WHERE ctid = ANY (ARRAY(
@@ -16,6 +17,17 @@ WHERE ctid = ANY (ARRAY(
     WHERE job.queue = %(queue)s::text
       AND job.status = 'queued'
       AND job.run_at <= statement_timestamp()
+      AND NOT EXISTS (
+          SELECT
+          FROM pgqueue_queues AS gate
+          WHERE gate.name = %(queue)s::text
+            AND (
+                gate.max_running IS NOT NULL
+                OR gate.rate_limit IS NOT NULL
+                OR gate.paused_at IS NOT NULL
+                    AND (gate.resume_at IS NULL OR gate.resume_at > statement_timestamp())
+            )
+      )
       AND ((-job.priority), job.run_at, job.id)
           > (%(rank)s::smallint, to_timestamp(%(run_at)s::double precision), %(id)s::bigint)
     ORDER BY (-job.priority), job.run_at, job.id
@@ -25,5 +37,11 @@ WHERE ctid = ANY (ARRAY(
 RETURNING
     -priority,
     date_part('epoch', run_at),
-    id, task, args::text, kwargs::text, attempts, max_attempts, timeout_seconds, lost, keep,
-    first_started_at < statement_timestamp() - INTERVAL '1 day';
+    id, task, args::text, kwargs::text, attempts, max_attempts,
+    CASE
+        WHEN cancel_requested_at IS NOT NULL THEN -1
+        WHEN expires_at <= statement_timestamp() THEN -2
+        ELSE timeout_seconds
+    END,
+    lost, keep::integer + 2 * (unique_for_seconds > 0)::integer,
+    first_started_at < statement_timestamp() - INTERVAL '1 day', concurrency_key;

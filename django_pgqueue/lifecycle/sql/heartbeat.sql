@@ -10,7 +10,8 @@ WITH alive AS MATERIALIZED (
 UPDATE pgqueue_workers AS worker
 SET heartbeat_at = statement_timestamp(),
     lease_until = statement_timestamp() + make_interval(secs => %(lease_seconds)s::integer),
-    pid = alive.pid
+    pid = alive.pid,
+    session_pid = %(session_pid)s::integer
 FROM alive
 WHERE worker.id = alive.id
 RETURNING worker.id;

@@ -16,7 +16,8 @@ WITH RECURSIVE runner (worker_id) AS (
 )
 SELECT
     job.id, job.lease_token, job.worker_id, job.queue, job.attempts, job.max_attempts, job.lost,
-    job.cancel_requested_at IS NOT NULL, COALESCE(worker.host || ' pid ' || worker.pid, 'worker ' || job.worker_id)
+    job.cancel_requested_at IS NOT NULL, COALESCE(worker.host || ' pid ' || worker.pid, 'worker ' || job.worker_id),
+    job.task, job.timeout_seconds
 FROM runner
 LEFT JOIN pgqueue_workers AS worker ON worker.id = runner.worker_id
 CROSS JOIN LATERAL (

@@ -1,4 +1,5 @@
--- Which of the given queues have a job that may be claimed now, in the given order. Called by claim.ready_queues().
+-- Which of the given queues have a job that may be claimed now, in the given order. Called by claim.ready_queues()
+-- where a pump serves queues by name.
 -- Reads one entry of pgqueue_jobs_claim for each queue; locks nothing.
 SELECT served.queue
 FROM unnest(%(queues)s::text[]) WITH ORDINALITY AS served (queue, position)

@@ -1,6 +1,7 @@
 -- Give jobs back that were not run, or not to their end, with the attempt restored: queued at once, or scheduled after a
 -- delay. Called by release.release(), and by ack.send(), for outcomes, for children that died, for claims that were
--- never answered. Never waits: locked rows are left out. Found like those of finish.sql.
+-- never answered. Never waits: locked rows are left out. Found like those of finish.sql. The slot of a concurrency key is
+-- kept, but not over a delay, unless the job is to keep its place.
 WITH unrun AS MATERIALIZED (
     SELECT job.place, ack.delay_seconds
     FROM unnest(
@@ -19,6 +20,10 @@ SET status = CASE WHEN unrun.delay_seconds > 0 THEN 'scheduled' ELSE 'queued' EN
     run_at = CASE
         WHEN unrun.delay_seconds > 0 THEN statement_timestamp() + make_interval(secs => unrun.delay_seconds)
         ELSE job.run_at
+    END,
+    concurrency_slot = CASE
+        WHEN unrun.delay_seconds > 0 AND NOT job.concurrency_strict THEN NULL
+        ELSE job.concurrency_slot
     END,
     attempts = job.attempts - 1,
     first_started_at = CASE WHEN unrun.delay_seconds > 0 OR job.attempts > 1 THEN job.first_started_at ELSE 'epoch' END,

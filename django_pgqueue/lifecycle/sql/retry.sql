@@ -1,5 +1,6 @@
 -- Send failed jobs back to be due again after a delay, with one entry more in their history (the first and the last ten
 -- are kept). Called by ack.send(). Never waits: locked rows are left for the next flush. Found like those of finish.sql.
+-- The slot of a concurrency key is given back, unless the job is to keep its place. Returns ids and concurrency keys.
 WITH failed AS MATERIALIZED (
     SELECT job.place, ack.delay_seconds, ack.error::jsonb AS error
     FROM unnest(
@@ -16,10 +17,11 @@ WITH failed AS MATERIALIZED (
 UPDATE pgqueue_jobs AS job
 SET status = 'scheduled',
     run_at = statement_timestamp() + make_interval(secs => failed.delay_seconds),
+    concurrency_slot = CASE WHEN job.concurrency_strict THEN job.concurrency_slot END,
     lease_token = 0,
     worker_id = 0,
     errors = CASE WHEN jsonb_array_length(job.errors) >= 20 THEN job.errors - 10 ELSE job.errors END
         || (failed.error || jsonb_build_object('attempt', job.attempts, 'at', statement_timestamp()))
 FROM failed
 WHERE job.ctid = failed.place
-RETURNING job.id;
+RETURNING job.id, job.concurrency_key;

@@ -1,4 +1,5 @@
--- Make scheduled jobs due at once. Called by run_now.run_now() for staff. Locked rows are left out. Found by primary key.
+-- Make scheduled jobs due at once; one with a concurrency key and no slot has to wait. Called by run_now.run_now() for
+-- staff. Locked rows are left out. Found by primary key. Returns the concurrency key of those that wait.
 WITH target AS MATERIALIZED (
     SELECT job.id
     FROM pgqueue_jobs AS job
@@ -7,8 +8,11 @@ WITH target AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE pgqueue_jobs AS job
-SET status = 'queued',
+SET status = CASE
+        WHEN job.concurrency_key IS NOT NULL AND job.concurrency_slot IS NULL THEN 'waiting'
+        ELSE 'queued'
+    END,
     run_at = statement_timestamp()
 FROM target
 WHERE job.id = target.id
-RETURNING job.id, job.queue;
+RETURNING job.id, job.queue, CASE WHEN job.status = 'waiting' THEN job.concurrency_key END;

@@ -1,0 +1,101 @@
+"""Choose jobs by a filter, a bounded slice at a time, whatever the size of their table.
+
+A filter may match one row in a million, and no index helps most of them. So nothing is searched for: rows are read
+along the primary key, so many in a statement, and the next one begins where that has ended.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from django.db import connections, transaction
+
+from django_pgqueue.db import CallerConnection, Parameters
+from django_pgqueue.lifecycle.sql import statement
+
+INDEX_ONLY = (
+    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), "
+    "set_config('enable_sort', 'off', true), set_config('jit', 'off', true)"
+)
+
+
+class Source(StrEnum):
+    """Which table, by the statement that reads it."""
+
+    LIVE = "select_live"
+    DEAD = "select_dead"
+    FINISHED = "select_finished"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filter:
+    """Which jobs; what is empty or None matches any.
+
+    Args:
+        queues: names, one of which it is.
+        tasks: the same.
+        kinds: statuses of live jobs, reasons of dead ones. Finished ones have none.
+        older_than_seconds: 0 or more since it was enqueued, died or finished, by the database's clock.
+        error: the last entry of the history has this ``error``: a class, with its module or without.
+    """
+
+    queues: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    older_than_seconds: float | None = None
+    error: str | None = None
+
+    def parameters(self) -> Parameters:
+        return {
+            "queues": list(self.queues) or None,
+            "tasks": list(self.tasks) or None,
+            "kinds": list(self.kinds) or None,
+            "older_than_seconds": self.older_than_seconds,
+            "error": self.error,
+        }
+
+
+class Page(NamedTuple):
+    """What one statement has found; the columns of ``select_live.sql``."""
+
+    next_id: int | None  # the next page begins behind it; None: that was all
+    until_id: int | None  # the newest when the first page was read; None: there are none
+    looked: int  # at so many rows
+    ids: list[int]
+
+
+def pages(source: Source, chosen: Filter, *, after_id: int = 0, database: str | None = None) -> Iterator[Page]:
+    """Yield the ids that match, ascending: up to 1,000 of up to 10,000 rows at a time.
+
+    Ends with the job that was the newest at the first page, so however fast others come in. Each page is a statement of
+    its own, and locks nothing: whoever changes the jobs has to look whether they are still what they were.
+
+    Args:
+        after_id: 0 or more; ids begin above it.
+    """
+    caller = CallerConnection(database)
+    next_id: int | None = after_id
+    until_id: int | None = None
+    while next_id is not None:
+        with along_an_index(caller.alias):
+            parameters = {**chosen.parameters(), "after_id": next_id, "until_id": until_id}
+            [row] = caller.rows(statement(source.value), parameters)
+        page = Page._make(row)
+        yield page
+        next_id, until_id = page.next_id, page.until_id
+
+
+@contextlib.contextmanager
+def along_an_index(alias: str) -> Iterator[None]:
+    """Read in the order of an index where there is one, whatever a scan and a sort seem to cost.
+
+    The hot table swings between empty and full, so its statistics mislead: a count that looks cheap may be a scan of
+    everything. Nothing is written inside, so the transaction, or the savepoint, is rolled back to end the settings.
+    """
+    with transaction.atomic(using=alias):
+        with connections[alias].cursor() as cursor:
+            cursor.execute(INDEX_ONLY)
+        yield
+        transaction.set_rollback(True, using=alias)

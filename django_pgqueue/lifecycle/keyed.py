@@ -1,0 +1,142 @@
+"""Insert jobs that have keys or expire: unique ones may meet a twin, limited ones wait to be admitted."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from django.db import transaction
+
+from django_pgqueue.base.exceptions import PgQueueError
+from django_pgqueue.base.keys import Keys
+from django_pgqueue.db import CallerConnection, Database
+from django_pgqueue.lifecycle import unique
+from django_pgqueue.lifecycle.payload import encode_many
+from django_pgqueue.lifecycle.sql import statement
+
+MOST_MEETINGS = 100
+"""A twin that is met may be gone when it is looked for; so often the insert is tried again."""
+
+MOST_UNDONE = 20_000
+"""So many calls are undone for that, each of a bulk as often as the bulk is."""
+
+
+class Keyed(NamedTuple):
+    """One call: its arguments, and the keys of its job."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    keys: Keys
+
+
+@dataclass(slots=True)
+class Inserted:
+    """What became of some calls."""
+
+    ids: list[int]  # in the order of the calls; of a twin, where the call met one
+    created: list[bool]  # likewise: whether the job is a new one
+    ready: set[str] = field(default_factory=set)  # the queues on which something may run now
+    waiting: set[str] = field(default_factory=set)  # concurrency keys by which a job may have to be admitted
+
+
+def insert(database: Database, calls: Sequence[Keyed], options: Mapping[str, Any]) -> Inserted:
+    """Insert jobs of one task in the caller's transaction, and meet the twins of those that are not inserted.
+
+    Args:
+        options: the other parameters of ``enqueue_keyed.sql``, and those of ``unique.meet``, the same for all.
+
+    Raises:
+        PgQueueError: other jobs with the same key came and went faster than they could be found.
+    """
+    insertion = _Insertion(database, calls, options)
+    for _ in range(MOST_MEETINGS):
+        insertion.try_once()
+        if not insertion.left:
+            return insertion.inserted
+    keys = sorted({str(calls[position].keys.unique) for position in insertion.left})
+    raise PgQueueError(
+        f"Jobs with the unique keys {keys[:3]} came and went {MOST_MEETINGS} times while this one was being enqueued. "
+        "Try again, or use unique_for."
+    )
+
+
+def insert_many(alias: str, calls: Sequence[Keyed], options: Mapping[str, Any]) -> Inserted:
+    """Do what ``insert`` does for several calls, all or none of them.
+
+    Where one has to be tried again, its key comes after others that are locked by now, and two who do so could
+    deadlock. So all is undone and tried again, which goes by the order of the keys. If keys come and go too fast for
+    that, as they may with many thousands, those locked stay so.
+    """
+    for _ in range(min(MOST_MEETINGS, MOST_UNDONE // len(calls))):
+        with transaction.atomic(using=alias):
+            insertion = _Insertion(CallerConnection(alias), calls, options)
+            insertion.try_once()
+            if not insertion.left:
+                return insertion.inserted
+            transaction.set_rollback(True, using=alias)
+    with transaction.atomic(using=alias):
+        return insert(CallerConnection(alias), calls, options)
+
+
+class _Insertion:
+    """Calls on their way into the table.
+
+    Attributes:
+        inserted: what has become of them so far.
+        left: the positions of those that were neither inserted nor have met a twin.
+    """
+
+    def __init__(self, database: Database, calls: Sequence[Keyed], options: Mapping[str, Any]) -> None:
+        self.inserted = Inserted([0] * len(calls), [False] * len(calls))
+        self.left: Sequence[int] = range(len(calls))
+        self._database = database
+        self._calls = calls
+        self._options = options
+
+    def try_once(self) -> None:
+        """Insert those that are left, and meet twins, some of which give up their key for good."""
+        self._insert(self.left)
+        self._look_what_is_left()
+        if self.left:
+            freed = self._meet_twins()
+            self._insert([position for position in self.left if self._calls[position].keys.unique in freed])
+            self._look_what_is_left()
+
+    def _look_what_is_left(self) -> None:
+        self.left = [position for position in self.left if not self.inserted.ids[position]]
+
+    def _insert(self, positions: Sequence[int]) -> None:
+        chosen, inserted = [self._calls[position] for position in positions], self.inserted
+        parameters = {**self._options, **_parameters(chosen)}
+        rows = self._database.rows(statement("enqueue_keyed"), parameters) if chosen else []
+        ids_by_key = {key: job_id for job_id, _, _, key in rows if key is not None}
+        ids_without = iter(sorted(job_id for job_id, _, _, key in rows if key is None))
+        for position, call in zip(positions, chosen, strict=True):
+            key = call.keys.unique
+            job_id = ids_by_key.pop(key, 0) if key is not None else next(ids_without)
+            if job_id:
+                inserted.ids[position], inserted.created[position] = job_id, True
+        inserted.ready |= {self._options["queue"] for _, is_ready, _, _ in rows if is_ready}
+        if any(is_waiting for _, _, is_waiting, _ in rows):
+            inserted.waiting |= {call.keys.concurrency for call in chosen if call.keys.concurrency is not None}
+
+    def _meet_twins(self) -> frozenset[str]:
+        """Of several calls with one key the last has its way. Return the keys that nobody has any more."""
+        chosen = [self._calls[position] for position in self.left]
+        last = {str(call.keys.unique): (call.args, call.kwargs) for call in chosen}
+        met = unique.meet(self._database, last, self._options)
+        for position, call in zip(self.left, chosen, strict=True):
+            self.inserted.ids[position] = met.ids.get(str(call.keys.unique), 0)
+        self.inserted.ready |= met.ready
+        self.inserted.waiting |= met.waiting
+        return met.freed
+
+
+def _parameters(calls: Sequence[Keyed]) -> dict[str, Any]:
+    return {
+        "number": len(calls),
+        "args": encode_many([call.args for call in calls], what="calls"),
+        "kwargs": encode_many([call.kwargs for call in calls], what="calls"),
+        "unique_keys": [call.keys.unique for call in calls],
+        "concurrency_keys": [call.keys.concurrency for call in calls],
+        "fair_keys": [call.keys.fair for call in calls],
+    }

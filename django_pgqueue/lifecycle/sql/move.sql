@@ -1,0 +1,18 @@
+-- Move jobs that do not run to another queue. Called by bulk.move_jobs() for staff. Locked rows are left out. Found by
+-- primary key. What holds a slot of its concurrency key keeps it, and its place. Any other job with a fair key is
+-- scheduled, so that promote.sql gives it a turn in its new queue. Returns the ids, and whether each may run now.
+WITH target AS MATERIALIZED (
+    SELECT job.id
+    FROM pgqueue_jobs AS job
+    WHERE job.id = ANY (%(ids)s::bigint[]) AND job.lease_token = 0 AND job.status <> 'held'
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE pgqueue_jobs AS job
+SET queue = %(queue)s::text,
+    status = CASE
+        WHEN job.fair_key IS NOT NULL AND job.concurrency_slot IS NULL THEN 'scheduled'
+        ELSE job.status
+    END
+FROM target
+WHERE job.id = target.id
+RETURNING job.id, job.status = 'queued';

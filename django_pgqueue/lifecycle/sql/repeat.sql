@@ -1,0 +1,64 @@
+-- End jobs that succeeded and put the next of each in its place: a new id, the same task, arguments, options and keys.
+-- Called by ack.send() and, alone, in an atomic task's own transaction. Finds its rows as finish.sql does, and never
+-- waits: locked rows are left for the next flush. The unique key passes from parent to child, so nobody is in the way.
+-- Returns the ids that ended.
+WITH done AS MATERIALIZED (
+    SELECT
+        job.place,
+        COALESCE(ack.result, 'null') AS result,
+        ack.run_seconds,
+        COALESCE(ack.next_at, statement_timestamp() + make_interval(secs => ack.delay)) AS next_at
+    FROM ROWS FROM (
+        unnest(%(ids)s::bigint[]),
+        unnest(%(lease_tokens)s::bigint[]),
+        jsonb_array_elements(%(results)s::jsonb),
+        unnest(%(run_seconds)s::double precision[]),
+        unnest(%(delays)s::double precision[]),
+        unnest(%(next_ats)s::timestamptz[])
+    ) AS ack (id, lease_token, result, run_seconds, delay, next_at)
+    CROSS JOIN LATERAL (
+        SELECT one.ctid AS place
+        FROM pgqueue_jobs AS one
+        WHERE one.id = ack.id AND one.lease_token = ack.lease_token
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) AS job
+),
+gone AS (
+    DELETE FROM pgqueue_jobs AS job
+    USING done
+    WHERE job.ctid = done.place
+    RETURNING job.*, done.result AS result, done.run_seconds AS run_seconds, done.next_at AS next_at
+),
+archived AS (
+    INSERT INTO pgqueue_finished_jobs (
+        id, finished_at, enqueued_at, run_at, first_started_at, started_at, worker_id, schedule_id, parent_id,
+        run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, result, metadata, progress, errors
+    )
+    SELECT
+        gone.id, statement_timestamp(), gone.enqueued_at, gone.run_at, gone.first_started_at, gone.started_at,
+        gone.worker_id, gone.schedule_id, gone.parent_id, gone.run_seconds, gone.priority, gone.attempts, gone.lost,
+        gone.queue, gone.task, gone.backend, gone.args, gone.kwargs, gone.result, gone.metadata, gone.progress,
+        gone.errors
+    FROM gone
+    WHERE gone.keep AND %(history)s::boolean
+),
+-- Scheduled even if it is due: promote knows of concurrency and fair keys, and retake of keys that the start gave up.
+next AS (
+    INSERT INTO pgqueue_jobs (
+        run_at, parent_id, expires_at, lease_seconds, timeout_seconds, unique_for_seconds, priority, max_attempts,
+        concurrency_limit, keep, concurrency_strict, status, queue, task, backend, args, kwargs, unique_key,
+        unique_scope, concurrency_key, fair_key, metadata
+    )
+    SELECT
+        gone.next_at, gone.id,
+        -- for as long as its parent, whose run_at says no more when that was once it is a retry's, or a turn
+        gone.next_at + (gone.expires_at - GREATEST(LEAST(gone.run_at, gone.first_started_at), gone.enqueued_at)),
+        gone.lease_seconds, gone.timeout_seconds, gone.unique_for_seconds, gone.priority, gone.max_attempts,
+        gone.concurrency_limit, gone.keep, gone.concurrency_strict, 'scheduled', gone.queue, gone.task, gone.backend,
+        gone.args, gone.kwargs, gone.unique_key, gone.unique_scope, gone.concurrency_key, gone.fair_key, gone.metadata
+    FROM gone
+    WHERE gone.cancel_requested_at IS NULL  -- who asks one to stop means the chain
+)
+SELECT gone.id
+FROM gone;

@@ -1,0 +1,35 @@
+-- Give jobs that hold unique keys the arguments and the metadata of newer calls. Called by unique.meet() in the caller's
+-- transaction, for jobs of the same task. Locks the rows in order of the keys, and waits for them. One that has started
+-- meanwhile is missing from the answer, but may be locked all the same: the caller undoes the statement. Found like those
+-- of finish.sql, by pgqueue_jobs_unique. Returns key, id and queue; may it run now; what key to look at: neither changes.
+UPDATE pgqueue_jobs AS job
+SET args = COALESCE((
+        SELECT jsonb_object_agg(call.unique_key, call.args) FILTER (WHERE call.args IS NOT NULL)
+        FROM ROWS FROM (
+            unnest(%(unique_keys)s::text[]), jsonb_array_elements(%(args)s::jsonb)
+        ) AS call (unique_key, args)
+    ) -> job.unique_key, '[]'),
+    kwargs = COALESCE((
+        SELECT jsonb_object_agg(call.unique_key, call.kwargs) FILTER (WHERE call.kwargs IS NOT NULL)
+        FROM ROWS FROM (
+            unnest(%(unique_keys)s::text[]), jsonb_array_elements(%(kwargs)s::jsonb)
+        ) AS call (unique_key, kwargs)
+    ) -> job.unique_key, '{}'),
+    metadata = %(metadata)s::jsonb
+-- By primary key in an array: with ctid a row that was waited for would be missed, with a join all rows might be read.
+WHERE job.id = ANY (ARRAY(
+    SELECT twin.id
+    FROM unnest(%(unique_keys)s::text[]) AS call (unique_key)
+    CROSS JOIN LATERAL (
+        SELECT one.id
+        FROM pgqueue_jobs AS one
+        WHERE one.unique_key = call.unique_key
+          AND one.unique_scope IN ('live', 'start')
+          AND one.lease_token = 0
+          AND one.status <> 'held'
+          AND one.task = ANY (%(tasks)s::text[])
+        LIMIT 1
+        FOR NO KEY UPDATE
+    ) AS twin
+))
+RETURNING job.unique_key, job.id, job.queue, false, NULL::text;
