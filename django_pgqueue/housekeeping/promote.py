@@ -1,15 +1,25 @@
-"""Scheduled jobs that are due become claimable."""
+"""Scheduled jobs that are due become claimable, or wait to be admitted."""
+
+from collections import Counter
+from typing import NamedTuple
 
 from django_pgqueue.db import Database
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.lifecycle.sql import ladder_size, sized
 
 
-def promote(database: Database) -> dict[str, int]:
-    """Make up to 1,000 due jobs claimable; return how many on each queue."""
-    return dict(database.rows(statement("promote"), {}))
+class Promoted(NamedTuple):
+    """What a pass came to."""
+
+    queues: dict[str, int]  # how many jobs became claimable on each
+    keys: dict[str, int]  # how many wait for each concurrency key
 
 
-def next_due_seconds(database: Database) -> float | None:
-    """Return the seconds until the next scheduled job is due (0 or less: now), None where none waits."""
-    [(seconds,)] = database.rows(statement("next_due"), {})
-    return seconds  # type: ignore[no-any-return]
+def promote(database: Database, *, limit: int = 1000) -> Promoted:
+    """Make up to ``limit`` due jobs claimable, which may be 1 to 1,000; those with a concurrency key wait."""
+    rows = database.rows(sized("promote", ladder_size(limit)), {})
+    queues = {queue: number for queue, key, number in rows if key is None}
+    keys = Counter[str]()
+    for _, key, number in rows:
+        if key is not None:
+            keys[key] += number
+    return Promoted(queues, dict(keys))

@@ -1,18 +1,26 @@
 """End leases whose worker is dead."""
 
+from collections.abc import Sequence
+
 from django_pgqueue.base.records import Lease, Reaped
 from django_pgqueue.db import Database
-from django_pgqueue.lifecycle import reap
+from django_pgqueue.lifecycle import heartbeat, reap
 from django_pgqueue.lifecycle.sql import statement
 
 
-def reap_lost(database: Database) -> Reaped:
-    """Settle up to 1,000 jobs whose lease has passed together with that of their worker process.
+def reap_lost(database: Database, *, limit: int = 1000) -> Reaped:
+    """Settle up to ``limit`` jobs, 1 to 1,000, whose lease has passed together with that of their worker process.
 
     Only a worker whose own heartbeats have gone through for a full lease may call it: after an outage of the database
     every lease in the table has passed, and those who are alive need time to say so.
     """
-    return reap.settle(database, [Lease._make(row) for row in database.rows(statement("lost_leases"), {})])
+    lost = database.rows(statement("lost_leases"), {})
+    return reap.settle(database, [Lease._make(row) for row in lost[:limit]])
+
+
+def reap_gone(database: Database, worker_ids: Sequence[int]) -> Reaped:
+    """Settle the jobs of worker processes that are known to be gone, before their leases have passed."""
+    return reap.settle(database, heartbeat.leases(database, worker_ids))
 
 
 def forget_workers(database: Database) -> int:

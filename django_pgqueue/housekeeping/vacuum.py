@@ -98,7 +98,7 @@ def vacuum(database: QueueConnection, past: Past, *, threshold: int) -> Vacuumed
     if not _is_useful(past, signs, holder, threshold) or not _is_free(database, past):
         return None
     begun = time.monotonic()
-    database.autocommit().execute(VACUUM, prepare=False)
+    database.autocommit(may_take_long=True).execute(VACUUM, prepare=False)
     seconds, after = time.monotonic() - begun, look(database)
     if after.vacuums == signs.vacuums:
         return None  # it stepped back

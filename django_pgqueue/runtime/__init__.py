@@ -7,16 +7,30 @@
       process    one child as the supervisor sees it
       heart      the heartbeat, and the comparison of books
       steward    runs the passes of housekeeping
+        reaper     when to judge that a worker is gone
+        expiry     when to look for jobs that were not started in time
+        scheduler  what the code declares, and what is due of it
+        unique     when to look after unique keys
+        fair       when to look whether fair keys have their turns
       janitor    partitions and VACUUM, by the role that owns the tables
       duties     several duties of one thread, and what a failing one means for the others
       listener   LISTEN, and wake the children
+      session    how others see that the command lives, and it sees that others do not
+      health     looks whether the command is alive and ready; verdict judges, probes tell
       loop       the one periodic loop; what a failing pass means
     child        one worker process
       pump       write the last outcomes, claim the next jobs
+      book       what a child holds: each job from its claim until its outcome is written
+      trouble    how long to leave the database alone, and how much to write after that
+      intake     which queue to claim from next
+      gates      which queues are paused, limited or full, as far as is known
+      suspects   jobs under which processes keep dying: each runs alone
       slots      where user code runs: threads, the event loop
+      limits     interrupts jobs that were killed or have had their time
       tidy       what the end of a request would clean up, after each job
       speed      how much to fetch ahead
       report     one line in the log for each job at most
     marks        memory that a child and its supervisor share
+    admissions   concurrency keys whose next jobs are to be let in, by the pump and by the steward
     plan, logs   what a command is to do, and how it speaks
 """

@@ -44,13 +44,15 @@ def main(brief: Brief, orders: Connection, marks: Marks) -> None:
         connections.settings[alias]["NAME"] = name
     from django_pgqueue.runtime.pump import Pump  # noqa: PLC0415 - needs django.setup()
     from django_pgqueue.runtime.slots import Slots  # noqa: PLC0415
-    from django_pgqueue.runtime.tidy import watch_connections  # noqa: PLC0415
+    from django_pgqueue.runtime.tidy import disown, watch_connections  # noqa: PLC0415
 
     sys.setswitchinterval(SWITCH_SECONDS)
     watch_connections()
     outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     slots = Slots(brief.concurrency, marks, outbox)
     pump = Pump(brief.worker_id, brief.queues, slots, marks)
+    os.register_at_fork(after_in_child=disown)
+    os.register_at_fork(after_in_child=slots.disown)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides
     signal.signal(signal.SIGTERM, lambda *_: pump.stop())
     threading.Thread(target=obey, args=(orders.fileno(), pump, slots), name="pgqueue-orders", daemon=True).start()
@@ -68,8 +70,10 @@ def obey(orders: int, pump: Any, slots: Any) -> None:
                     pump.wake()
                 case [b"wake", queues]:
                     pump.wake(json.loads(queues))
-                case [b"cancel", job_id]:
-                    slots.cancel(int(job_id))
+                case [b"gates"]:
+                    pump.look_at_gates()
+                case [b"cancel", mark]:
+                    slots.cancel(int(mark))
                 case [b"stop"]:
                     pump.stop()
     os._exit(1)

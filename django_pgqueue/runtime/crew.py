@@ -60,12 +60,13 @@ class Crew:
         """Take an ended child off the list of the living; its jobs are to be settled, its place to be filled."""
         self.living.remove(process)
         self._finished += process.marks.finished()
-        if process.is_leaving and process.exit_code == 0:
+        if process.is_replaced and process.is_leaving and process.exit_code == 0:
             logger.info("Process %d is recycled", process.pid)
         elif process.is_replaced:
             logger.warning("Process %d ended (%s) while it was replaced", process.pid, ending(process.exit_code))
         elif not self._closed:
-            failures = process.failures + 1 if process.is_young and process.exit_code else 0
+            failed = process.is_young and process.exit_code and not process.was_stopped
+            failures = process.failures + 1 if failed else 0
             logger.warning("Process %d ended (%s), starting another", process.pid, ending(process.exit_code))
             self._vacancies.append(Vacancy(failures, replaces=process.replaces))
         self.ended.append(process)  # from here on it belongs to housekeeping, which closes it
@@ -90,13 +91,23 @@ class Crew:
         self._vacancies.append(Vacancy(replaces=worn))
         return True
 
+    def part_with_deaf(self) -> None:
+        """End the processes whose jobs do not stop, when their other jobs have ended, or have had the grace for it."""
+        for process in list(self.living):
+            if not (deaf := process.deaf()):
+                continue
+            if process.give_up():
+                logger.warning("Process %d runs %d job(s) that do not stop: it takes no more", process.pid, len(deaf))
+            if process.is_hopeless(deaf, self.plan.grace_seconds):
+                logger.warning("Process %d is ended, %d job(s) in it do not stop", process.pid, len(deaf))
+                process.kill()
+
     def is_recycling(self) -> bool:
         """Whether a process that is to replace another is not yet at work."""
-        if any(
-            vacancy.replaces for vacancy in list(self._vacancies)
-        ):  # looked at first: it goes when the process is in
-            return True
-        return any(process.replaces for process in list(self.living))
+        # Vacancies first: one goes when its process is in.
+        return any(vacancy.replaces for vacancy in list(self._vacancies)) or any(
+            process.replaces for process in list(self.living)
+        )
 
     def order(self, word: str, detail: str = "") -> None:
         """Give the same order to all who live."""
@@ -134,7 +145,7 @@ class Crew:
 
     def _is_crowded(self, worn: Process) -> bool:
         """Whether so many old processes still run jobs that no other may join them."""
-        leaving = sum(process.is_leaving for process in list(self.living))
+        leaving = sum(process.is_leaving for process in list(self.living) if process is not worn)
         is_crowded = leaving >= self.plan.processes
         if is_crowded and not self._is_crowded_told:
             logger.warning(
@@ -167,7 +178,8 @@ class Crew:
         return True
 
     def _register(self, database: Database, vacancy: "Vacancy") -> Process:
-        plan, worker_id = self.plan, self._write_down(database) or 0
+        plan, worker_id = self.plan, self._write_down(database)
+        assert worker_id is not None  # noqa: S101 - only those who ask for an id may get none
         databases = {alias: connections[alias].settings_dict["NAME"] for alias in connections}
         brief = Brief(worker_id, plan.queues, plan.concurrency, plan.verbosity, databases)
         process = Process(brief, plan, failures=vacancy.failures, replaces=vacancy.replaces)

@@ -1,13 +1,51 @@
 """Several duties of one thread, one after the other; what a failing one means for the others."""
 
+import contextlib
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 
-from django_pgqueue.db import is_transient
+from django.db import Error
+
+from django_pgqueue.db import is_too_much, is_too_slow, is_transient
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 LONGEST_SLEEP_SECONDS = 1.0
+
+LARGEST_SLICE = 1000
+
+LOOK_SHARE = 20
+"""While an old snapshot makes it dear to look, looks are no closer than so many times their own duration."""
+
+
+def next_look(begun: float, pause: float) -> float:
+    """Return when to look again after a look that has just ended, monotonic.
+
+    Args:
+        begun: when it began, monotonic.
+        pause: in seconds, the shortest.
+    """
+    now = time.monotonic()
+    return now + max(pause, LOOK_SHARE * (now - begun))
+
+
+class Slice:
+    """How many rows a duty takes at once: half as many after that took too long, more again after it did not."""
+
+    def __init__(self) -> None:
+        self.size = LARGEST_SLICE
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[int]:
+        """Take a slice of the size that is yielded; learn from how it goes."""
+        try:
+            yield self.size
+        except Error as error:
+            if is_too_much(error):
+                self.size = max(self.size // 2, 1)
+            raise
+        self.size = min(self.size * 2, LARGEST_SLICE)
 
 
 class Duties:
@@ -25,7 +63,8 @@ class Duties:
         """Do all of them; return the seconds until the next pass, a second at most.
 
         Raises:
-            Exception: a transient one: where the database is away, all wait together.
+            Exception: a transient one: where the database is away, all wait together. A statement that was cancelled
+                because it took too long is the trouble of that duty alone.
         """
         delays = [self._guarded(duty) for duty in self._duties]
         return min(delay for delay in (*delays, LONGEST_SLEEP_SECONDS) if delay is not None)
@@ -35,7 +74,7 @@ class Duties:
         try:
             delay = duty()
         except Exception as error:
-            if is_transient(error):
+            if is_transient(error) and not is_too_slow(error):
                 raise
             if self._complaints.get(name) != str(error):
                 logger.exception("The duty %s failed; it is tried again, and this said only once", name)

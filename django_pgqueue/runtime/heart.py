@@ -10,6 +10,7 @@ from django_pgqueue.lifecycle.release import release
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.marks import now
 from django_pgqueue.runtime.process import Process
+from django_pgqueue.runtime.session import SILENT_SECONDS, Session
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -31,17 +32,22 @@ class Pulse:
         """Start over: a beat has failed, and who knows for whom else."""
         self.first = None
 
+    def has_stood(self, seconds: float) -> bool:
+        """Whether heartbeats have gone through for so long, and still do."""
+        return self.first is not None and now() - self.last < self.lease_seconds and self.last - self.first >= seconds
+
     def is_steady(self) -> bool:
         """Whether everybody who is alive has had a full lease's time to say so."""
-        return self.first is not None and now() - self.last < self.lease_seconds <= self.last - self.first
+        return self.has_stood(self.lease_seconds)
 
 
 class Heart:
     """Renews the leases of the crew's processes, and reads what the database believes they are running."""
 
-    def __init__(self, alias: str, crew: Crew) -> None:
+    def __init__(self, alias: str, crew: Crew, session: Session) -> None:
         self.pulse = Pulse(crew.lease_seconds)
-        self.database = QueueConnection(alias, "heartbeat")
+        self.database = QueueConnection(alias, "heartbeat", patience_seconds=max(crew.lease_seconds / 2, 2.0))
+        self._session = session
         self._crew = crew
         self._strangers: dict[int, int] = {}  # marks of rows that their process did not know -> its turns then
 
@@ -51,8 +57,15 @@ class Heart:
             self._beat()
         except Exception:
             self.pulse.stumble()
+            if self._session.is_lost:
+                self._shorten_leases()
             raise
-        return self._crew.lease_seconds / 3
+        return min(self._crew.lease_seconds / 3, self._session.beat_seconds)
+
+    def _shorten_leases(self) -> None:
+        """Let nothing start when others may take this command for gone: neither its session nor a heartbeat is seen."""
+        for process in list(self._crew.living):
+            process.marks.shorten(self.pulse.last + min(SILENT_SECONDS, self._crew.lease_seconds))
 
     def _beat(self) -> None:
         processes = {process.worker_id: process for process in list(self._crew.living)}
@@ -61,10 +74,11 @@ class Heart:
             self.database,
             {worker_id: process.pid for worker_id, process in processes.items()},
             lease_seconds=self._crew.lease_seconds,
+            session_pid=self._session.pid,
         )
         self.pulse.beat(begun)
         for worker_id in standing & processes.keys():
-            processes[worker_id].marks.extend(begun + self._crew.lease_seconds)
+            processes[worker_id].marks.renew(begun + self._crew.lease_seconds)
         for worker_id in processes.keys() - standing:
             self._crew.register_again(self.database, processes[worker_id])
         self._compare_books(processes)
@@ -76,9 +90,11 @@ class Heart:
         """
         turns = {worker_id: process.marks.turns() for worker_id, process in processes.items()}
         leases = heartbeat.leases(self.database, list(processes))
-        for lease in leases:
-            if lease.is_cancelled:
-                processes[lease.worker_id].order("cancel", str(lease.id))
+        killed = [lease for lease in leases if lease.is_cancelled]
+        for worker_id, process in processes.items():
+            process.killed = frozenset(lease.mark for lease in killed if lease.worker_id == worker_id)
+            for mark in process.killed:
+                process.order("cancel", str(mark))
         since = {worker_id: process.marks.turns() for worker_id, process in processes.items()}
         held = {worker_id: process.marks.held() for worker_id, process in processes.items()}
         strangers = [lease for lease in leases if lease.mark not in held[lease.worker_id]]

@@ -4,7 +4,7 @@ The claim index keeps an entry for each row that was claimed until no snapshot c
 VACUUM removes it. While somebody holds an old snapshot, as a long report or a backup does, these entries pile up at the
 head of the queue, and each claim from the head walks over all of them. So most claims begin after the last job that was
 taken. What comes in below, as a higher priority, a late commit or a retry, is found by a full scan: after ten times as
-long as the last one took, and after a second at most.
+long as the last one took, or three times if it was announced, and after a second at most.
 """
 
 import random
@@ -14,9 +14,11 @@ from dataclasses import dataclass
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.records import ClaimedJob
+from django_pgqueue.base.served import Served
 from django_pgqueue.db import QueueConnection
 from django_pgqueue.lifecycle import claim
 from django_pgqueue.lifecycle.claim import Claim, Place, ready_queues
+from django_pgqueue.runtime.gates import KnownGates
 
 FULL_SCAN_SECONDS = 1.0
 """A job below the low-water mark waits no longer than this for a full scan."""
@@ -27,6 +29,9 @@ REMEMBERED = 1000
 FULL_SCAN_SHARE = 10
 """Full scans are no closer than so many times their own duration."""
 
+CALLED_SHARE = 3
+"""The same where work was announced since: it may be below, as the turns of a fair key are, or a higher priority."""
+
 
 @dataclass(slots=True)
 class Shore:
@@ -34,17 +39,24 @@ class Shore:
 
     low_water: Place | None = None  # claims between full scans begin after it
     full_scan_at: float = 0.0  # not before, monotonic
+    called_scan_at: float = 0.0  # nor before this, if there was a call
     is_owed: bool = False  # there may be jobs that only a full scan finds
 
     def above(self) -> Place | None:
         """Return where the next claim begins; None for a full scan."""
         return self.low_water if time.monotonic() < self.full_scan_at else None
 
+    def called(self) -> None:
+        """Take note that work was announced."""
+        self.full_scan_at = min(self.full_scan_at, self.called_scan_at)
+
     def took(self, claimed: Claim, jobs: list[ClaimedJob], seconds: float) -> None:
         if jobs:
             self.low_water = jobs[-1].place
         if claimed.above is None:
-            self.full_scan_at = time.monotonic() + min(FULL_SCAN_SHARE * seconds, FULL_SCAN_SECONDS)
+            now = time.monotonic()
+            self.full_scan_at = now + min(FULL_SCAN_SHARE * seconds, FULL_SCAN_SECONDS)
+            self.called_scan_at = now + min(CALLED_SHARE * seconds, FULL_SCAN_SECONDS)
         self.is_owed = claimed.above is not None or bool(jobs)
 
 
@@ -52,11 +64,13 @@ class Intake:
     """Not safe for two threads at once.
 
     Args:
-        served: the queues to claim from, in strict order; empty means all.
+        queues: those to claim from, as ``Served`` takes them; empty means all.
+        gates: what is known of their gates.
     """
 
-    def __init__(self, served: tuple[str, ...]) -> None:
-        self._served = served
+    def __init__(self, queues: tuple[str, ...], gates: KnownGates) -> None:
+        self._served = Served.of(queues)
+        self._gates = gates
         self._ready: dict[str, None] = {}  # queues that may have work, in the order in which to ask them
         self._shores: dict[str, Shore] = {}
         self._look_at = 0.0  # when to look at all queues again, monotonic
@@ -67,23 +81,58 @@ class Intake:
             self._look_at = 0.0
         else:
             self._add(queues)
+            for queue in queues:
+                if shore := self._shores.get(queue):
+                    shore.called()
+
+    def among(self, queues: Iterable[str]) -> list[str]:
+        """Return those of the queues that are served."""
+        return self._served.among(queues)
+
+    def lower(self, queue: str, place: Place) -> None:
+        """Take note that a queue may have work behind a place: the next claim begins there, or before."""
+        shore = self._shores.setdefault(queue, Shore())
+        if shore.low_water is not None:
+            shore.low_water = min(shore.low_water, place)
+        self._add([queue])
 
     def wait_until(self) -> float:
         """Return when there will be a reason to claim, monotonic; in the past if there is one already."""
         if self._ready:
             return 0.0
-        return min([self._look_at, *(shore.full_scan_at for shore in self._shores.values() if shore.is_owed)])
+        owed = (shore.full_scan_at for shore in self._shores.values() if shore.is_owed)
+        return min([self._look_at, self._gates.reopen_at(), *owed])
 
-    def send(self, database: QueueConnection, *, limit: int, worker_id: int) -> Claim | None:
-        """Send a claim to the first queue that may have work; None if there is none."""
+    def gates_changed(self, queues: Iterable[str]) -> None:
+        """Take note that these queues were paused, resumed, limited or not."""
+        for queue in queues:
+            self._ready.pop(queue, None)
+            self._shores.pop(queue, None)  # a limited queue has none, and to a paused one no full scan is owed
+        self._add(self._served.among(queues))
+
+    def ended(self, queues: Iterable[str]) -> None:
+        """Take note that jobs of these limited queues have ended, which may have been what kept others out."""
+        self._add(self._gates.ended(queues))
+
+    def send(self, database: QueueConnection, *, limit: int, most_limited: int, worker_id: int) -> Claim | None:
+        """Send a claim to the first queue that may have work; None if there is none.
+
+        Args:
+            limit: how many jobs to take.
+            most_limited: how many to take of a queue that is limited: none is to be fetched ahead there, where it would
+                keep others out.
+        """
         now = time.monotonic()
         if now >= self._look_at:
             self._add(ready_queues(database, self._served))
             self._look_at = now + conf.poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
         self._add(queue for queue, shore in self._shores.items() if shore.is_owed and now >= shore.full_scan_at)
-        if not self._ready:
+        self._add(self._gates.reopened())
+        queue = self._next(most_limited)
+        if queue is None:
             return None
-        queue = next(iter(self._ready))
+        if self._gates.is_limited(queue):
+            return claim.send_limited(database, queue, limit=min(limit, most_limited), worker_id=worker_id)
         above = self._shores.setdefault(queue, Shore()).above()
         return claim.send(database, queue, limit=limit, worker_id=worker_id, above=above)
 
@@ -95,14 +144,33 @@ class Intake:
         Args:
             seconds: how long the claim took, whatever was sent along with it included.
         """
-        self._shores[claimed.queue].took(claimed, jobs, seconds)
         del self._ready[claimed.queue]
+        if claimed.is_limited:
+            self._took_limited(claimed, len(jobs))
+            return
+        self._shores[claimed.queue].took(claimed, jobs, seconds)
         if len(self._shores) > REMEMBERED:
             self._shores = {queue: shore for queue, shore in self._shores.items() if shore.is_owed}
         if len(jobs) == claimed.limit:
             self._add([claimed.queue])  # where all are served, at the end: they take turns
 
+    def _took_limited(self, claimed: Claim, number: int) -> None:
+        has_more, token_seconds = claimed.left()
+        if number == claimed.limit:
+            self._add([claimed.queue])
+        elif has_more:
+            self._gates.shut(claimed.queue, token_seconds)
+
+    def _next(self, most_limited: int) -> str | None:
+        """Return the queue to ask; one that is limited waits while so many of its jobs are held already."""
+        for queue in list(self._ready):
+            if most_limited > 0 or not self._gates.is_limited(queue):
+                return queue
+            del self._ready[queue]
+            self._gates.shut(queue, 0.0)
+        return None
+
     def _add(self, queues: Iterable[str]) -> None:
-        self._ready.update(dict.fromkeys(queues))
-        if self._served and len(self._ready) > 1:
-            self._ready = {queue: None for queue in self._served if queue in self._ready}
+        self._ready.update((queue, None) for queue in queues if self._gates.is_open(queue))
+        if self._served.wanted and len(self._ready) > 1:
+            self._ready = dict.fromkeys(self._served.among(self._ready))

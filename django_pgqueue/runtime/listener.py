@@ -11,30 +11,47 @@ from typing import Any
 
 from psycopg import sql
 
-from django_pgqueue.db import QueueConnection
-from django_pgqueue.lifecycle.wake import CHANNEL, PROBE, announce
+from django_pgqueue.base.conf import conf
+from django_pgqueue.db import QueueConnection, only_reads
+from django_pgqueue.lifecycle.wake import CHANNEL, ECHO, announce
+from django_pgqueue.runtime.session import Session
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 PING_SECONDS = 30.0
-PROBE_SECONDS = 2.0
-PROBE_AGAIN_SECONDS = 300.0
+"""A connection on which nothing comes is asked so often whether it is still there."""
+
+ECHO_SECONDS = 2.0
+"""A notification that has not arrived after this counts as one that never will."""
+
+TRY_AGAIN_SECONDS = 300.0
+"""Where none arrives, LISTEN is tried so often again."""
+
+UNLISTENS = 20
+"""How many transactions to make, at most, until a pooler lends the same server again."""
+
+BACKEND = "SELECT pg_backend_pid()"
+
+LOOKS = 3
+"""How often to look for a sign that a pooler lends its servers for a transaction only; each takes three statements."""
 
 
 class Listener:
-    """One connection that listens.
+    """One connection that listens, by the alias LISTEN_DATABASE.
 
     Args:
-        heard: called with the set of payloads (queue names; empty for a cancel request) of each batch of notifications,
+        session: is told when this connection begins and ends.
+        heard: called with the set of payloads, as ``wake`` describes them, of each batch of notifications,
             and with None after each (re)connect, when anything may have been missed.
     """
 
-    def __init__(self, alias: str, heard: Callable[[set[str] | None], None]) -> None:
+    def __init__(self, session: Session, heard: Callable[[set[str] | None], None]) -> None:
         self.works: bool | None = None  # None: not known yet
         self.is_settled = threading.Event()
-        self._alias = alias
+        self._alias = conf.listen_database
+        self._session = session
         self._heard = heard
-        self._database = QueueConnection(alias, "listener")
+        self._database = QueueConnection(self._alias, "listener")
         self._connection: Any = None
         self._stop_read, self._stop_write = os.pipe()
 
@@ -48,52 +65,92 @@ class Listener:
         except BaseException:
             self.close()
             raise
-        return 0.0 if self.works else PROBE_AGAIN_SECONDS
+        return 0.0 if self.works else TRY_AGAIN_SECONDS
 
     def stop(self) -> None:
         """End a wait that is under way; may be called from any thread."""
         os.write(self._stop_write, b"s")
 
     def close(self) -> None:
+        self._session.end()
         self._connection = None
         self._database.close()
 
     def _connect(self) -> None:
-        connection = self._database.autocommit()
-        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
-        self.works = self._probe(connection)
+        connection: Any = self._database.autocommit()
+        worked, self.works = self.works, self._try(connection)
         self.is_settled.set()
         if self.works:
             self._connection = connection
+            [backend] = connection.execute(BACKEND).fetchone()
+            self._session.begin(backend)
             self._heard(None)
-        else:
-            self.close()
+            return
+        if worked is not False:
+            logger.warning(
+                "LISTEN by way of %r gets no notifications: is a pooler in between, in transaction mode? Polling every "
+                "%g s instead. Set PGQUEUE['LISTEN_DATABASE'] to an alias that leads to the same database directly.",
+                self._alias,
+                conf.poll_seconds,
+            )
+        self.close()
+        self._session.forgo()
 
-    def _probe(self, connection: Any) -> bool:
-        """Whether a notification from another connection arrives. Behind a transaction pooler none does."""
-        payload = PROBE + secrets.token_hex(8)
-        other = QueueConnection(self._alias, "listener probe")
+    def _try(self, connection: Any) -> bool:
+        """Listen, and see whether a notification arrives that was sent the way that enqueuers send theirs."""
+        other = QueueConnection(conf.database, "listener echo")
         try:
-            announce(other, [payload])
+            if self._database.is_pooled and is_lent(connection, other):
+                return False
+            [backend] = connection.execute(BACKEND).fetchone()
+            connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
+            if self._hears(connection, other):
+                return True
+            unlisten(connection, backend)
+            return False
         finally:
             other.close()
-        deadline = time.monotonic() + PROBE_SECONDS
+
+    def _hears(self, connection: Any, other: QueueConnection) -> bool:
+        payload = ECHO + secrets.token_hex(8)
+        announce(other, [payload])
+        deadline = time.monotonic() + ECHO_SECONDS
         while (left := deadline - time.monotonic()) > 0:
             if any(notify.payload == payload for notify in connection.notifies(timeout=left, stop_after=1)):
                 return True
-        logger.warning(
-            "LISTEN gets no notifications on %r: is it behind a pooler in transaction mode? Polling instead.",
-            self._alias,
-        )
         return False
 
     def _wait(self) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(self._connection.fileno(), selectors.EVENT_READ)
             selector.register(self._stop_read, selectors.EVENT_READ)
-            if selector.select(PING_SECONDS):
-                payloads = {notify.payload for notify in self._connection.notifies(timeout=0)}
-                if payloads := {payload for payload in payloads if not payload.startswith(PROBE)}:
-                    self._heard(payloads)
-            else:
-                self._connection.execute("SELECT 1")  # a dead peer shows itself here
+            if not selector.select(PING_SECONDS):
+                self._connection.execute("SELECT 1")  # a dead peer shows itself here; notifications may come along
+        payloads = {notify.payload for notify in self._connection.notifies(timeout=0)}
+        if payloads := {payload for payload in payloads if not payload.startswith(ECHO)}:
+            self._heard(payloads)
+        if only_reads(self._connection):
+            self.close()  # whoever notifies is on another server by now
+
+
+def is_lent(connection: Any, other: QueueConnection) -> bool:
+    """Whether a pooler gives the server of ``connection`` to others between its transactions.
+
+    A sign is proof. Where none shows, as when ``other`` by chance is lent other servers only, that is none.
+    """
+    for _ in range(LOOKS):
+        before = connection.execute(BACKEND).fetchone()
+        with other.transaction():
+            if other.rows(BACKEND, {}) == [before] or connection.execute(BACKEND).fetchone() != before:
+                return True
+    return False
+
+
+def unlisten(connection: Any, backend: int) -> None:
+    """Let a server that was lent for one LISTEN listen no more; there, it would go on for whoever is lent it next."""
+    for _ in range(UNLISTENS):
+        with connection.transaction():
+            connection.execute("UNLISTEN *")
+            [reached] = connection.execute(BACKEND).fetchone()
+        if reached == backend:
+            return

@@ -5,12 +5,20 @@ import logging
 FORMAT = "%(asctime)s %(levelname)-7s [%(process)d] %(message)s"
 
 
+def one_line(error: BaseException) -> str:
+    """Return what an error says, on one line: what the database says takes several."""
+    return " ".join(str(error).split())
+
+
 def configure(verbosity: int) -> None:
     """Send the worker's log to stderr, unless the project handles the logger ``django_pgqueue`` already.
+
+    What psycopg says of a pipeline that breaks is not printed by Python's last resort: the worker says so itself.
 
     Args:
         verbosity: Django's. 0: trouble only. 1: starts and ends of processes too. 2: each job too. 3: everything.
     """
+    logging.getLogger("psycopg").addHandler(logging.NullHandler())
     ours = logging.getLogger("django_pgqueue")
     if ours.hasHandlers():
         return

@@ -1,11 +1,14 @@
 """The one periodic loop of the supervisor's threads: run a pass, sleep, survive the database being away."""
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable
 
 from django_pgqueue.base.backoff import reconnect_delay
 from django_pgqueue.db import is_transient
+from django_pgqueue.runtime.logs import one_line
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -16,19 +19,27 @@ class Loop(threading.Thread):
     Args:
         duty: what the thread is for, for its name and the log.
         pass_once: one bounded pass; returns the seconds until the next one.
+        longest_pause: between a pass that has failed and the next, in seconds.
+
+    Attributes:
+        failures: how many passes in a row have failed.
     """
 
-    def __init__(self, duty: str, pass_once: Callable[[], float]) -> None:
+    def __init__(self, duty: str, pass_once: Callable[[], float], *, longest_pause: float = math.inf) -> None:
         super().__init__(name=f"pgqueue-{duty}", daemon=True)
         self.duty = duty
         self._pass_once = pass_once
-        self._failures = 0
+        self._longest_pause = longest_pause
+        self.failures = 0
+        self._reason = ""  # of the last failure
+        self._due_at = time.monotonic()  # the next pass, or the one that is under way
         self._woken = threading.Event()
         self._stopping = False
 
     def run(self) -> None:
         while not self._stopping:
             delay = self._guarded_pass()
+            self._due_at = time.monotonic() + delay
             self._woken.wait(delay)
             self._woken.clear()
 
@@ -41,26 +52,32 @@ class Loop(threading.Thread):
         self._stopping = True
         self._woken.set()
 
+    def pass_seconds(self) -> float:
+        """Return for how long a pass has been under way, or should have been; 0 while the loop sleeps."""
+        return max(time.monotonic() - self._due_at, 0.0)
+
     def _guarded_pass(self) -> float:
         try:
             delay = self._pass_once()
         except Exception as error:  # noqa: BLE001 - a duty must outlive whatever a pass meets
-            self._failures += 1
+            self.failures += 1
             self._complain(error)
-            return reconnect_delay(self._failures)
-        if self._failures:
-            logger.warning("The %s works again after %d failures", self.duty, self._failures)
-            self._failures = 0
+            return min(reconnect_delay(self.failures), self._longest_pause)
+        if self.failures:
+            logger.warning("The %s works again after %d failures", self.duty, self.failures)
+            self.failures = 0
         return delay
 
     def _complain(self, error: Exception) -> None:
-        """Log the first failure in a row and then every tenth: few lines, however long the outage lasts."""
-        if self._failures % 10 == 1:
+        """Log the first failure in a row, every other reason, and every tenth: few lines, however long it lasts."""
+        reason = one_line(error)
+        if self.failures % 10 == 1 or reason != self._reason:
             unexpected = None if is_transient(error) else error
             logger.warning(
                 "The %s failed and is tried again (failure %d): %s",
                 self.duty,
-                self._failures,
-                error,
+                self.failures,
+                reason,
                 exc_info=unexpected,
             )
+        self._reason = reason

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from django_pgqueue.runtime import child
+from django_pgqueue.runtime.limits import PATIENCE_SECONDS
 from django_pgqueue.runtime.marks import Marks
 from django_pgqueue.runtime.plan import Plan
 
@@ -20,6 +21,9 @@ SETTLED_SECONDS = 10.0
 
 JITTER = 0.1
 """Processes that start together are not to be replaced together: each takes up to so much less than ``max_jobs``."""
+
+MOMENT_SECONDS = 1.0
+"""A process that is told to leave gives back within this what it has only fetched."""
 
 PAGES_IN_A_MIB = 2**20 // os.sysconf("SC_PAGE_SIZE")
 
@@ -42,6 +46,10 @@ class Process:
         self._max_jobs = (plan.max_jobs or math.inf) * random.uniform(1 - JITTER, 1)  # noqa: S311 - jitter
         self._max_memory_mb = plan.max_memory_mb or math.inf
         self.was_stopped = False
+        self.killed: frozenset[int] = frozenset()  # the marks of jobs that somebody wants to stop
+        self._pressed: dict[int, float] = {}  # marks of jobs that are to stop -> since when, monotonic
+        self._given_up_at: float | None = None
+        self._ended_at: float | None = None
         self.pid = 0  # kept for those who speak of it when it is gone
         self.marks = Marks(SPAWN)
         self._orders_read, self._orders = SPAWN.Pipe(duplex=False)
@@ -65,7 +73,9 @@ class Process:
         """Whether the process is gone; waits a moment for one whose sentinel says that it is about to be."""
         if is_ending:
             self._process.join(1.0)
-        return self.exit_code is not None
+        if self.exit_code is not None and self._ended_at is None:
+            self._ended_at = time.monotonic()
+        return self._ended_at is not None
 
     @property
     def exit_code(self) -> int | None:
@@ -88,12 +98,39 @@ class Process:
         must not keep the supervisor busy with replacing.
         """
         finished = self.marks.finished()
+        if self._given_up_at is not None:
+            return "it runs jobs that do not stop"
         if finished >= self._max_jobs:
             return f"{finished} jobs finished"
         if self._max_memory_mb < math.inf and finished and not self.is_young:
             memory_mb = resident_mb(self.pid)
             return f"{memory_mb:.0f} MiB in use" if memory_mb > self._max_memory_mb else None
         return None
+
+    def overdue(self) -> set[int]:
+        """Return the marks of jobs whose time limit has passed while they ran; of a process that ended, by then."""
+        return self.marks.overdue(time.monotonic() if self._ended_at is None else self._ended_at)
+
+    def deaf(self) -> set[int]:
+        """Return the marks of jobs that are to stop, and have not for some seconds. To be asked again and again."""
+        pressed = self.overdue() | (self.killed and self.marks.running() & self.killed)
+        at = time.monotonic()
+        self._pressed = {mark: self._pressed.get(mark, at) for mark in pressed}
+        return {mark for mark, since in self._pressed.items() if at - since >= PATIENCE_SECONDS}
+
+    def give_up(self) -> bool:
+        """Let it finish what it runs beside jobs that do not stop; return whether that was not known before."""
+        is_new = self._given_up_at is None
+        if is_new or not self.marks.may_start():  # outcomes cannot be written while the database is away
+            self._given_up_at = time.monotonic()
+        self.leave()
+        return is_new
+
+    def is_hopeless(self, deaf: set[int], grace_seconds: float) -> bool:
+        """Whether nothing but deaf jobs is left in a process that was given up, or the others have had their time."""
+        others = self.marks.started() - deaf
+        patience = grace_seconds if others else MOMENT_SECONDS
+        return self._given_up_at is not None and time.monotonic() - self._given_up_at >= patience
 
     def leave(self) -> None:
         """Let it finish what it runs and take no more; to be repeated until it has ended."""

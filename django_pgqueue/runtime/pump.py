@@ -1,45 +1,51 @@
 """The heart of a child: write the last outcomes, claim the next jobs, in one round trip; again and again.
 
 It runs in the child's main thread, on a connection of its own, and waits at the outbox, into which slots put outcomes,
-and whoever has an order for the pump a ring. A job is held from its claim on; its outcome is unwritten, perhaps blocked
-(somebody has locked its row), and written.
+and whoever has an order for the pump a ring. What it holds stands in its book.
 """
 
-import itertools
 import logging
+import operator
 import queue
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from django.db import Error
 
-from django_pgqueue.base.backoff import reconnect_delay
+from django_pgqueue import tasks
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import InvalidArguments
-from django_pgqueue.base.records import ClaimedJob, Fate, Outcome, Receipt
+from django_pgqueue.base.records import EXPIRED, ClaimedJob, Fate, Outcome, Receipt
 from django_pgqueue.base.states import Reason
-from django_pgqueue.db import QueueConnection, is_refusal, is_too_much
+from django_pgqueue.db import QueueConnection, is_refusal
+from django_pgqueue.housekeeping.queues import note_queue
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import Claim
+from django_pgqueue.lifecycle.gates import Gates
+from django_pgqueue.lifecycle.redact import scrubber_of
 from django_pgqueue.lifecycle.run import describe
-from django_pgqueue.runtime.intake import Intake
-from django_pgqueue.runtime.marks import CAPACITY, Marks
+from django_pgqueue.lifecycle.wake import announce, of_queue
+from django_pgqueue.runtime.admissions import Admissions
+from django_pgqueue.runtime.book import Book, Held
+from django_pgqueue.runtime.gates import KnownGates
+from django_pgqueue.runtime.intake import REMEMBERED, Intake
+from django_pgqueue.runtime.marks import Marks
 from django_pgqueue.runtime.report import report_all
 from django_pgqueue.runtime.slots import Slots
 from django_pgqueue.runtime.speed import LINGER_SECONDS, Speed
+from django_pgqueue.runtime.suspects import Suspects
+from django_pgqueue.runtime.trouble import Trouble
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-
-BLOCKED_SECONDS = 0.1
-"""An outcome whose row somebody else has locked is tried again after this."""
+TIMEOUT = operator.attrgetter("timeout_seconds")
 
 WORTHWHILE = 250
 """So many outcomes are written at once: waiting for more would make a transaction hardly cheaper for each of them."""
 
 STALLED_SECONDS = 1.0
-"""Jobs fetched ahead go back when no slot has come free for so long."""
+"""A job that was fetched ahead goes back when no slot has begun it for so long, or for twice as long at most."""
 
 
 class Pump:
@@ -47,7 +53,7 @@ class Pump:
 
     Args:
         worker_id: the process's id in ``pgqueue_workers``.
-        queues: the queues to serve, in strict order; empty means all.
+        queues: those to serve, as ``Served`` takes them; empty means all.
     """
 
     def __init__(self, worker_id: int, queues: tuple[str, ...], slots: Slots, marks: Marks) -> None:
@@ -56,26 +62,25 @@ class Pump:
         self.outbox = slots.outbox
         self.database = QueueConnection(conf.database, f"pump {worker_id}")
         self._marks = marks
-        self._cells = list(range(CAPACITY))  # free ones; the others are held, from claim to written outcome
-        self._fetched: list[tuple[int, ClaimedJob]] = []  # with their cells; not yet handed over
-        self._unwritten: dict[int, Outcome] = {}  # by cell
-        self._blocked: dict[int, Outcome] = {}  # by cell; somebody holds their rows
-        self._abandoned = 0  # outcomes that cannot be written at all; held until this process ends
-        self._blocked_until = 0.0  # when to try those again, monotonic
-        self._intake = Intake(queues)
+        self._book = Book(marks)
+        self._fetched: list[Held] = []  # not yet handed over
+        self._gates = KnownGates()
+        self._intake = Intake(queues, self._gates)
+        self._limited: dict[int, str] = {}  # by cell: the queues of the jobs that were let in by a gate
+        self._admissions = Admissions()
+        self._noted: set[str] = set()  # queues that have their rows, as far as this process can tell
         self._heard: deque[Collection[str] | None] = deque()  # queues that have work; None: perhaps any
-        self._progress_at = time.monotonic()
+        self._suspects = Suspects()
+        self._unbegun: set[int] = set()  # marks of jobs that no slot had begun when that was last looked at
+        self._look_again_at = 0.0  # monotonic
         self._speed = Speed()
-        self._flush_limit = CAPACITY  # outcomes in one transaction; halved when they were too much
-        self._failures = 0
-        self._retry_at = 0.0  # after trouble with the database: not before, monotonic
-        self._in_doubt = False  # the last flush may have committed without our knowing
+        self._trouble = Trouble(marks)
         self._is_told_to_stop = False
         self._stopping = False
 
     def run(self) -> None:
         """Pump until stopped and empty."""
-        while not self._stopping or self._held() > self._abandoned:
+        while not self._stopping or self._book.held():
             self._collect(self._patience())
             self._turn()
             self._marks.turned()
@@ -91,20 +96,29 @@ class Pump:
         self._heard.append(queues)
         self.outbox.put(None)
 
+    def look_at_gates(self) -> None:
+        """Look now which queues are paused or limited; may be called from any thread."""
+        self._gates.tell()
+        self.outbox.put(None)
+
     # Waiting and collecting
 
     def _patience(self) -> float:
         """Return for how long to wait if nothing happens, in seconds."""
-        now = time.monotonic()
-        if now < self._retry_at:
-            return self._retry_at - now
-        if self._unwritten or self._fetched:
+        if pause := self._trouble.seconds_left():
+            return pause
+        if self._book.unwritten or self._fetched:
             return 0.0
-        until = now + STALLED_SECONDS
-        if self._blocked:
-            until = min(until, self._blocked_until)
+        now = time.monotonic()
+        until = min(
+            now + STALLED_SECONDS, self._admissions.wait_until(), self._gates.due_at(), self._book.blocked_until()
+        )
+        if self._suspects.want_the_child():
+            until = min(until, self._suspects.until)
         if self._is_hungry():
             until = min(until, self._intake.wait_until())
+        if self._has_unbegun():
+            until = min(until, self._gates.look_at())
         return max(until - now, 0.0)
 
     def _collect(self, patience: float) -> None:
@@ -117,8 +131,7 @@ class Pump:
             time.sleep(LINGER_SECONDS)
         events += [self.outbox.get_nowait() for _ in range(self.outbox.qsize())]
         if ended := [event for event in events if event is not None]:
-            self._unwritten.update(ended)
-            self._progress_at = time.monotonic()
+            self._end(ended)
         self._obey()
 
     def _may_linger(self) -> bool:
@@ -141,23 +154,33 @@ class Pump:
     def _turn(self) -> None:
         """Write outcomes and claim jobs; on trouble with the database keep what is unwritten for the next turn."""
         begun = time.monotonic()
-        if begun < self._retry_at:
+        if self._marks.has_lapsed():
+            self._withdraw()
+            self._marks.resume()
+        if self._trouble.seconds_left():
             return  # nothing is left to hand over after a failure
         self._release_stalled()
-        batch = self._batch()
-        if not batch and not (self._is_hungry() and begun >= self._intake.wait_until()):
+        self._start_suspect()
+        batch = self._book.batch(self._trouble.most)
+        self._owe_admission(batch)
+        if not batch and not self._has_reason(begun):
             self._hand_over()
             return
         outcomes = batch.values()
         try:
             with self.database.transaction():
+                gates = self._gates.look(self.database)
                 answers = ack.send(self.database, outcomes)
+                admission = self._admissions.send(self.database, limit=self._trouble.most)
                 claimed = self._claim()
                 self._hand_over()
             if claimed is not None:
                 jobs = claimed.jobs()
                 self._intake.took(claimed, jobs, time.monotonic() - begun)
-                self._accept(jobs)
+                self._accept(jobs, is_limited=claimed.is_limited)
+            if gates is not None:
+                self._heed(gates)
+            admitted = self._admissions.took(admission) if admission else frozenset()
             receipt = ack.receipt(self.database, outcomes, answers)
         except Error as error:
             self._hand_over()
@@ -167,48 +190,99 @@ class Pump:
         finished = sum(outcome.fate is not Fate.RELEASED for outcome in outcomes)
         self._marks.add_finished(finished)
         self._speed.measure(turns=time.monotonic() - begun, finished=finished)
-        self._flush_limit = min(self._flush_limit * 2, CAPACITY)
-        self._failures, self._in_doubt = 0, False
+        self._trouble.over()
+        if admitted:
+            self._tell_of(admitted, claimed)
+        if claimed is not None and claimed.queue not in self._noted and len(self._noted) < REMEMBERED:
+            self._note_queue(claimed.queue)
 
-    def _batch(self) -> dict[int, Outcome]:
-        """Return what to write in this turn, each job once: an old run of a job may end beside the new one."""
-        if self._blocked and time.monotonic() >= self._blocked_until:
-            self._unwritten |= self._blocked
-            self._blocked.clear()
-        batch = dict(itertools.islice(self._unwritten.items(), self._flush_limit))
-        cells = {outcome.job.id: cell for cell, outcome in batch.items()}
-        return batch if len(cells) == len(batch) else {cell: batch[cell] for cell in cells.values()}
+    def _has_reason(self, now: float) -> bool:
+        """Whether there is a reason to ask the database although there is nothing to write."""
+        return (
+            self._may_claim(now)
+            or now >= min(self._admissions.wait_until(), self._gates.due_at())
+            or (self._has_unbegun() and now >= self._gates.look_at())
+        )
+
+    def _has_unbegun(self) -> bool:
+        """Whether jobs are held that would go back if their queues were paused."""
+        return self.slots.waiting() + self._suspects.waiting() > 0
+
+    def _owe_admission(self, batch: dict[int, Outcome]) -> None:
+        """Note the concurrency keys of what is about to be written: the same transaction admits their next jobs.
+
+        The next job of a key stands in its queue where the last one stood, or behind it. Claims begin there.
+        """
+        limited = [outcome.job for outcome in batch.values() if outcome.job.concurrency_key is not None]
+        if limited:
+            self._admissions.add(job.concurrency_key or "" for job in limited)
+            for queue in {job.queue for job in limited}:
+                self._intake.lower(queue, min(job.place for job in limited if job.queue == queue))
+
+    def _tell_of(self, queues: Collection[str], claimed: Claim | None) -> None:
+        """See to it that somebody claims what was admitted: this pump with its next turn, or else the others."""
+        served = [] if self._stopping else self._intake.among(queues)
+        self._intake.hear([queue for queue in served if claimed is None or queue != claimed.queue])
+        if conf.notify and (others := set(queues).difference(served)):
+            try:
+                announce(self.database, sorted(map(of_queue, others)))
+            except Error as error:
+                self._back_off(error, 0)
+
+    def _note_queue(self, name: str) -> None:
+        """See to it that a queue has a row in ``pgqueue_queues`` from its first use on."""
+        self._noted.add(name)
+        try:
+            note_queue(self.database, name)
+        except Error as error:
+            self._back_off(error, 0)
+
+    def _may_claim(self, now: float) -> bool:
+        return self._is_hungry() and now >= self._intake.wait_until()
 
     def _is_hungry(self) -> bool:
-        return not self._stopping and self._marks.may_start() and self._appetite() > 0
+        return (
+            not self._stopping
+            and self._marks.may_start()
+            and not self._suspects.want_the_child()
+            and self._appetite() > 0
+        )
 
     def _appetite(self) -> int:
         """Return how many jobs to claim: what fills the slots, and what they will need until the next turn.
 
         What is fetched ahead comes in two halves: one for the slots to run while the database hands out the other.
         """
-        outstanding = self._held() - len(self._unwritten) - len(self._blocked) - self._abandoned
-        room = self.slots.concurrency + self._speed.prefetch - outstanding
+        room = self.slots.concurrency + self._speed.prefetch - self._book.outstanding()
         half = self._speed.prefetch // 2
-        return 0 if 0 < room < half else min(max(room, 0), max(half, self.slots.concurrency), len(self._cells))
-
-    def _held(self) -> int:
-        return CAPACITY - len(self._cells)
+        return 0 if 0 < room < half else min(max(room, 0), max(half, self.slots.concurrency), self._book.room())
 
     def _claim(self) -> Claim | None:
         """Send a claim if there is room for more jobs, and a queue that may have some."""
         if not self._is_hungry():
             return None
-        return self._intake.send(self.database, limit=self._appetite(), worker_id=self.worker_id)
+        room = self.slots.concurrency - len(self._limited)
+        return self._intake.send(self.database, limit=self._appetite(), most_limited=room, worker_id=self.worker_id)
 
-    def _accept(self, jobs: list[ClaimedJob]) -> None:
-        """Write all jobs into the marks, then hand them over: none is started while another is not in the book."""
-        cells = [self._cells.pop() for _ in jobs]
-        self._marks.hold(cells, jobs)
-        self._fetched.extend(zip(cells, jobs, strict=True))
+    def _accept(self, jobs: list[ClaimedJob], *, is_limited: bool = False) -> None:
+        """Write all jobs into the book, then hand them over."""
+        fetched = self._book.hold(jobs)
+        if is_limited:
+            self._limited.update((cell, job.queue) for cell, job in fetched)
+        if min(map(TIMEOUT, jobs), default=0) == EXPIRED:
+            fetched = self._sort_out_expired(fetched)
+        self._fetched += self._suspects.sort_out(fetched)
+        self._start_suspect()
         if len(jobs) < WORTHWHILE:
             self._hand_over()
             time.sleep(0)  # a slot that was idle takes the interpreter now, before the books are closed
+
+    def _sort_out_expired(self, fetched: list[Held]) -> list[Held]:
+        """Let those die that were not claimed in time; return the others."""
+        error = {"error": "expired"}  # the database adds by when it should have started
+        expired = [(cell, job) for cell, job in fetched if job.has_expired]
+        self._end((cell, Outcome(job, Fate.DIED, reason=Reason.EXPIRED, error=error)) for cell, job in expired)
+        return [(cell, job) for cell, job in fetched if not job.has_expired]
 
     def _hand_over(self) -> None:
         """Give the slots what was fetched for them.
@@ -218,41 +292,31 @@ class Pump:
         """
         for cell, job in self._fetched:
             self.slots.accept(cell, job)
-        if self._fetched:
-            self._fetched.clear()
-            self._progress_at = time.monotonic()  # slots that were idle until now have not stalled
+        self._fetched.clear()
+
+    def _start_suspect(self) -> None:
+        if suspect := self._suspects.next(others=self._book.outstanding() - self._suspects.waiting()):
+            self.slots.accept(*suspect)
+            self._give_back(self._suspects.withdraw())  # another process may be free for them
 
     def _settle(self, batch: dict[int, Outcome], receipt: Receipt) -> None:
-        """Forget what is written, or can never be; put aside what somebody else has locked."""
-        for cell in batch:
-            del self._unwritten[cell]
-        if receipt.locked:
-            blocked = {cell: outcome for cell, outcome in batch.items() if outcome.job.id in receipt.locked}
-            batch = {cell: outcome for cell, outcome in batch.items() if cell not in blocked}
-            self._blocked |= blocked
-            self._blocked_until = time.monotonic() + BLOCKED_SECONDS
-        report_all(batch.values(), stale=frozenset() if self._in_doubt else receipt.stale)
-        self._marks.free(batch)
-        self._cells.extend(batch)
+        settled = self._book.settle(batch, locked=receipt.locked)
+        report_all(settled, stale=frozenset() if self._trouble.in_doubt else receipt.stale)
 
     # When things go wrong
 
     def _recover(self, error: Error, batch: dict[int, Outcome]) -> None:
         """After a failed turn: find the outcome that the database refuses, or wait and try again as it was."""
+        if is_refusal(error):
+            self._admissions.forget()
         if batch and is_refusal(error):
             self._write_apart(batch)
         else:
             self._back_off(error, len(batch))
 
     def _back_off(self, error: Error, size: int) -> None:
-        self._failures += 1
-        self._retry_at = time.monotonic() + reconnect_delay(self._failures)
-        if is_too_much(error):
-            self._flush_limit = max(size // 2, 1)
-        self._in_doubt = True
+        self._trouble.met(error, size)
         self.database.close()
-        if self._failures % 10 == 1:
-            logger.warning("The pump cannot work with the database (failure %d): %s", self._failures, error)
 
     def _write_apart(self, batch: dict[int, Outcome]) -> None:
         """Write a batch without a claim, and its halves if need be, until the one outcome is found that is refused."""
@@ -266,32 +330,68 @@ class Pump:
             else:
                 cells = list(batch)
                 for half in (cells[: len(cells) // 2], cells[len(cells) // 2 :]):
-                    self._write_apart({cell: batch[cell] for cell in half})
+                    if not self._trouble.seconds_left():  # else there was trouble with the half before
+                        self._write_apart({cell: batch[cell] for cell in half})
         else:
             self._settle(batch, receipt)
 
     def _replace(self, cell: int, outcome: Outcome, error: Error) -> None:
         """Record that an outcome could not be recorded; if even that fails, leave the job to its lease."""
         job = outcome.job
-        logger.error("The outcome of job %s (%s) cannot be written: %s", job.id, job.task, error)
+        scrub = scrubber_of(tasks.find(job.task), job)
+        logger.error("The outcome of job %s (%s) cannot be written: %s", job.id, job.task, scrub(str(error)))
         if "refused" in (outcome.error or {}):
-            del self._unwritten[cell]
-            self._abandoned += 1
+            self._book.abandon(cell)
             return
         refused = InvalidArguments(f"The outcome was refused by the database: {error}")
-        self._unwritten[cell] = Outcome(
-            job, Fate.DIED, reason=Reason.DISCARDED, error=describe(refused) | {"refused": outcome.fate.name.lower()}
+        self._book.unwritten[cell] = Outcome(
+            job,
+            Fate.DIED,
+            reason=Reason.DISCARDED,
+            error=describe(refused, scrub) | {"refused": outcome.fate.name.lower()},
         )
 
     # Giving back
 
     def _withdraw(self) -> None:
-        unrun = [*self._fetched, *self.slots.withdraw()]
+        self._give_back([*self._fetched, *self._suspects.withdraw(), *self.slots.withdraw()])
         self._fetched.clear()
-        self._unwritten.update((cell, Outcome(job, Fate.RELEASED)) for cell, job in unrun)
+
+    def _heed(self, gates: Gates) -> None:
+        """Learn which queues are paused or limited; give back what has not begun of those that are paused."""
+        changed = self._gates.heed(gates)
+        self._intake.gates_changed(changed)
+        if any(map(self._gates.is_paused, changed)):
+            unbegun = [*self._fetched, *self._suspects.withdraw(), *self.slots.withdraw()]
+            self._fetched = self._suspects.sort_out([held for held in unbegun if not self._is_paused(held)])
+            self._give_back(filter(self._is_paused, unbegun))
+
+    def _is_paused(self, held: Held) -> bool:
+        return self._gates.is_paused(held[1].queue)
+
+    def _give_back(self, unrun: Iterable[Held]) -> None:
+        """Have jobs written as released; one that no slot has begun must not keep the child for itself either."""
+        self._end((cell, Outcome(job, Fate.RELEASED)) for cell, job in unrun)
+
+    def _end(self, ended: Iterable[tuple[int, Outcome]]) -> None:
+        """Take note that runs have ended, or will not begin; their outcomes are to be written."""
+        self._book.unwritten.update(ended)
+        self._suspects.ended(self._book.unwritten)
+        if self._limited and (cells := self._limited.keys() & self._book.unwritten.keys()):
+            self._intake.ended({self._limited.pop(cell) for cell in cells})
 
     def _release_stalled(self) -> None:
-        """Give back what was fetched ahead when every slot has been busy for a second: another worker may be free."""
-        if self.slots.waiting() and time.monotonic() - self._progress_at > STALLED_SECONDS:
+        """Give back what was fetched ahead and is not begun for a second: another worker may be free.
+
+        Slots for plain tasks may be busy while those for ``async def`` go on, so each job is looked at.
+        """
+        now = time.monotonic()
+        if now < self._look_again_at:
+            return
+        unbegun = self._marks.unbegun() if self.slots.waiting() else set()
+        if stalled := unbegun & self._unbegun:
+            waiting = self.slots.withdraw()
+            self._give_back((cell, job) for cell, job in waiting if job.mark in stalled)
+            self._fetched += [(cell, job) for cell, job in waiting if job.mark not in stalled]
             self._speed.forget()
-            self._withdraw()
+        self._unbegun, self._look_again_at = unbegun, now + STALLED_SECONDS

@@ -15,9 +15,9 @@ def report_all(outcomes: Iterable[Outcome], *, stale: Collection[int]) -> None:
     Args:
         stale: the ids of those that were dropped, because their lease is gone.
     """
-    is_verbose = logger.isEnabledFor(logging.INFO)
+    is_verbose, succeeded = bool(stale) or logger.isEnabledFor(logging.INFO), Fate.SUCCEEDED
     for outcome in outcomes:
-        if is_verbose or stale or outcome.fate is not Fate.SUCCEEDED:
+        if is_verbose or outcome.fate is not succeeded:
             report(outcome, is_stale=outcome.job.id in stale)
 
 
@@ -36,7 +36,7 @@ def report(outcome: Outcome, *, is_stale: bool) -> None:
             "Dead: job %s (%s) attempt %d of %d, %s: %s",
             *(job.id, job.task, job.attempt, job.max_attempts, outcome.reason, summary(outcome)),
         )
-    elif outcome.fate in (Fate.SUCCEEDED, Fate.RECORDED):
+    elif outcome.fate in (Fate.SUCCEEDED, Fate.REPEATED, Fate.RECORDED):
         logger.info("Done: job %s (%s) in %.3f s", job.id, job.task, outcome.run_seconds)
 
 

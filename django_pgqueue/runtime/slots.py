@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import contextvars
 import logging
+import os
 import queue
 import threading
 import time
@@ -18,10 +19,12 @@ from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 
 from django_pgqueue import tasks
 from django_pgqueue.base.records import ClaimedJob, Ended, Fate, Outcome
+from django_pgqueue.lifecycle.border import Border, LaneBorder, ThreadBorder
 from django_pgqueue.lifecycle.context import CurrentJob
 from django_pgqueue.lifecycle.run import arun, failure, run, unknown_task
+from django_pgqueue.runtime.limits import Limits, Run
 from django_pgqueue.runtime.marks import Marks
-from django_pgqueue.runtime.tidy import check_connections, is_tidy, opened, own_caches, tidy
+from django_pgqueue.runtime.tidy import check_connections, drop_connections, is_tidy, opened, own_caches, tidy
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -43,7 +46,10 @@ class Slots:
     def __init__(self, concurrency: int, marks: Marks, outbox: "queue.SimpleQueue[Ended | None]") -> None:
         self.concurrency = concurrency
         self.outbox = outbox
-        self._running: dict[int, CurrentJob] = {}  # by cell
+        self._running: dict[int, Run] = {}  # by cell
+        self._doomed: set[int] = set()  # marks of jobs that were killed before a slot began them
+        self._refused: set[int] = set()  # marks of jobs that were not begun when the process's lease lapsed
+        self._limits = Limits(self._running)
         self._marks = marks
         self._inbox: queue.SimpleQueue[Work] = queue.SimpleQueue()
         self._threads = 0
@@ -75,39 +81,70 @@ class Slots:
         except queue.Empty:
             return [(cell, job) for cell, job, _ in unrun]
 
-    def cancel(self, job_id: int) -> None:
-        """Ask a running job to stop, once: cancel an async one, tell a sync one."""
-        for cell, current in list(self._running.items()):
-            if current.id == job_id and not current.is_cancelled:
+    def cancel(self, mark: int) -> None:
+        """Stop the job of this mark, which somebody has killed; again does nothing. One not begun will not run."""
+        self._doomed.add(mark)  # before looking who runs: a slot that begins looks the other way round
+        for job, current, border in self._running.copy().values():
+            if job.mark == mark and not current.is_cancelled:
                 current.is_cancelled = True
-                self._lanes.cancel(cell)
+                current.stop_at = time.monotonic() + border.courtesy_seconds
+                self._limits.mind(current)
+        self._doomed &= self._marks.held()
 
-    def begin(self, cell: int, job: ClaimedJob) -> CurrentJob | None:
+    def refuse(self, marks: set[int]) -> None:
+        """Begin none of these jobs any more, whoever has taken them: others may have run them by now."""
+        self._refused = marks
+
+    def begin(self, cell: int, job: ClaimedJob, border: Border) -> CurrentJob | None:
         """Mark a job as started, unless the process's lease has passed meanwhile: then it goes back unrun."""
-        if not self._marks.may_start():
+        if not self._marks.may_start() or (self._refused and job.mark in self._refused):
             self.outbox.put((cell, Outcome(job, Fate.RELEASED)))
             return None
         self._marks.start(cell)
-        current = self._running[cell] = CurrentJob(job)
+        current = CurrentJob(job)
+        self._running[cell] = job, current, border
+        if job.timeout_seconds or self._doomed:
+            self._limit(cell, job, current)
         return current
 
     def end(self, cell: int, outcome: Outcome) -> None:
         del self._running[cell]
+        self._marks.end(cell)
         self.outbox.put((cell, outcome))
 
+    def disown(self) -> None:
+        """Have nothing more to do with any job, in a copy of this process that a job has made by fork.
+
+        A copy that comes back from the job instead of ending would hand in an outcome, and take other jobs.
+        """
+        vars(self)["end"] = lambda *_: os._exit(os.EX_SOFTWARE)
+
+    def _limit(self, cell: int, job: ClaimedJob, current: CurrentJob) -> None:
+        """Set the time of a job that has just begun; one that was killed gets none, and dies before it runs."""
+        if job.was_killed or job.mark in self._doomed:
+            current.is_cancelled = True
+        elif job.timeout_seconds:
+            current.stop_at = time.monotonic() + job.timeout_seconds
+            self._marks.limit(cell, job.mark, current.stop_at)
+            self._limits.mind(current)
+
     def _work(self) -> None:
-        ended, caches = time.monotonic(), own_caches()
+        ended, caches, border = time.monotonic(), own_caches(), ThreadBorder(opened())
         while True:
             cell, job, task = self._inbox.get()
-            current = self.begin(cell, job)
-            if current is None:
-                continue
             if time.monotonic() - ended > IDLE_SECONDS:
                 check_connections()
+            current = self.begin(cell, job, border)
+            if current is None:
+                continue
             try:
-                outcome = run(task, job, current)
+                outcome = run(task, job, current, border)
             except BaseException as error:  # noqa: BLE001 - a slot must outlive whatever a job brings
+                border.leave()
                 outcome = failure(task, job, error, current)
+            if border.was_hit:
+                border.was_hit = False
+                drop_connections()
             tidy(caches)
             ended = time.monotonic()
             self.end(cell, outcome)
@@ -124,10 +161,8 @@ class Lanes:
         self._slots = slots
         self._pending: deque[Work] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._lanes: list[Lane] = []
         self._free: list[Lane] = []
-        self._opened = 0
-        self._tasks: dict[int, asyncio.Task[None]] = {}  # by cell
-        self._calling: set[int] = set()  # the cells whose tasks are in user code: only there they may be cancelled
         self._is_called = False  # the loop has been told that there is something pending, and has not looked yet
 
     def accept(self, work: Work) -> None:
@@ -147,14 +182,6 @@ class Lanes:
                 works.append(self._pending.popleft())
         except IndexError:
             return works
-
-    def cancel(self, cell: int) -> None:
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._cancel, cell)
-
-    def _cancel(self, cell: int) -> None:
-        if cell in self._calling:
-            self._tasks[cell].cancel()
 
     def _start(self) -> asyncio.AbstractEventLoop:
         loop = self._loop = asyncio.new_event_loop()
@@ -178,51 +205,44 @@ class Lanes:
     def _free_lane(self) -> "Lane | None":
         if self._free:
             return self._free.pop()
-        if self._opened >= self._slots.concurrency:
+        if len(self._lanes) >= self._slots.concurrency:
             return None
-        self._opened += 1
-        return Lane()
+        self._lanes.append(Lane(asyncio.get_running_loop()))
+        return self._lanes[-1]
 
     def _fill(self, lane: "Lane") -> None:
         """Start the next job in a lane; without one it is free."""
         try:
-            cell, job, task = self._pending.popleft()
+            work = self._pending.popleft()
         except IndexError:  # none, or the pump has withdrawn it
             self._free.append(lane)
         else:
-            coroutine = self._run(lane, cell, job, task)
-            self._tasks[cell] = asyncio.get_running_loop().create_task(coroutine, context=lane.context.copy())
+            lane.border.task = asyncio.get_running_loop().create_task(
+                self._run(lane, *work), context=lane.context.copy()
+            )
 
     async def _run(self, lane: "Lane", cell: int, job: ClaimedJob, task: "tasks.Task[..., Any]") -> None:
         """Run one job, which may be cancelled; then tidy up, which may not; then go on with the next."""
         try:
-            if current := self._slots.begin(cell, job):
-                if lane.is_stale():
-                    await lane.call(check_connections)
-                outcome = await self._outcome(cell, job, task, current)
+            if lane.is_stale():
+                await lane.call(check_connections)
+            if current := self._slots.begin(cell, job, lane.border):
+                try:
+                    outcome = await arun(task, job, current, lane.border)
+                except BaseException as error:  # noqa: BLE001 - a lane must outlive whatever a job brings
+                    outcome = failure(task, job, error, current)
                 if not await lane.is_tidy():
                     await lane.call(tidy)
                 self._slots.end(cell, outcome)
         finally:
-            del self._tasks[cell]
             self._fill(lane)
-
-    async def _outcome(self, cell: int, job: ClaimedJob, task: "tasks.Task[..., Any]", current: CurrentJob) -> Outcome:
-        self._calling.add(cell)
-        try:
-            if current.is_cancelled:  # before it was in user code
-                raise asyncio.CancelledError  # noqa: TRY301 - as if it had been
-            return await arun(task, job, current)
-        except BaseException as error:  # noqa: BLE001 - a lane must outlive whatever a job brings
-            return failure(task, job, error, current)
-        finally:
-            self._calling.remove(cell)
 
 
 class Lane:
     """One place in the event loop, with a context and a thread for sync code of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.border = LaneBorder(loop)
         self.context = contextvars.copy_context()
         self._sensitive = ThreadSensitiveContext()
         self.context.run(SyncToAsync.thread_sensitive_context.set, self._sensitive)  # as entering it does

@@ -2,24 +2,30 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.db import QueueConnection
-from django_pgqueue.housekeeping.promote import next_due_seconds, promote
-from django_pgqueue.housekeeping.reaper import forget_workers, reap_lost
+from django_pgqueue.housekeeping.chores import Chores, look
+from django_pgqueue.housekeeping.promote import Promoted, promote
+from django_pgqueue.housekeeping.queues import end_pauses, note_queues
 from django_pgqueue.lifecycle import heartbeat
 from django_pgqueue.lifecycle.drain import is_drained
 from django_pgqueue.lifecycle.reap import settle_dead_process
-from django_pgqueue.lifecycle.wake import announce
+from django_pgqueue.lifecycle.wake import announce, of_queue
+from django_pgqueue.runtime.admissions import Sweep
 from django_pgqueue.runtime.crew import Crew
-from django_pgqueue.runtime.duties import LONGEST_SLEEP_SECONDS, Duties
+from django_pgqueue.runtime.duties import LONGEST_SLEEP_SECONDS, Duties, Slice
+from django_pgqueue.runtime.expiry import Expiry
+from django_pgqueue.runtime.fair import FairKeys
 from django_pgqueue.runtime.heart import Pulse
+from django_pgqueue.runtime.reaper import Reaper
+from django_pgqueue.runtime.scheduler import Scheduler
+from django_pgqueue.runtime.unique import UniqueKeys
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-REAP_SECONDS = 1.0
-CHORES_SECONDS = 3600.0
+QUEUES_SECONDS = 10.0
 DRAIN_LOOK_SECONDS = 0.05
 LOCKED_SECONDS = 0.2  # what is due and could not be promoted is held by somebody
 
@@ -29,7 +35,7 @@ class Steward:
 
     Args:
         pulse: says whether this worker may judge others.
-        wake: called with the queues that have work again, for the own children.
+        wake: called with what is announced to all, for the own children: queues that have work again.
         drained: called when the plan is to drain and nothing is left to do; None otherwise.
     """
 
@@ -44,34 +50,78 @@ class Steward:
     ) -> None:
         self.database = QueueConnection(alias, "housekeeping")
         self._crew = crew
-        self._pulse = pulse
         self._wake = wake
         self._drained = drained
-        self._forget_at = self._reap_at = 0.0
+        self._promoting = Slice()
+        self._has_told = False  # of a pooler that statements cannot be prepared behind
+        self._chores = Chores()
+        self._look_at_queues_at = 0.0  # not before, monotonic
+        self._sweep = Sweep(self.database, self._announce)
+        self._reaper = Reaper(self.database, crew, pulse, tell=self._tell)
+        self._expiry = Expiry(self.database, self.admit)
+        self._unique = UniqueKeys(self.database)
+        self._scheduler = Scheduler(self.database, self._call)
         self._duties = Duties(
             self.settle_ended,
             self._fill,
-            self._forget_workers,
+            self._tell_of_pooler,
+            self._reaper.forget_workers,
+            self._look,
             self._reap,
+            self._reap_gone,
+            self._expire,
+            self._scheduler.declare_schedules,
+            self._fire_schedules,
             self._promote,
+            self._look_at_queues,
+            FairKeys(self.database).keep_turns,
+            self._prune_tombstones,
+            self._retake,
+            self._admit,
             self._look_whether_drained,
         )
 
     def pass_once(self) -> float:
-        """Do what is due; return the seconds until the next pass."""
-        return self._duties.pass_once()
+        """Do what is due; return the seconds until the next pass.
+
+        This thread may meet another server before the heart knows of it. There nobody's session is to be seen yet.
+        """
+        try:
+            return self._duties.pass_once()
+        except Exception:
+            self._reaper.put_off()
+            raise
+
+    def admit(self, keys: Collection[str]) -> None:
+        """Let in the next jobs of these concurrency keys, "" stands for any, in the next pass; from any thread."""
+        self._sweep.hear(keys)
 
     def _fill(self) -> float | None:
         self._crew.fill(self.database)
         return self._crew.next_start_seconds()
 
+    def _tell_of_pooler(self) -> None:
+        if self.database.is_preparing is False and conf.prepared_statements is None and not self._has_told:
+            logger.warning(
+                "Statements are not prepared, which takes the database more time: there is a pooler before %r that "
+                "does not keep track of them. Set its max_prepared_statements, or PGQUEUE['PREPARED_STATEMENTS'] to "
+                "False if that is how it is.",
+                self.database.alias,
+            )
+            self._has_told = True
+
     def settle_ended(self) -> None:
         """Settle what ended children left, and remove their rows."""
         for process in list(self._crew.ended):
             leases = heartbeat.leases(self.database, [process.worker_id])
-            started = process.marks.started()
-            settled = settle_dead_process(self.database, leases, started=started, was_stopped=process.was_stopped)
-            self._announce(set(settled.queues))
+            settled = settle_dead_process(
+                self.database,
+                leases,
+                started=process.marks.started(),
+                overdue=process.overdue(),
+                was_stopped=process.was_stopped,
+            )
+            self._tell(settled.queues, settled.keys)
             if leases:
                 logger.info(
                     "Process %d left %d jobs: %d go back, %d dead",
@@ -83,39 +133,70 @@ class Steward:
             self._crew.ended.remove(process)
             process.close()
 
-    def _forget_workers(self) -> None:
-        if time.monotonic() >= self._forget_at:
-            forget_workers(self.database)
-            self._forget_at = time.monotonic() + CHORES_SECONDS
+    def _look(self) -> None:
+        """Ask what there is to do: all that follows costs nothing where there is nothing."""
+        self._chores = look(self.database)
 
     def _reap(self) -> None:
-        if not self._pulse.is_steady() or time.monotonic() < self._reap_at:
-            return
-        reaped = reap_lost(self.database)
-        self._reap_at = time.monotonic() + REAP_SECONDS
-        if reaped.returned or reaped.dead:
-            logger.warning("Reaped jobs of lost workers: %d go back, %d dead", reaped.returned, reaped.dead)
-            self._announce(set(reaped.queues))
+        if self._chores.has_running:
+            self._reaper.reap_lost()
+
+    def _reap_gone(self) -> None:
+        self._reaper.reap_gone(has_running=self._chores.has_running)
+
+    def _expire(self) -> float | None:
+        return self._expiry.expire() if self._chores.has_expired else None
 
     def _promote(self) -> float:
-        due_in = next_due_seconds(self.database)
-        while due_in is not None and due_in <= 0 and (promoted := promote(self.database)):
-            self._announce(set(promoted))
-            due_in = next_due_seconds(self.database)
+        while (
+            (due_in := self._chores.due_seconds) is not None and due_in <= 0 and any(promoted := self._promote_slice())
+        ):
+            self._tell(promoted.queues, promoted.keys)
+            self._look()
         if due_in is None:
             return LONGEST_SLEEP_SECONDS
         return min(due_in, LONGEST_SLEEP_SECONDS) if due_in > 0 else LOCKED_SECONDS
 
+    def _promote_slice(self) -> Promoted:
+        with self._promoting.taken() as limit:
+            return promote(self.database, limit=limit)
+
+    def _fire_schedules(self) -> float | None:
+        return self._scheduler.fire_schedules(self._chores.tick_seconds)
+
+    def _prune_tombstones(self) -> float | None:
+        return self._unique.prune_tombstones() if self._chores.has_tombstones else None
+
+    def _retake(self) -> float | None:
+        return self._unique.retake() if self._chores.has_started else None
+
+    def _admit(self) -> float:
+        return self._sweep.pass_once(anybody_waits=self._chores.has_waiting)
+
+    def _look_at_queues(self) -> None:
+        if time.monotonic() >= self._look_at_queues_at:
+            note_queues(self.database)
+            end_pauses(self.database)
+            self._look_at_queues_at = time.monotonic() + QUEUES_SECONDS
+
     def _look_whether_drained(self) -> float | None:
         if self._drained is None:
             return None
-        if is_drained(self.database, queues=self._crew.plan.queues, worker_ids=self._crew.worker_ids()):
+        if is_drained(self.database, served=self._crew.plan.served, worker_ids=self._crew.worker_ids()):
             self._drained()
         return DRAIN_LOOK_SECONDS
+
+    def _tell(self, queues: Collection[str], keys: Collection[str]) -> None:
+        """Tell of queues that have jobs again, and of concurrency keys whose next jobs may be admitted."""
+        self._announce(set(queues))
+        self.admit(keys)
 
     def _announce(self, queues: set[str]) -> None:
         """Wake the own children at once, other workers by NOTIFY."""
         if queues:
-            self._wake(queues)
-            if conf.notify:
-                announce(self.database, sorted(queues))
+            self._call({of_queue(queue) for queue in queues})
+
+    def _call(self, payloads: set[str]) -> None:
+        self._wake(payloads)
+        if conf.notify:
+            announce(self.database, sorted(payloads))

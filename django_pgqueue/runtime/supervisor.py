@@ -20,13 +20,16 @@ from django.db import Error, OperationalError, connections
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.version import VERSION
-from django_pgqueue.lifecycle.wake import CANCEL
+from django_pgqueue.lifecycle.wake import CANCEL, gates_of, keys_of, queues_of
 from django_pgqueue.runtime.crew import Crew
+from django_pgqueue.runtime.health import Backlog, Health
 from django_pgqueue.runtime.heart import Heart
 from django_pgqueue.runtime.janitor import Janitor
 from django_pgqueue.runtime.listener import Listener
 from django_pgqueue.runtime.loop import Loop
 from django_pgqueue.runtime.plan import Plan
+from django_pgqueue.runtime.probes import Probes
+from django_pgqueue.runtime.session import Session
 from django_pgqueue.runtime.steward import Steward
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -39,15 +42,20 @@ class Supervisor:
 
     Args:
         plan: what to do.
+
+    Raises:
+        ConfigurationError: probes cannot be answered at the planned address.
     """
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self._probes = Probes(plan)
         self.alias = conf.database
         self.crew = Crew(plan, supervisor_id=secrets.randbits(63), lease_seconds=conf.lease_seconds)
         self._signals_seen: list[str] = []
         self._stop_until: float | None = None  # stopping: how long to wait for running jobs, monotonic
-        self._heart = Heart(self.alias, self.crew)
+        session = Session(changed=self._beat_now)
+        self._heart = Heart(self.alias, self.crew, session)
         self._steward = Steward(
             self.alias,
             self.crew,
@@ -55,13 +63,24 @@ class Supervisor:
             wake=self._heard,
             drained=self._drained if plan.drain else None,
         )
-        self._listener = Listener(self.alias, self._heard)
+        self._listener = Listener(session, self._heard)
         self._janitor = Janitor(self.crew)
-        self._heart_loop = Loop("heartbeat", self._heart.pass_once)
+        self._heart_loop = Loop("heartbeat", self._heart.pass_once, longest_pause=conf.lease_seconds / 3)
         self._house_loop = Loop("housekeeping", self._steward.pass_once)
         self._listen_loop = Loop("listener", self._listener.pass_once)
         self._janitor_loop = Loop("maintenance", self._janitor.pass_once)
         self._loops = (self._house_loop, self._heart_loop, self._listen_loop, self._janitor_loop)
+        self._backlog = Backlog(self.alias, plan.queues)
+        self._backlog_loop = Loop("look at the backlog", self._backlog.pass_once)
+        self._health = Health(
+            self.crew,
+            self._heart.pulse,
+            self._backlog,
+            (self._house_loop, self._heart_loop, self._backlog_loop),
+            is_stopping=lambda: self._is_stopping,
+            tell=self._probes.tell,
+        )
+        self._health_loop = Loop("health", self._health.pass_once)
 
     def run(self) -> None:
         """Work until drained or told to stop by SIGTERM or SIGINT; a second signal does not wait for running jobs.
@@ -78,6 +97,7 @@ class Supervisor:
         finally:
             for process in self.crew.living:
                 process.kill()
+            self._probes.close()
 
     def stop(self) -> None:
         """Stop gracefully; called again, stop now. May be called from a signal handler or any thread."""
@@ -106,6 +126,7 @@ class Supervisor:
         self._house_loop.start()
         self._heart_loop.start()
         self._janitor_loop.start()
+        self._start_probes()
         if self.plan.listen:
             self._listen_loop.start()
             self._listener.is_settled.wait(timeout=3.0)
@@ -122,15 +143,23 @@ class Supervisor:
             listen,
         )
 
+    def _start_probes(self) -> None:
+        if self.plan.health_max_age:
+            self._backlog_loop.start()
+        if self._probes.are_wanted:
+            self._health_loop.start()
+            self._probes.start()
+
     def _watch(self) -> None:
         """Wait until a child ends, a signal comes or a moment has passed; see to it."""
+        self._health.watched_at = time.monotonic()
         news = self.crew.changed_read
         sentinels = [process.sentinel for process in self.crew.living]
         is_impatient = self._is_stopping or self.crew.is_recycling()
         ready = wait([*sentinels, news], timeout=0.2 if is_impatient else 1.0)
         if news in ready:
             os.read(news, 1024)
-            self._heart_loop.wake()  # a new child's pid is to be written down
+            self._beat_now()  # a new child's pid is to be written down
         for process in list(self.crew.living):
             if process.has_ended(is_ending=process.sentinel in ready):
                 self.crew.part_with(process)
@@ -139,6 +168,7 @@ class Supervisor:
             logger.info(
                 "Stopping on %s%s", self._signals_seen.pop(0), "" if self._grace_left() else ", not waiting for jobs"
             )
+        self.crew.part_with_deaf()
         if self._stop_until is not None:
             self._press_to_stop(self._stop_until)
         elif self.crew.recycle():
@@ -159,6 +189,7 @@ class Supervisor:
     def _finish(self) -> None:
         """Settle what the children left, remove their rows, close everything."""
         self.crew.close()
+        self._probes.stopping()
         for loop in self._loops:
             loop.stop()
         self._listener.stop()
@@ -180,18 +211,36 @@ class Supervisor:
         self._steward.database.close()
         self._heart.database.close()
         self._janitor.database.close()
+        self._stop_probes()
         logger.info("Stopped")
+
+    def _stop_probes(self) -> None:
+        """Stop these last: a command is alive until it has settled everything."""
+        for loop in (self._backlog_loop, self._health_loop):
+            loop.stop()
+            if loop.is_alive():
+                loop.join(FAREWELL_SECONDS)
+        self._backlog.database.close()
 
     def _drained(self) -> None:
         if not self._is_stopping:
             logger.info("Drained")
             self.stop()
 
+    def _beat_now(self) -> None:
+        self._heart_loop.wake()
+
     def _heard(self, payloads: set[str] | None) -> None:
-        """Wake the children for queues they serve; None stands for all."""
+        """Wake the children for queues they serve, and whoever else is meant; None stands for all that can be heard."""
         if payloads is None or CANCEL in payloads:
-            self._heart_loop.wake()
+            self._beat_now()
+        if keys := {""} if payloads is None else keys_of(payloads):
+            self._steward.admit(keys)
+            self._house_loop.wake()
         if payloads is None:
             self.crew.order("wake")
-        elif queues := payloads - {CANCEL} if not self.plan.queues else payloads & set(self.plan.queues):
-            self.crew.order("wake", json.dumps(sorted(queues)))
+            return
+        if self.plan.served.among(gates_of(payloads)):
+            self.crew.order("gates")
+        if queues := self.plan.served.among(queues_of(payloads)):
+            self.crew.order("wake", json.dumps(queues))

@@ -14,8 +14,13 @@ from django.core.cache.backends.base import BaseCache
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
+from psycopg.pq import TransactionStatus
+
+from django_pgqueue.db import only_reads
 
 logger = logging.getLogger("django_pgqueue.worker")
+
+OPEN = {TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR}
 
 
 class _Opened(threading.local):
@@ -61,6 +66,22 @@ def tidy(slot_caches: Iterable[BaseCache] = ()) -> None:
             cache.close()
 
 
+def disown() -> None:
+    """Let go of this thread's connections without a word to their servers, in a copy of this process made by fork.
+
+    The sockets are the original's too: whatever the copy said, even goodbye, would be said in the original's name. Code
+    that goes on in the copy gets connections of its own; what is inside a transaction gets an error.
+    """
+    for connection in _opened.connections:
+        _inherited.append(connection.connection)
+        connection.connection = None
+        connection.closed_in_transaction = connection.needs_rollback = connection.in_atomic_block
+
+
+_inherited: list[Any] = []
+"""Connections of the original, kept in the copy: to collect them would close them."""
+
+
 def opened() -> list[BaseDatabaseWrapper]:
     """Return the list in which this thread's connections are noted; it stays the same."""
     return _opened.connections
@@ -69,8 +90,7 @@ def opened() -> list[BaseDatabaseWrapper]:
 def is_tidy(connection: BaseDatabaseWrapper) -> bool:
     """Whether a job has left nothing behind on a connection. Asks no server, so any thread may ask."""
     return connection.connection is None or not (
-        connection.in_atomic_block
-        or not connection.autocommit
+        _is_in_transaction(connection)
         or connection.errors_occurred
         or connection.run_on_commit
         or connection.queries_log
@@ -85,6 +105,13 @@ def check_connections() -> None:
             _guarded(_check_connection, connection)
 
 
+def drop_connections() -> None:
+    """Close what this thread has open: after an interruption nobody knows what a connection was in the middle of."""
+    for connection in list(_opened.connections):
+        if connection.connection is not None:
+            _guarded(_discard, connection)
+
+
 def _guarded(function: Callable[[BaseDatabaseWrapper], None], connection: BaseDatabaseWrapper) -> None:
     try:
         function(connection)
@@ -94,7 +121,7 @@ def _guarded(function: Callable[[BaseDatabaseWrapper], None], connection: BaseDa
 
 
 def _check_connection(connection: BaseDatabaseWrapper) -> None:
-    if not connection.is_usable():
+    if not _is_useful(connection):
         _discard(connection)
 
 
@@ -103,12 +130,19 @@ def _note(connection: BaseDatabaseWrapper, **_: Any) -> None:
         _opened.connections.append(connection)
 
 
+def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """Whether one is open by Django's book, or by the driver's: Django does not know of a BEGIN that was executed."""
+    if connection.in_atomic_block or not connection.autocommit:
+        return True
+    pgconn = getattr(connection.connection, "pgconn", None)  # of psycopg; it knows without asking
+    return pgconn is not None and pgconn.transaction_status in OPEN
+
+
 def _tidy_connection(connection: BaseDatabaseWrapper) -> None:
-    left_open = connection.in_atomic_block or not connection.autocommit
-    if left_open and connection.settings_dict["AUTOCOMMIT"]:
+    if _is_in_transaction(connection) and connection.settings_dict["AUTOCOMMIT"]:
         logger.warning("A job left a transaction open on %r; it is rolled back", connection.alias)
         _discard(connection)
-    elif connection.errors_occurred and not connection.is_usable():
+    elif connection.errors_occurred and not _is_useful(connection):
         _discard(connection)
     elif connection.settings_dict["OPTIONS"].get("pool"):
         connection.close()  # back into the pool, which is smaller than the slots may be many
@@ -116,6 +150,11 @@ def _tidy_connection(connection: BaseDatabaseWrapper) -> None:
         connection.errors_occurred = False
         connection.run_on_commit.clear()
         connection.queries_log.clear()
+
+
+def _is_useful(connection: BaseDatabaseWrapper) -> bool:
+    """Whether it works, and leads to a server that takes writes if that is known; asks the server."""
+    return connection.is_usable() and not (connection.vendor == "postgresql" and only_reads(connection.connection))
 
 
 def _discard(connection: BaseDatabaseWrapper) -> None:

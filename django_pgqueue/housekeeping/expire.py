@@ -1,0 +1,28 @@
+"""Jobs that were not started in time die, whether or not a worker comes across them."""
+
+from typing import NamedTuple
+
+from django_pgqueue.base.states import Reason
+from django_pgqueue.db import Database
+from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
+from django_pgqueue.lifecycle.sql import ladder_size, sized
+
+
+class Expired(NamedTuple):
+    """What a pass came to."""
+
+    dead: int
+    is_all: bool  # nothing is left but what somebody else holds
+    keys: frozenset[str]  # concurrency keys of the dead, of which others may be admitted now
+
+
+def expire(database: Database, *, limit: int = 1000) -> Expired:
+    """Move up to ``limit`` jobs, 1 to 1,000, that have expired to ``dead_jobs``: queued, scheduled or waiting ones.
+
+    What a worker has claimed by then is left alone, and so are rows that somebody else holds.
+    """
+    size = ladder_size(limit)
+    keys: dict[int, str | None] = dict(database.rows(sized("expired", size), {}))
+    dead = dead_letter(database, [DeadLetter(job_id, 0, Reason.EXPIRED, {"error": "expired"}) for job_id in keys])
+    freed = frozenset(key for job_id in dead if (key := keys[job_id]) is not None)
+    return Expired(len(dead), len(keys) < size or not dead, freed)

@@ -1,0 +1,82 @@
+"""Unique keys after the start of a job: taken back by those that come back, given up by tombstones in the end."""
+
+from typing import NamedTuple
+
+from django.db import Error, IntegrityError
+
+from django_pgqueue.base.states import Reason
+from django_pgqueue.db import Database, QueueConnection, is_locked
+from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
+from django_pgqueue.lifecycle.sql import ladder_size, sized, statement
+
+LOCK_MILLISECONDS = 20
+"""So long a key is waited for that an open transaction has inserted."""
+
+MOST_LOCKED = 5
+"""After so many of those the pass ends: it has others to do, in the same thread."""
+
+
+class Retaken(NamedTuple):
+    """How far a pass of ``retake`` has come."""
+
+    taken: int  # jobs that have their key again
+    superseded: int  # jobs that died, because newer ones have theirs
+    locked: int  # keys that were waited for in vain
+    last: int  # the id of the last job looked at; 0: that was the last there is
+
+
+def retake(database: QueueConnection, *, after: int = 0, limit: int = 100) -> Retaken:
+    """Take the unique key back for jobs that gave it up at their start and are not running any more.
+
+    Those whose key a newer job has by then die. The others get it back, one job in a transaction, each with a short
+    patience: somebody may have enqueued a job with the same key and keep the transaction open. Then the next round
+    tries again; a job that is claimed before simply runs. Whoever enqueues meanwhile is kept no longer than that.
+
+    Args:
+        after: look at jobs with larger ids.
+        limit: how many to look at, 1 to 1,000.
+    """
+    size = ladder_size(limit)
+    ids = [job_id for (job_id,) in database.rows(sized("started", size), {"after": after})]
+    superseded = len(supersede(database)) if ids else 0
+    taken = locked = last = 0
+    for job_id in ids:
+        has_key = _retake_one(database, job_id)
+        taken, locked, last = taken + (has_key is True), locked + (has_key is None), job_id
+        if locked == MOST_LOCKED:
+            return Retaken(taken, superseded, locked, last)
+    return Retaken(taken, superseded, locked, last if len(ids) == size else 0)
+
+
+def _retake_one(database: QueueConnection, job_id: int) -> bool | None:
+    """Return whether the job has its key again; None where somebody keeps it locked."""
+    try:
+        with database.transaction():
+            database.send(statement("lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
+            return bool(database.rows(statement("retake"), {"id": job_id}))
+    except IntegrityError:
+        return False  # a twin has come this very moment; the next pass sees it
+    except Error as error:
+        if is_locked(error):
+            return None
+        raise
+
+
+def supersede(database: QueueConnection, *, limit: int = 1000) -> list[int]:
+    """Let jobs die that would take their unique key back and cannot, because a newer job has it; return their ids.
+
+    Args:
+        limit: of how many at most, 1 to 1,000.
+    """
+    with database.transaction():
+        rows = database.rows(sized("superseded", ladder_size(limit)), {})
+        letters = [
+            DeadLetter(job_id, 0, Reason.SUPERSEDED, {"error": f"superseded by job {twin_id}", "twin": twin_id})
+            for job_id, twin_id in rows
+        ]
+        return list(dead_letter(database, letters)) if letters else []
+
+
+def prune_tombstones(database: Database, *, limit: int = 1000) -> int:
+    """Remove up to ``limit`` tombstones whose time is over, which may be 1 to 1,000; return how many."""
+    return len(database.rows(sized("prune_tombstones", ladder_size(limit)), {}))

@@ -1,0 +1,89 @@
+"""When to reap: what this worker must have seen of itself, and of others, before it judges them."""
+
+import logging
+import time
+from collections.abc import Callable, Collection
+
+from django_pgqueue.base.records import Reaped
+from django_pgqueue.db import QueueConnection
+from django_pgqueue.housekeeping.reaper import forget_workers, reap_gone, reap_lost
+from django_pgqueue.lifecycle import heartbeat
+from django_pgqueue.runtime.crew import Crew
+from django_pgqueue.runtime.duties import Slice
+from django_pgqueue.runtime.heart import Pulse
+from django_pgqueue.runtime.session import RECONNECTED_SECONDS, SILENT_SECONDS, Absences
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+REAP_SECONDS = 1.0
+FORGET_SECONDS = 3600.0
+
+
+class Reaper:
+    """Three duties of the steward.
+
+    Args:
+        crew: the children of this command, of which it knows better than by their sessions.
+        pulse: says whether this worker may judge others.
+        tell: called with the queues and the concurrency keys of the jobs that were reaped.
+    """
+
+    def __init__(
+        self,
+        database: QueueConnection,
+        crew: Crew,
+        pulse: Pulse,
+        *,
+        tell: Callable[[Collection[str], Collection[str]], None],
+    ) -> None:
+        self._database = database
+        self._crew = crew
+        self._pulse = pulse
+        self._tell = tell
+        self._reaping = Slice()
+        self._absences = Absences()
+        self._judge_from = 0.0  # not before, by sessions; monotonic
+        self._forget_at = self._reap_at = self._look_at = 0.0  # likewise
+
+    def put_off(self) -> None:
+        """Judge nobody by sessions for a while: this may be another server, where nobody's is to be seen yet."""
+        self._judge_from = time.monotonic() + RECONNECTED_SECONDS
+
+    def forget_workers(self) -> None:
+        """Remove the rows of those that are long gone, once an hour."""
+        if time.monotonic() >= self._forget_at:
+            forget_workers(self._database)
+            self._forget_at = time.monotonic() + FORGET_SECONDS
+
+    def reap_lost(self) -> None:
+        """Settle what has no lease any more, once a second; after an outage the living need time to say so."""
+        if not self._pulse.is_steady() or time.monotonic() < self._reap_at:
+            return
+        with self._reaping.taken() as limit:
+            reaped = reap_lost(self._database, limit=limit)
+        self._reap_at = time.monotonic() + REAP_SECONDS
+        self._report(reaped)
+
+    def reap_gone(self, *, has_running: bool) -> None:
+        """Settle what commands were running that are gone: a lease's time would only be lost on them.
+
+        One that lives has told its children by then to start nothing. After an outage all get time to connect.
+
+        Args:
+            has_running: whether any job runs at all.
+        """
+        is_new_here = not self._pulse.has_stood(RECONNECTED_SECONDS) or time.monotonic() < self._judge_from
+        if is_new_here or not has_running:
+            self._absences.forget()
+        elif time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + REAP_SECONDS
+            if gone := self._absences.gone(self._absent):
+                self._report(reap_gone(self._database, gone))
+
+    def _absent(self) -> set[int]:
+        return set(heartbeat.absent(self._database, seconds=SILENT_SECONDS)).difference(self._crew.worker_ids())
+
+    def _report(self, reaped: Reaped) -> None:
+        if reaped.returned or reaped.dead:
+            logger.warning("Reaped jobs of lost workers: %d go back, %d dead", reaped.returned, reaped.dead)
+            self._tell(reaped.queues, reaped.keys)

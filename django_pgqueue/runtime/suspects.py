@@ -1,0 +1,80 @@
+"""Jobs under which worker processes keep dying: each runs alone in its child, so that no other pays for it.
+
+The first loss proves nothing: most jobs that are lost only ran beside the one that did it, or on a machine that went
+away. Whoever is lost again may be the one; after the third time it is in ``dead_jobs``, and nobody else should be.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable
+
+from django_pgqueue.base.records import ClaimedJob
+from django_pgqueue.base.states import MAX_LOST
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+Held = tuple[int, ClaimedJob]
+
+PATIENCE_SECONDS = 10.0
+"""A suspect waits so long for the jobs that run already to end; then it starts beside them."""
+
+ALONE_SECONDS = 60.0
+"""A suspect has run alone for so long: then the child takes other jobs again, for a long job must not stop a queue."""
+
+
+class Suspects:
+    """Those of one child, with their cells; not safe for two threads at once."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Held] = deque()
+        self._running: int | None = None  # a cell
+        self.until = 0.0  # the end of patience, or of being alone; monotonic
+
+    def sort_out(self, fetched: list[Held]) -> list[Held]:
+        """Keep the suspects among these jobs; return the others."""
+        suspects = [held for held in fetched if is_suspect(held[1])]
+        if not suspects:
+            return fetched
+        if not self._waiting:
+            self.until = time.monotonic() + PATIENCE_SECONDS
+        self._waiting.extend(suspects)
+        return [held for held in fetched if not is_suspect(held[1])]
+
+    def want_the_child(self) -> bool:
+        """Whether no other job is to start now."""
+        return bool(self._waiting) or (self._running is not None and time.monotonic() < self.until)
+
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def next(self, *, others: int) -> Held | None:
+        """Return the suspect to start now, if it may.
+
+        Args:
+            others: how many jobs the child holds beside those that wait here.
+        """
+        if not self._waiting or (others and time.monotonic() < self.until):
+            return None
+        cell, job = self._waiting.popleft()
+        manner = "beside jobs that do not end" if others else "alone"
+        logger.warning("Job %s (%s) was lost %d times: it runs %s", job.id, job.task, job.lost, manner)
+        self._running, self.until = cell, time.monotonic() + ALONE_SECONDS
+        return cell, job
+
+    def ended(self, cells: Iterable[int]) -> None:
+        """Take note that the jobs of these cells have ended."""
+        if self._running is not None and self._running in cells:
+            self._running = None
+            self.until = time.monotonic() + PATIENCE_SECONDS
+
+    def withdraw(self) -> list[Held]:
+        """Take back all that have not begun."""
+        unrun = list(self._waiting)
+        self._waiting.clear()
+        return unrun
+
+
+def is_suspect(job: ClaimedJob) -> bool:
+    """Whether one more loss will be the job's last."""
+    return job.lost >= MAX_LOST - 1

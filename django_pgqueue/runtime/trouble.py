@@ -1,0 +1,53 @@
+"""Trouble of a pump with its database: how long to wait, and how much to write at once after that."""
+
+import logging
+import time
+
+from django.db import Error
+
+from django_pgqueue.base.backoff import reconnect_delay
+from django_pgqueue.db import is_too_much
+from django_pgqueue.runtime.logs import one_line
+from django_pgqueue.runtime.marks import CAPACITY, Marks
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+
+class Trouble:
+    """Told to the supervisor through the marks, which probes of health read.
+
+    Attributes:
+        most: outcomes in one transaction; halved when they were too much.
+        in_doubt: the last flush may have committed without our knowing.
+    """
+
+    def __init__(self, marks: Marks) -> None:
+        self.most = CAPACITY
+        self.in_doubt = False
+        self.failures = 0
+        self._marks = marks
+        self._reason = ""  # of the last failure
+        self._retry_at = 0.0  # not before, monotonic
+
+    def seconds_left(self) -> float:
+        """Return for how long to leave the database alone; 0: no longer."""
+        return max(self._retry_at - time.monotonic(), 0.0) if self._retry_at else 0.0
+
+    def met(self, error: Error, size: int) -> None:
+        """Take note that a turn has failed, with so many outcomes to write."""
+        self.failures += 1
+        self._marks.note_failures(self.failures)
+        self._retry_at = time.monotonic() + reconnect_delay(self.failures)
+        if is_too_much(error):
+            self.most = max(size // 2, 1)
+        self.in_doubt = True
+        reason = one_line(error)
+        if self.failures % 10 == 1 or reason != self._reason:
+            logger.warning("The pump cannot work with the database (failure %d): %s", self.failures, reason)
+        self._reason = reason
+
+    def over(self) -> None:
+        """Take note that a turn has gone well."""
+        self.most = min(self.most * 2, CAPACITY)
+        self.failures, self.in_doubt, self._retry_at = 0, False, 0.0
+        self._marks.note_failures(0)
