@@ -4,12 +4,16 @@ Everything listed in ``__all__`` is public and importable before Django's apps a
 """
 
 from django_pgqueue.base.exceptions import Discard, RetryLater
+from django_pgqueue.lifecycle.bulk import move_jobs, purge, set_priority
 from django_pgqueue.lifecycle.context import current_job
 from django_pgqueue.lifecycle.dead_letter import requeue
 from django_pgqueue.lifecycle.enqueue import JobHandle, enqueue, enqueue_many, enqueue_on_commit
+from django_pgqueue.lifecycle.gates import limit_queue, pause_queue, resume_queue
 from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.run_now import run_now
+from django_pgqueue.lifecycle.schedules import pause_schedules, resume_schedules, run_schedules
 from django_pgqueue.tasks import Task, task
+from django_pgqueue.timetable import periodic
 
 __all__ = [
     "Discard",
@@ -21,7 +25,17 @@ __all__ = [
     "enqueue_many",
     "enqueue_on_commit",
     "kill",
+    "limit_queue",
+    "move_jobs",
+    "pause_queue",
+    "pause_schedules",
+    "periodic",
+    "purge",
     "requeue",
+    "resume_queue",
+    "resume_schedules",
     "run_now",
+    "run_schedules",
+    "set_priority",
     "task",
 ]

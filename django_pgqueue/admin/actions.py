@@ -6,50 +6,58 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import router, transaction
 from django.db.models import Model, QuerySet
+from django.forms import Form
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 
-from django_pgqueue.admin.listing import along_an_index
 from django_pgqueue.admin.verbs import Change, Verb
 from django_pgqueue.base.conf import conf
+from django_pgqueue.lifecycle.browse import along_an_index
 
 if TYPE_CHECKING:
-    from django_pgqueue.admin.base import JobsAdmin
+    from django_pgqueue.admin.base import ActingAdmin
 
 MOST_JOBS = 1000  # that one action takes
 MOST_NAMED = 20  # that the confirmation names
 LARGEST_ID = 2**63 - 1
 
 
-def choose(admin: "JobsAdmin", request: HttpRequest, verb: Verb, queryset: QuerySet[Any]) -> HttpResponse:
+def choose(admin: "ActingAdmin", request: HttpRequest, verb: Verb, queryset: QuerySet[Any]) -> HttpResponse:
     """Take the selection of the list to the confirmation.
 
     The ids are those that were ticked: a job that has left the filter since then is not dropped in silence.
     """
     if request.POST.get("select_across", "0") in {"", "0"}:
-        ids = _ids(request.POST.getlist(ACTION_CHECKBOX_NAME))
+        ids = admin.keys(request.POST.getlist(ACTION_CHECKBOX_NAME))
     else:
         with along_an_index(queryset.db):
             ids = list(queryset.values_list("pk", flat=True)[: MOST_JOBS + 1])
     return confirm(admin, request, verb, ids)
 
 
-def act(admin: "JobsAdmin", request: HttpRequest, verb: Verb) -> HttpResponse:
+def act(admin: "ActingAdmin", request: HttpRequest, verb: Verb) -> HttpResponse:
     """Ask for confirmation, or do it where that has been given."""
     if request.method != "POST":  # a login in between turned the button's POST into a GET
         return HttpResponseRedirect(_back(admin, request, []))
-    ids = _ids(filter(None, request.POST.get("ids", "").split(",")))
+    ids = admin.keys(map(unquote, filter(None, request.POST.get("ids", "").split(","))))
     if "confirmed" not in request.POST:
         return confirm(admin, request, verb, ids)
     return perform(admin, request, verb, ids)
 
 
-def confirm(admin: "JobsAdmin", request: HttpRequest, verb: Verb, ids: Sequence[int]) -> HttpResponse:
-    """Show what would happen to how many jobs."""
+def confirm(
+    admin: "ActingAdmin", request: HttpRequest, verb: Verb, ids: Sequence[Any], form: Form | None = None
+) -> HttpResponse:
+    """Show what would happen to how many jobs; ask for what else has to be known.
+
+    Args:
+        form: as it was filled in, if that cannot be.
+    """
     if refusal := _refusal(admin, request, verb, ids):
         return refusal
     context = {
@@ -58,27 +66,32 @@ def confirm(admin: "JobsAdmin", request: HttpRequest, verb: Verb, ids: Sequence[
         "opts": admin.opts,
         "media": admin.media,
         "verb": verb,
+        "form": form or (verb.form() if verb.form else None),
         "address": admin.address(verb.name),
-        "ids": ",".join(map(str, ids)),
+        "ids": ",".join(quote(str(row_id)) for row_id in ids),
         "filters": _filters(request),
         "is_page": "page" in request.POST,
         "back": _back(admin, request, ids),
-        "jobs": _named(admin.model, ids[:MOST_NAMED]),
+        "jobs": _named(admin, ids[:MOST_NAMED]),
         "unnamed": max(len(ids) - MOST_NAMED, 0),
     }
     request.current_app = admin.admin_site.name
     return TemplateResponse(request, "admin/django_pgqueue/confirmation.html", context)
 
 
-def perform(admin: "JobsAdmin", request: HttpRequest, verb: Verb, ids: Sequence[int]) -> HttpResponse:
+def perform(admin: "ActingAdmin", request: HttpRequest, verb: Verb, ids: Sequence[Any]) -> HttpResponse:
     """Do it and write the audit log, both or neither; then say what came of it.
 
     Where the log is in another database, it commits first: a crash in between leaves an entry too many, not too few.
     """
     if refusal := _refusal(admin, request, verb, ids):
         return refusal
+    form = verb.form(request.POST) if verb.form else None
+    if form is not None and not form.is_valid():
+        return confirm(admin, request, verb, ids, form)
+    said, by = form.cleaned_data if form else {}, request.user.get_username()
     with transaction.atomic(using=conf.database), transaction.atomic(using=router.db_for_write(LogEntry)):
-        changes = [change for change in verb.perform(ids, request.user.get_username(), conf.database) if change.ids]
+        changes = [change for change in verb.perform(ids, by, conf.database, said) if change.ids]
         for change in changes:
             _log(request, change)
     for change in changes:
@@ -87,11 +100,12 @@ def perform(admin: "JobsAdmin", request: HttpRequest, verb: Verb, ids: Sequence[
     return HttpResponseRedirect(_back(admin, request, ids))
 
 
-def _refusal(admin: "JobsAdmin", request: HttpRequest, verb: Verb, ids: Sequence[int]) -> HttpResponse | None:
+def _refusal(admin: "ActingAdmin", request: HttpRequest, verb: Verb, ids: Sequence[Any]) -> HttpResponse | None:
     if not admin.may(request, verb):
         raise PermissionDenied
     if not ids:
-        admin.message_user(request, _("No jobs were selected. Nothing was changed."), messages.WARNING)
+        text = _("No %(rows)s were selected. Nothing was changed.") % {"rows": admin.opts.verbose_name_plural}
+        admin.message_user(request, text, messages.WARNING)
     elif len(ids) > MOST_JOBS:
         text = _("One action takes up to %(most)s jobs. Nothing was changed; narrow the list or select fewer.")
         admin.message_user(request, text % {"most": f"{MOST_JOBS:,}"}, messages.ERROR)
@@ -101,27 +115,27 @@ def _refusal(admin: "JobsAdmin", request: HttpRequest, verb: Verb, ids: Sequence
 
 
 def _log(request: HttpRequest, change: Change) -> None:
-    jobs = change.model._default_manager.using(conf.database).only("pk", "task")  # noqa: SLF001 - Django's own idiom
-    changed = jobs.filter(pk__in=change.ids)
+    rows = change.model._default_manager.using(conf.database)  # noqa: SLF001 - Django's own idiom
+    changed = rows.only("pk", change.named_by).filter(pk__in=change.ids)
     LogEntry.objects.log_actions(request.user.pk, changed, CHANGE, change.entry)  # type: ignore[arg-type]
 
 
-def _tell_skipped(admin: "JobsAdmin", request: HttpRequest, verb: Verb, ids: Collection[int]) -> None:
+def _tell_skipped(admin: "ActingAdmin", request: HttpRequest, verb: Verb, ids: Collection[Any]) -> None:
     reasons = verb.explain(ids, conf.database) if ids else {}
     for why, count in reasons.items():
         text = _("Left alone: %(count)d (%(why)s).") % {"count": count, "why": why}
         admin.message_user(request, text, messages.WARNING)
 
 
-def _named(model: type[Model], ids: Sequence[int]) -> list[Model]:
-    found = model._default_manager.using(conf.database).only("pk", "task").in_bulk(ids)  # noqa: SLF001
+def _named(admin: "ActingAdmin", ids: Sequence[Any]) -> list[Model]:
+    found = admin.model._default_manager.using(conf.database).only("pk", *admin.named_by).in_bulk(ids)  # noqa: SLF001
     return [found[job_id] for job_id in ids if job_id in found]
 
 
-def _back(admin: "JobsAdmin", request: HttpRequest, ids: Sequence[int]) -> str:
+def _back(admin: "ActingAdmin", request: HttpRequest, ids: Sequence[Any]) -> str:
     """Return where the user came from: the page of a job that is still here, or the list with its filters."""
-    if "page" in request.POST and len(ids) == 1 and _named(admin.model, ids):
-        return admin.address("change", ids[0])
+    if "page" in request.POST and len(ids) == 1 and _named(admin, ids):
+        return admin.address("change", quote(ids[0]))
     filters = _filters(request)
     return admin.address("changelist") + (f"?{filters}" if filters else "")
 
@@ -130,7 +144,12 @@ def _filters(request: HttpRequest) -> str:
     return QueryDict(request.POST.get("filters", request.GET.urlencode())).urlencode()
 
 
-def _ids(texts: Iterable[str]) -> list[int]:
+def job_ids(texts: Iterable[str]) -> list[int]:
+    """Return the ids that stand in a request.
+
+    Raises:
+        BadRequest: no job has such an id.
+    """
     try:
         ids = list(dict.fromkeys(map(int, texts)))
     except ValueError as error:

@@ -1,6 +1,7 @@
 """What the admins of the queue's tables share: read-only, closed to other lookups, acting by verbs."""
 
 import functools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
@@ -12,8 +13,8 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.actions import MOST_JOBS, act
-from django_pgqueue.admin.formatting import history_of, json_of, moment_of
+from django_pgqueue.admin.actions import MOST_JOBS, act, job_ids
+from django_pgqueue.admin.formatting import arguments_of, history_of, json_of, moment_of
 from django_pgqueue.admin.listing import CappedPaginator, JobList
 from django_pgqueue.admin.verbs import Verb
 from django_pgqueue.models import DeadJob, Job
@@ -52,20 +53,76 @@ DETAILS: tuple[Any, ...] = (
 )
 
 
-class JobsAdmin(ModelAdmin):
-    """Reading a table of jobs. Rows change by verbs only.
+class ActingAdmin(ModelAdmin):
+    """A table whose rows change by verbs, from the list and from a row's page.
 
     Attributes:
         verbs: what can be done here.
-        heavy: columns that the list leaves in the database.
-        lookups: what the address bar may filter by; each is backed by an index.
-        largest_selection: how many jobs one action takes.
+        named_by: the columns that the name of a row is made of.
+        largest_selection: how many rows one action takes.
     """
 
     verbs: tuple[Verb, ...] = ()
+    named_by: tuple[str, ...] = ("task",)
+    largest_selection = MOST_JOBS
+
+    class Media:
+        css = {"all": ["django_pgqueue/admin.css"]}
+
+    def may(self, request: HttpRequest, verb: Verb) -> bool:
+        """Whether this user sees these rows and may do that to them."""
+        return self.has_view_permission(request) and request.user.has_perm(f"{self.opts.app_label}.{verb.permission}")
+
+    def keys(self, texts: Iterable[str]) -> list[Any]:
+        """Return the primary keys that stand in a request, each once; BadRequest where one cannot be."""
+        return job_ids(texts)
+
+    def address(self, name: str, *args: Any) -> str:
+        """Return the address of the list, of a row's page or of a verb."""
+        route = f"admin:{self.opts.app_label}_{self.opts.model_name}_{name}"
+        return reverse(route, args=args, current_app=self.admin_site.name)
+
+    def get_urls(self) -> list[URLPattern]:
+        return [
+            path(
+                f"{verb.name}/",
+                self.admin_site.admin_view(functools.partial(self._act, verb)),
+                name=f"{self.opts.app_label}_{self.opts.model_name}_{verb.name}",
+            )
+            for verb in self.verbs
+        ] + super().get_urls()
+
+    def offers(self, verb: Verb, row: Any) -> bool:
+        """Whether the verb can do anything to this row."""
+        return True
+
+    def render_change_form(  # noqa: PLR0917 - the same
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,  # noqa: FBT001, FBT002 - Django's signature
+        change: bool = False,  # noqa: FBT001, FBT002
+        form_url: str = "",
+        obj: Any = None,
+    ) -> HttpResponse:
+        verbs = [verb for verb in self.verbs if obj and self.may(request, verb) and self.offers(verb, obj)]
+        context["buttons"] = [(verb, self.address(verb.name)) for verb in verbs]
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def _act(self, verb: Verb, request: HttpRequest) -> HttpResponse:
+        return act(self, request, verb)
+
+
+class JobsAdmin(ActingAdmin):
+    """Reading a table of jobs. Rows change by verbs only.
+
+    Attributes:
+        heavy: columns that the list leaves in the database.
+        lookups: what the address bar may filter by; each is backed by an index.
+    """
+
     heavy: tuple[str, ...] = ("args", "kwargs", "metadata", "progress", "errors")
     lookups: tuple[str, ...] = ()
-    largest_selection = MOST_JOBS
 
     list_per_page = 100
     list_max_show_all = 100
@@ -79,14 +136,11 @@ class JobsAdmin(ModelAdmin):
     first_started_time = moment_of("first_started_at", _("first started at"))
     started_time = moment_of("started_at", _("started at"))
     expires_time = moment_of("expires_at", _("expires at"))
-    pretty_args = json_of("args", _("args"))
-    pretty_kwargs = json_of("kwargs", _("kwargs"))
+    pretty_args = arguments_of("args", _("args"))
+    pretty_kwargs = arguments_of("kwargs", _("kwargs"))
     pretty_progress = json_of("progress", _("progress"))
     pretty_metadata = json_of("metadata", _("metadata"))
     history = history_of("errors", _("errors"))
-
-    class Media:
-        css = {"all": ["django_pgqueue/admin.css"]}
 
     @admin.display(description=_("attempts"))
     def attempts_of(self, job: Any) -> str:
@@ -110,42 +164,6 @@ class JobsAdmin(ModelAdmin):
     def complete(self, jobs: list[Any]) -> None:
         """Give the jobs on one page of the list what their table does not hold."""
 
-    def may(self, request: HttpRequest, verb: Verb) -> bool:
-        """Whether this user sees these jobs and may do that to them."""
-        return self.has_view_permission(request) and request.user.has_perm(f"{self.opts.app_label}.{verb.permission}")
-
-    def address(self, name: str, *args: Any) -> str:
-        """Return the address of the list, of a job's page or of a verb."""
-        route = f"admin:{self.opts.app_label}_{self.opts.model_name}_{name}"
-        return reverse(route, args=args, current_app=self.admin_site.name)
-
-    def get_urls(self) -> list[URLPattern]:
-        return [
-            path(
-                f"{verb.name}/",
-                self.admin_site.admin_view(functools.partial(self._act, verb)),
-                name=f"{self.opts.app_label}_{self.opts.model_name}_{verb.name}",
-            )
-            for verb in self.verbs
-        ] + super().get_urls()
-
-    def offers(self, verb: Verb, job: Any) -> bool:
-        """Whether the verb can do anything to this job."""
-        return True
-
-    def render_change_form(  # noqa: PLR0917 - the same
-        self,
-        request: HttpRequest,
-        context: dict[str, Any],
-        add: bool = False,  # noqa: FBT001, FBT002 - Django's signature
-        change: bool = False,  # noqa: FBT001, FBT002
-        form_url: str = "",
-        obj: Any = None,
-    ) -> HttpResponse:
-        verbs = [verb for verb in self.verbs if self.may(request, verb) and self.offers(verb, obj)]
-        context["buttons"] = [(verb, self.address(verb.name)) for verb in verbs]
-        return super().render_change_form(request, context, add, change, form_url, obj)
-
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
@@ -156,6 +174,3 @@ class JobsAdmin(ModelAdmin):
             request.GET.get(PAGE_VAR)
         )
         return super().history_view(request, object_id, {"action_list": page, **(extra_context or {})})
-
-    def _act(self, verb: Verb, request: HttpRequest) -> HttpResponse:
-        return act(self, request, verb)

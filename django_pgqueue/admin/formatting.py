@@ -13,7 +13,9 @@ from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
+from django_pgqueue import tasks
 from django_pgqueue.base.states import NEVER
+from django_pgqueue.lifecycle.redact import scrub_json, scrubber, shown, shown_by_name
 
 LONGEST_JSON = 50_000  # characters shown
 LONGEST_LINE = 120
@@ -67,13 +69,30 @@ def moment_of(field: str, description: Any) -> Column:
 
 
 def json_of(field: str, description: Any) -> Column:
-    """Return a display method for a JSON field on the page of one job."""
-    return _column(field, description, pretty_json)
+    """Return a display method for a JSON field on the page of one job, without what is sensitive by its name."""
+    return _column(field, description, lambda value: pretty_json(shown_by_name(value)))
+
+
+def arguments_of(field: str, description: Any) -> Column:
+    """Return a display method for ``args`` or ``kwargs`` on the page of one job, without what is sensitive."""
+
+    @admin.display(description=description)
+    def column(_admin: Any, job: Any) -> str:
+        args, kwargs = shown(tasks.find(job.task), job.args, job.kwargs)
+        return pretty_json(args if field == "args" else kwargs)
+
+    return column
 
 
 def history_of(field: str, description: Any) -> Column:
-    """Return a display method for the errors on the page of one job."""
-    return _column(field, description, history)
+    """Return a display method for the errors on the page of one job, without the values of sensitive arguments."""
+
+    @admin.display(description=description)
+    def column(_admin: Any, job: Any) -> str:
+        scrub = scrubber(tasks.find(job.task), job.args, job.kwargs)
+        return history(scrub_json(getattr(job, field), scrub))
+
+    return column
 
 
 def _column(field: str, description: Any, show: Callable[[Any], str]) -> Column:

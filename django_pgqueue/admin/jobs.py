@@ -14,7 +14,7 @@ from django_pgqueue.admin.actions import choose
 from django_pgqueue.admin.base import DETAILS, JobsAdmin
 from django_pgqueue.admin.formatting import exact_moment, label, moment, moment_of
 from django_pgqueue.admin.listing import by_id, names, with_chosen
-from django_pgqueue.admin.verbs import KILL, RUN_NOW, Verb
+from django_pgqueue.admin.verbs import KILL, MOVE, RUN_NOW, SET_PRIORITY, Verb
 from django_pgqueue.base.states import Status
 from django_pgqueue.models import Job, Negative, Worker
 
@@ -102,9 +102,9 @@ class QueueFilter(admin.SimpleListFilter):
 class JobAdmin(JobsAdmin):
     """Live jobs: scheduled, queued, running."""
 
-    verbs = (RUN_NOW, KILL)
+    verbs = (RUN_NOW, MOVE, SET_PRIORITY, KILL)
     lookups = ("status", "queue")
-    actions = ("run_now", "kill")
+    actions = ("run_now", "move", "set_priority", "kill")
     list_display = ("id", "task", "queue", "status_label", "priority", "due", "attempts_of", "worker")
     list_display_links = ("id", "task")
     list_filter = (StatusFilter, QueueFilter)
@@ -127,6 +127,14 @@ class JobAdmin(JobsAdmin):
     def run_now(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse:
         return choose(self, request, RUN_NOW, queryset)
 
+    @admin.action(permissions=["move"], description=_("Move selected %(verbose_name_plural)s to a queue…"))
+    def move(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse:
+        return choose(self, request, MOVE, queryset)
+
+    @admin.action(permissions=["move"], description=_("Change the priority of selected %(verbose_name_plural)s…"))
+    def set_priority(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse:
+        return choose(self, request, SET_PRIORITY, queryset)
+
     @admin.action(permissions=["kill"], description=_("Kill selected %(verbose_name_plural)s"))
     def kill(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse:
         return choose(self, request, KILL, queryset)
@@ -134,11 +142,16 @@ class JobAdmin(JobsAdmin):
     def has_run_permission(self, request: HttpRequest) -> bool:
         return self.may(request, RUN_NOW)
 
+    def has_move_permission(self, request: HttpRequest) -> bool:
+        return self.may(request, MOVE)
+
     def has_kill_permission(self, request: HttpRequest) -> bool:
         return self.may(request, KILL)
 
     def offers(self, verb: Verb, job: Job) -> bool:
-        return verb is not RUN_NOW or job.status == Status.SCHEDULED
+        if verb is RUN_NOW:
+            return job.status == Status.SCHEDULED
+        return verb is KILL or job.status not in {Status.RUNNING, Status.HELD}
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Show the worker of a job that has one."""

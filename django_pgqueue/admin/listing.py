@@ -3,28 +3,21 @@
 Every page is read along an index, counting stops at ``CAP``, and what the address bar may ask for is a closed list.
 """
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
-from django.db import connections, transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.functional import cached_property
 
 from django_pgqueue.db import CallerConnection
+from django_pgqueue.lifecycle.browse import along_an_index
 from django_pgqueue.lifecycle.sql import statement
 
 CAP = 10_000
 MOST_CHOICES = 100
 LONGEST_ID = 19  # digits
-
-INDEX_ONLY = (
-    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), "
-    "set_config('enable_sort', 'off', true)"
-)
 
 
 class CappedPaginator(Paginator):  # type: ignore[type-arg]  # generic for the type checker only
@@ -62,20 +55,6 @@ class JobList(ChangeList):
         if not self.query:
             self.full_result_count = self.result_count  # else the search form speaks of results
         self.model_admin.complete(self.result_list)  # type: ignore[attr-defined]
-
-
-@contextlib.contextmanager
-def along_an_index(alias: str) -> Iterator[None]:
-    """Read in the order of an index where there is one, whatever a scan and a sort seem to cost.
-
-    The hot table swings between empty and full, so its statistics mislead: a count that looks cheap may be a scan of
-    everything. Nothing is written inside, so the transaction, or the savepoint, is rolled back to end the settings.
-    """
-    with transaction.atomic(using=alias):
-        with connections[alias].cursor() as cursor:
-            cursor.execute(INDEX_ONLY)
-        yield
-        transaction.set_rollback(True, using=alias)
 
 
 def by_id(queryset: QuerySet[Any], term: str) -> QuerySet[Any]:

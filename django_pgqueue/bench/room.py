@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from django.db.models.functions import Now
 
+from django_pgqueue.base.served import Served
 from django_pgqueue.bench.load import QUEUE, BenchFailed
 from django_pgqueue.db import QueueConnection, postgresql
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
@@ -108,7 +109,7 @@ def check_rivals(alias: str) -> None:
     Raises:
         BenchFailed: there is a living one that serves all queues, or the bench's.
     """
-    rivals = [worker for worker in living(alias) if not worker.queues or QUEUE in worker.queues]
+    rivals = [worker for worker in living(alias) if Served.of(worker.queues).among([QUEUE])]
     if rivals:
         raise BenchFailed(
             f"Workers that serve all queues would take the bench's jobs: {', '.join(map(str, rivals))}. Stop them, or "

@@ -17,7 +17,7 @@ from django_pgqueue.bench.load import QUEUE, BenchFailed, Load
 from django_pgqueue.bench.measure import measure
 from django_pgqueue.bench.report import Report, Spread
 from django_pgqueue.db import postgresql
-from django_pgqueue.management.commands.pgqueue_worker import check_database
+from django_pgqueue.management.database import check_database
 
 DEFAULTS = Load()
 BAR = 30

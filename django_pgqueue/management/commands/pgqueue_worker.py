@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -7,11 +8,17 @@ from django.db import connections
 from django_pgqueue import tasks
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import ConfigurationError
-from django_pgqueue.db import postgresql
+from django_pgqueue.base.served import Served
+from django_pgqueue.management.database import check_database
 from django_pgqueue.runtime.logs import configure
 from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.process import can_read_memory
 from django_pgqueue.runtime.supervisor import Supervisor
+
+QUEUES_HELP = (
+    "comma-separated, served in this order; * stands for any characters, a leading - excludes (write --queues=-slow); "
+    "default: all"
+)
 
 
 class Command(BaseCommand):
@@ -21,7 +28,7 @@ class Command(BaseCommand):
     requires_migrations_checks = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--queues", default="", help="comma-separated, served in this order; default: all")
+        parser.add_argument("--queues", default="", help=QUEUES_HELP)
         parser.add_argument("--concurrency", type=int, default=8, help="jobs at once in each process; default: 8")
         parser.add_argument("--processes", type=int, default=1, help="worker processes; default: 1")
         parser.add_argument("--max-jobs", type=int, default=0, help="replace a process that has finished so many")
@@ -33,6 +40,25 @@ class Command(BaseCommand):
             "--grace", type=float, default=25.0, help="seconds for running jobs to finish after SIGTERM; default: 25"
         )
         parser.add_argument("--no-listen", action="store_true", help="poll only; for poolers in transaction mode")
+        parser.add_argument(
+            "--health-port", type=int, default=0, metavar="PORT", help="answer /live and /ready by HTTP"
+        )
+        parser.add_argument(
+            "--health-host",
+            default="127.0.0.1",
+            metavar="ADDRESS",
+            help="where to answer them; 0.0.0.0 for probes from other hosts, as Kubernetes sends; default: 127.0.0.1",
+        )
+        parser.add_argument(
+            "--health-file", default="", metavar="PATH", help="a file to rewrite each second while the command is alive"
+        )
+        parser.add_argument(
+            "--health-max-age",
+            type=float,
+            default=0.0,
+            metavar="SECONDS",
+            help="not ready while a job that could run has waited for longer",
+        )
         parser.add_argument("--name", default="", help="shown in the admin beside host and pid")
 
     def get_check_kwargs(self, options: dict[str, Any]) -> Any:
@@ -49,21 +75,15 @@ class Command(BaseCommand):
             self.stderr.write(
                 self.style.WARNING("No tasks are registered. Define some in the tasks.py of an installed app.")
             )
-        Supervisor(plan).run()
+        supervisor_of(plan).run()
 
 
-def check_database() -> None:
-    """Raise CommandError unless the queue's database is PostgreSQL and its tables are there."""
+def supervisor_of(plan: Plan) -> Supervisor:
+    """Return the supervisor that will run a plan; raise CommandError where probes cannot be answered."""
     try:
-        connection = postgresql(conf.database)
+        return Supervisor(plan)
     except ConfigurationError as error:
         raise CommandError(str(error)) from error
-    if "pgqueue_jobs" not in connection.introspection.table_names():
-        name = connection.settings_dict["NAME"]
-        raise CommandError(
-            f"There is no table pgqueue_jobs in {name!r} (alias {conf.database!r}). "
-            f"Run: manage.py migrate django_pgqueue --database {conf.database}"
-        )
 
 
 def plan_from(options: dict[str, Any]) -> Plan:
@@ -76,8 +96,11 @@ def plan_from(options: dict[str, Any]) -> Plan:
     problems = out_of_bounds(options)
     if options["max_memory"] and not can_read_memory():
         problems.append("--max-memory needs /proc, which this system does not have; use --max-jobs.")
+    if options["health_file"] and not Path(options["health_file"]).parent.is_dir():
+        problems.append(f"--health-file is in a folder that is not there: {options['health_file']!r}.")
     if options["queues"] and not queues:
         problems.append(f"--queues names no queue: {options['queues']!r}.")
+    problems += [f"--queues: {problem}" for problem in Served.of(queues).problems()]
     if problems:
         raise CommandError(" ".join(problems))
     return Plan(
@@ -91,6 +114,10 @@ def plan_from(options: dict[str, Any]) -> Plan:
         listen=not options["no_listen"],
         name=options["name"],
         verbosity=options["verbosity"],
+        health_port=options["health_port"],
+        health_host=options["health_host"],
+        health_file=options["health_file"],
+        health_max_age=options["health_max_age"],
     )
 
 
@@ -105,6 +132,8 @@ def out_of_bounds(options: dict[str, Any]) -> list[str]:
             ("max_jobs", "0 (never) or more", options["max_jobs"] >= 0),
             ("max_memory", "0 (never), or 32 MiB or more", memory == 0 or memory >= 32),  # noqa: PLR2004
             ("grace", "0 or more seconds", 0 <= options["grace"] < float("inf")),
+            ("health_port", "0 (none) to 65535", 0 <= options["health_port"] <= 65535),  # noqa: PLR2004
+            ("health_max_age", "0 (any) or more seconds", 0 <= options["health_max_age"] < float("inf")),
         )
         if not is_fine
     ]

@@ -1,0 +1,85 @@
+"""What staff may do to queues: the verbs of ``lifecycle/gates.py``, in the words of the confirmation."""
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Collection
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext_lazy
+
+from django_pgqueue.admin.verbs import Change, Said, Verb
+from django_pgqueue.lifecycle.gates import pause_queue, resume_queue
+from django_pgqueue.models import Queue
+
+LONGEST_REASON = 1000
+MOST_MINUTES = 366 * 24 * 60
+
+GONE = _("not here any more")
+
+
+class PauseForm(forms.Form):
+    """Why, and for how long."""
+
+    reason = forms.CharField(label=_("Reason"), required=False, max_length=LONGEST_REASON)
+    minutes = forms.IntegerField(
+        label=_("Minutes"),
+        required=False,
+        min_value=1,
+        max_value=MOST_MINUTES,
+        help_text=_("After which it ends by itself. Empty: when somebody resumes it."),
+    )
+
+
+def _there(names: Collection[str], alias: str) -> list[str]:
+    return list(Queue.objects.using(alias).filter(pk__in=names).order_by("pk").values_list("pk", flat=True))
+
+
+def _pause(names: Collection[str], by: str, alias: str, said: Said) -> list[Change]:
+    message = ngettext_lazy("%(count)d queue is paused.", "%(count)d queues are paused.", "count")
+    resume_at = dt.timedelta(minutes=said["minutes"]) if said["minutes"] else None
+    there = _there(names, alias)
+    for name in there:
+        pause_queue(name, by=by, reason=said["reason"], resume_at=resume_at, database=alias)
+    entry = f"Paused: {said['reason']}" if said["reason"] else "Paused."
+    return [Change(Queue, there, entry, message, "name")]
+
+
+def _resume(names: Collection[str], by: str, alias: str, _said: Said) -> list[Change]:
+    message = ngettext_lazy("%(count)d queue was resumed.", "%(count)d queues were resumed.", "count")
+    done = [name for name in _there(names, alias) if resume_queue(name, by=by, database=alias)]
+    return [Change(Queue, done, "Resumed.", message, "name")]
+
+
+def _why_not_paused(names: Collection[str], _alias: str) -> Counter[Any]:
+    return Counter({GONE: len(names)})
+
+
+def _why_not_resumed(names: Collection[str], alias: str) -> Counter[Any]:
+    there = len(_there(names, alias))
+    return +Counter({_("not paused"): there, GONE: len(names) - there})
+
+
+PAUSE = Verb(
+    name="pause",
+    permission="pause_queue",
+    label=_("Pause"),
+    question=ngettext_lazy("Pause %(count)d queue?", "Pause %(count)d queues?", "count"),
+    consequence=_(
+        "No worker starts their jobs any more. Jobs that run are left alone, and jobs can still be enqueued. A queue "
+        "that is paused already gets the new reason and time."
+    ),
+    perform=_pause,
+    explain=_why_not_paused,
+    form=PauseForm,
+)
+RESUME = Verb(
+    name="resume",
+    permission="pause_queue",
+    label=_("Resume"),
+    question=ngettext_lazy("Resume %(count)d queue?", "Resume %(count)d queues?", "count"),
+    consequence=_("Workers start their jobs again, as far as their limits allow."),
+    perform=_resume,
+    explain=_why_not_resumed,
+)

@@ -1,0 +1,151 @@
+"""The form of a schedule: what ``@periodic`` would refuse is refused here, at its field."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy as _
+
+from django_pgqueue import tasks, timetable
+from django_pgqueue.base.exceptions import PgQueueError
+from django_pgqueue.base.states import CatchUp
+from django_pgqueue.base.ticks import Rhythm
+from django_pgqueue.lifecycle.payload import encode
+from django_pgqueue.lifecycle.schedules import rhythm_of
+from django_pgqueue.models import Schedule
+
+if TYPE_CHECKING:
+    ModelForm = forms.ModelForm[Schedule]
+else:
+    ModelForm = forms.ModelForm  # generic for the type checker only
+
+LONGEST_CRON = 200
+TIMING = {"cron", "every_seconds", "timezone"}
+EMPTY: dict[str, Any] = {"args": [], "kwargs": {}, "options": {}}
+START: dict[str, Any] = {"cron": "", "jitter_seconds": 0, "catch_up": CatchUp.LAST, "catch_up_limit": 100}
+
+
+def json_field(kind: type, example: str, label: Any) -> forms.JSONField:
+    """Return a field for a JSON array or object that may be left empty."""
+    return forms.JSONField(
+        label=label,
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField"}),
+        help_text=_("A JSON %(kind)s, as in %(example)s.")
+        % {"kind": _("array") if kind is list else _("object"), "example": example},
+    )
+
+
+class ScheduleForm(ModelForm):
+    """Adds or changes a schedule. Fields that a user may not edit are missing."""
+
+    cron = forms.CharField(
+        label=_("cron"),
+        required=False,
+        max_length=LONGEST_CRON,
+        widget=forms.TextInput(attrs={"class": "vTextField"}),
+        help_text=_("Minute, hour, day of the month, month, day of the week, as in 0 9 * * mon-fri; or @daily."),
+    )
+    every_seconds = forms.FloatField(
+        label=_("every"), required=False, help_text=_("In its place: seconds from tick to tick, 1 or more.")
+    )
+    timezone = forms.CharField(
+        label=_("time zone"),
+        widget=forms.TextInput(attrs={"class": "vTextField"}),
+        help_text=_("Whose clock cron means, as in Europe/Berlin."),
+    )
+    jitter_seconds = forms.FloatField(
+        label=_("jitter"),
+        min_value=0,
+        max_value=timetable.LONGEST_JITTER_SECONDS,
+        help_text=_("Seconds up to which its jobs start later, always by the same part."),
+    )
+    catch_up_limit = forms.IntegerField(
+        label=_("catch up at most"),
+        min_value=1,
+        max_value=timetable.HIGHEST_CATCH_UP_LIMIT,
+        help_text=_("How many missed ticks become jobs with “all”."),
+    )
+    args = json_field(list, '["daily", 7]', _("args"))
+    kwargs = json_field(dict, '{"to": "ann@example.com"}', _("kwargs"))
+    options = json_field(dict, '{"queue": "reports", "priority": 5, "unique_key": "report"}', _("options"))
+
+    class Meta:
+        model = Schedule
+        fields = [
+            "name",
+            "task",
+            "cron",
+            "every_seconds",
+            "timezone",
+            "args",
+            "kwargs",
+            "options",
+            "jitter_seconds",
+            "catch_up",
+            "catch_up_limit",
+        ]
+        widgets = {"name": forms.TextInput(attrs={"class": "vTextField"})}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not self.instance.pk:  # defaults of the database are not known to a form
+            self.initial.update({**EMPTY, **START, "timezone": settings.TIME_ZONE, **(kwargs.get("initial") or {})})
+        if "task" in self.fields:
+            names = sorted({*tasks.known(), self.instance.task or tasks.known()[0]} if tasks.known() else ())
+            self.fields["task"] = forms.ChoiceField(label=_("task"), choices=[(name, name) for name in names])
+        if "name" in self.fields:
+            self.fields["name"].widget.attrs["maxlength"] = timetable.LONGEST_NAME
+
+    @property
+    def rhythm(self) -> Rhythm:
+        """The ticks of what was entered; only where it is valid."""
+        return rhythm_of(*(self._value(name) for name in ("cron", "every_seconds", "timezone")))
+
+    def clean(self) -> dict[str, Any]:
+        """Check what no field can check alone."""
+        super().clean()
+        for name, empty in EMPTY.items():
+            if name in self.cleaned_data and self.cleaned_data[name] is None:
+                self.cleaned_data[name] = empty
+        if not TIMING & set(self.errors):
+            with self._errors_at("every_seconds" if self._value("every_seconds") is not None else "cron"):
+                self.rhythm  # noqa: B018 - reckoned to see whether it can be
+        task = tasks.find(self._value("task"))
+        if task is not None and not set(EMPTY) & set(self.errors):
+            self._check_job(task)
+        return self.cleaned_data
+
+    def _check_job(self, task: tasks.Task[..., Any]) -> None:
+        args, kwargs, options = (self._value(name) for name in EMPTY)
+        for name, value, kind in (("args", args, list), ("kwargs", kwargs, dict), ("options", options, dict)):
+            if not isinstance(value, kind):
+                self.add_error(name, _("This is not a JSON %s.") % (_("array") if kind is list else _("object")))
+                return
+        with self._errors_at("args"):
+            timetable.check_arguments(task, args, kwargs)
+            encode(args, what="args")
+        with self._errors_at("kwargs"):
+            encode(kwargs, what="kwargs")
+        with self._errors_at("options"):
+            timetable.stored_options(task, options)
+
+    @contextmanager
+    def _errors_at(self, field: str) -> Iterator[None]:
+        try:
+            yield
+        except PgQueueError as error:
+            self.add_error(field if field in self.fields else None, ValidationError(str(error)))
+
+    def _value(self, name: str) -> Any:
+        """Return what was entered, or what is there where it cannot be entered."""
+        return self.cleaned_data.get(name) if name in self.fields else getattr(self.instance, name)
+
+
+def is_shown_whole(args: Any, kwargs: Any, shown: Any) -> bool:
+    """Whether nothing of the arguments is hidden from staff, so that they may edit them."""
+    return json.dumps([args, kwargs], sort_keys=True) == json.dumps(list(shown), sort_keys=True)

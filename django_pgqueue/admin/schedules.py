@@ -1,0 +1,176 @@
+from typing import Any
+
+from django.contrib import admin
+from django.db import connections
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from django_pgqueue import tasks
+from django_pgqueue.admin.actions import choose
+from django_pgqueue.admin.base import ActingAdmin
+from django_pgqueue.admin.formatting import arguments_of, label, moment, moment_of
+from django_pgqueue.admin.listing import JobList
+from django_pgqueue.admin.schedule_form import TIMING, ScheduleForm, is_shown_whole
+from django_pgqueue.admin.schedule_verbs import PAUSE, RESTORE, RESUME, RUN
+from django_pgqueue.admin.verbs import Verb
+from django_pgqueue.base.conf import conf
+from django_pgqueue.base.exceptions import InvalidSchedule
+from django_pgqueue.lifecycle.redact import shown
+from django_pgqueue.lifecycle.schedules import GONE
+from django_pgqueue.models import Schedule
+from django_pgqueue.staff.schedules import aware, is_strange, outcomes, problem, timing, upcoming
+from django_pgqueue.timetable import declared
+
+
+@admin.register(Schedule)
+class ScheduleAdmin(ActingAdmin):
+    """Schedules: those of the code, whose edits here win, and those that are made here."""
+
+    form = ScheduleForm  # type: ignore[assignment]  # generic for the type checker only
+    verbs = (RUN, PAUSE, RESUME, RESTORE)
+    named_by = ("name",)
+    heavy = ("args", "kwargs", "options")
+    actions = ("run", "pause", "resume")
+    list_display = ("name", "timing", "next_time", "outcome", "state", "origin")
+    search_fields = ("name", "task")
+    ordering = ("name",)
+    sortable_by = ()
+    show_facets = admin.ShowFacets.NEVER
+    fieldsets = (
+        (None, {"fields": ("name", "task", "state", "origin")}),
+        (_("When"), {"fields": ("cron", "every_seconds", "timezone", "upcoming")}),
+        (_("Job"), {"fields": ("args", "kwargs", "options")}),
+        (_("Spread and downtime"), {"fields": ("jitter_seconds", "catch_up", "catch_up_limit")}),
+        (_("Last tick"), {"fields": ("last_time", "outcome", "last_error")}),
+    )
+    only_shown = ("state", "origin", "upcoming", "last_time", "outcome", "last_error")
+
+    last_time = moment_of("last_at", _("due at"))
+    hidden_args = arguments_of("args", _("args"))
+    hidden_kwargs = arguments_of("kwargs", _("kwargs"))
+
+    @admin.action(permissions=["run"], description=_("Run selected %(verbose_name_plural)s now"))
+    def run(self, request: HttpRequest, queryset: Any) -> HttpResponse:
+        return choose(self, request, RUN, queryset)
+
+    @admin.action(permissions=["pause"], description=_("Pause selected %(verbose_name_plural)s"))
+    def pause(self, request: HttpRequest, queryset: Any) -> HttpResponse:
+        return choose(self, request, PAUSE, queryset)
+
+    @admin.action(permissions=["pause"], description=_("Resume selected %(verbose_name_plural)s"))
+    def resume(self, request: HttpRequest, queryset: Any) -> HttpResponse:
+        return choose(self, request, RESUME, queryset)
+
+    def has_run_permission(self, request: HttpRequest) -> bool:
+        return self.may(request, RUN)
+
+    def has_pause_permission(self, request: HttpRequest) -> bool:
+        return self.may(request, PAUSE)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Keep what the code declares: it would be back within a minute. It can be paused."""
+        if obj is not None and obj.source == "code" and obj.name in declared():
+            return False
+        return super().has_delete_permission(request, obj)
+
+    def offers(self, verb: Verb, row: Any) -> bool:
+        conditions = {PAUSE.name: row.is_enabled, RESUME.name: not row.is_enabled, RESTORE.name: bool(row.edited_at)}
+        return bool(conditions.get(verb.name, True))
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobList]:
+        return JobList
+
+    def complete(self, schedules: list[Any]) -> None:
+        """Give the schedules on one page of the list what became of their last jobs."""
+        jobs = outcomes(schedules, conf.database)
+        for schedule in schedules:
+            schedule.last_job = jobs.get(schedule.pk)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Leave out what is not there yet, and show arguments that are sensitive without their values."""
+        hidden = {} if _may_edit_arguments(obj) else {"args": "hidden_args", "kwargs": "hidden_kwargs"}
+        return [
+            (title, {**parts, "fields": tuple(hidden.get(name, name) for name in self._fields(parts, obj))})
+            for title, parts in self.fieldsets
+            if self._fields(parts, obj)
+        ]
+
+    def _fields(self, parts: Any, obj: Any) -> tuple[str, ...]:
+        return tuple(name for name in parts["fields"] if obj is not None or name not in self.only_shown)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        of_code = ("name", "task") if obj is not None and obj.source == "code" else ()
+        hidden = () if _may_edit_arguments(obj) else ("hidden_args", "hidden_kwargs")
+        return (*self.only_shown, *of_code, *hidden)
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's
+        """Write what was changed and nothing else: a worker may just have moved the schedule on."""
+        with connections[conf.database].cursor() as cursor:
+            cursor.execute("SELECT statement_timestamp()")
+            [now] = cursor.fetchone()
+        fields = {name for name in form.changed_data if getattr(obj, name) != form.initial.get(name)}
+        if not change or TIMING & fields:
+            obj.next_at = form.rhythm.next_after(aware(now))
+            fields.add("next_at")
+        if not change:
+            obj.save()
+        elif fields:
+            obj.last_error = ""
+            obj.edited_at = now if obj.source == "code" else None
+            obj.save(update_fields=[*fields, "last_error", "edited_at"])
+
+    @admin.display(description=_("when"))
+    def timing(self, schedule: Schedule) -> str:
+        return timing(schedule) if schedule.cron else gettext("every %(time)s") % {"time": timing(schedule)}
+
+    @admin.display(description=_("next"))
+    def next_time(self, schedule: Schedule) -> str:
+        return moment(schedule.next_at) if schedule.is_enabled else "-"
+
+    @admin.display(description=_("next runs"))
+    def upcoming(self, schedule: Schedule) -> str:
+        try:
+            ticks = upcoming(schedule)
+        except InvalidSchedule as error:
+            return str(error)
+        markup = '<time datetime="{0}">{0}</time><br>'
+        return format_html_join("", markup, ((tick,) for tick in ticks)) or gettext("None while it is paused.")
+
+    @admin.display(description=_("last job"))
+    def outcome(self, schedule: Any) -> str:
+        if not hasattr(schedule, "last_job"):
+            self.complete([schedule])
+        last = schedule.last_job
+        if last is None:
+            return gettext("none yet")
+        words = f"{last.status} ({last.reason})" if last.reason else last.status
+        shown_as = label(last.reason or last.status, gettext("nothing was kept") if last == GONE else words)
+        return format_html("{} {}", shown_as, schedule.last_job_id)
+
+    @admin.display(description=_("state"))
+    def state(self, schedule: Schedule) -> str:
+        if not schedule.is_enabled:
+            by = schedule.paused_by
+            return label("paused", gettext("paused by %(name)s") % {"name": by} if by else gettext("paused"))
+        if problem(schedule):
+            return label("exhausted", gettext("passed over"))
+        return label("running", gettext("on"))
+
+    @admin.display(description=_("from"))
+    def origin(self, schedule: Schedule) -> str:
+        if schedule.source != "code":
+            return gettext("made here")
+        if is_strange(schedule):
+            return gettext("code, but not this one: workers with this code leave it alone")
+        if schedule.edited_at:
+            return gettext("code, edited here: the edits win")
+        return gettext("code")
+
+
+def _may_edit_arguments(schedule: Any) -> bool:
+    if schedule is None:
+        return True
+    visible = shown(tasks.find(schedule.task), schedule.args, schedule.kwargs)
+    return is_shown_whole(schedule.args, schedule.kwargs, visible)

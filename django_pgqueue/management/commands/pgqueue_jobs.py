@@ -1,0 +1,119 @@
+import json
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import Error
+
+from django_pgqueue.base.conf import conf
+from django_pgqueue.management.database import check_database
+from django_pgqueue.staff import arguments, new
+from django_pgqueue.staff.listing import listed
+from django_pgqueue.staff.many import Many, Progress
+from django_pgqueue.staff.rows import table
+from django_pgqueue.staff.story import find, story_of, text_of
+from django_pgqueue.staff.terminal import plain, says_yes, user
+from django_pgqueue.staff.verbs import VERBS
+
+INTERRUPTED = 130  # as a shell says of Ctrl-C
+
+HELP = """
+Enqueue a job; list and show jobs; requeue, kill, move or purge many, by ids or by a filter. Many are changed in slices
+of up to 1,000, each a transaction of its own. What somebody else is just changing is never waited for, but left alone
+and named.
+"""
+
+
+class Command(BaseCommand):
+    """Read the words, call a verb, print."""
+
+    help = HELP
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        verbs = parser.add_subparsers(metavar="VERB", required=True)
+        for name, words, add, call in (
+            ("enqueue", "enqueue a job and print its id; for cron and CI", arguments.add_enqueue, self._enqueue),
+            ("list", "list jobs, the oldest first", arguments.add_list, self._list),
+            ("show", "tell all about one job: where it is, and why", arguments.add_show, self._show),
+        ):
+            sub = verbs.add_parser(name, help=words, description=words)
+            add(sub)
+            arguments.add_everywhere(sub, call)
+        for verb in VERBS:
+            sub = verbs.add_parser(verb.name, aliases=verb.aliases, help=verb.help, description=verb.help)
+            arguments.add_verb(sub, verb)
+            arguments.add_everywhere(sub, self._act, verb=verb)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        options["database"] = options["database"] or conf.database
+        try:
+            check_database(options["database"])
+            options["call"](options)
+        except Error as error:
+            raise CommandError(str(error).strip()) from error
+        except UnicodeEncodeError as error:
+            raise CommandError(f"{error.object!r} is not text: write it in the encoding of this terminal.") from error
+
+    def _enqueue(self, options: dict[str, Any]) -> None:
+        handle = new.enqueue_from(options)
+        self.stdout.write(str(handle.id))
+        if not handle.created:
+            self.stderr.write("This job had the unique key already.")
+
+    def _list(self, options: dict[str, Any]) -> None:
+        rows, after = listed(options)
+        if options["format"] == "json":
+            self._print_json({"jobs": rows, "after": after})
+            return
+        self.stdout.write(table(rows) if rows else "No job matches.")
+        if after is not None:
+            self.stdout.write(f"There are more: --after {after}")
+
+    def _show(self, options: dict[str, Any]) -> None:
+        job = find(options["id"], options["database"])
+        if job is None:
+            raise CommandError(f"There is no job {options['id']}: it was never there, or is not kept any more.")
+        story = story_of(job, options["database"])
+        if options["format"] == "json":
+            self._print_json(story)
+        else:
+            self.stdout.write("\n".join(map(plain, text_of(story))))
+
+    def _act(self, options: dict[str, Any]) -> None:
+        options["by"] = options["by"] or user()
+        progress = Progress(self.stderr, is_silent=not options["verbosity"])
+        many = Many(options["doing"], options, progress)
+        try:
+            if options["dry_run"]:
+                self._show_sample(many)
+                return
+            self._ask(many, options)
+            many.work()
+        except KeyboardInterrupt:
+            progress.end()
+            self.stderr.write(f"Interrupted. Finished slices stay. {many.done()}")
+            sys.exit(INTERRUPTED)
+        finally:
+            progress.end()
+        self.stdout.write(many.done())
+        if many.tally.left:
+            raise CommandError(many.left())
+
+    def _show_sample(self, many: Many) -> int:
+        count, sample = many.sample()
+        self.stdout.write(f"{count:,} jobs match." + (f" The first:\n{sample}" if sample else ""))
+        return count
+
+    def _ask(self, many: Many, options: dict[str, Any]) -> None:
+        """Let somebody say yes to what cannot be undone, where jobs are not named one by one."""
+        if many.ids or not many.verb.asks or options["yes"]:
+            return
+        if sys.stdin is None or not sys.stdin.isatty():
+            raise CommandError(f"Nobody can be asked here: add --yes to {many.verb.name} jobs by a filter.")
+        count = self._show_sample(many)
+        if not count or not says_yes(f"{many.verb.name.capitalize()} {count:,} jobs? [y/N] "):
+            raise CommandError("Nothing was changed.")
+
+    def _print_json(self, value: Any) -> None:
+        self.stdout.write(json.dumps(value, cls=DjangoJSONEncoder, ensure_ascii=False, indent=2))

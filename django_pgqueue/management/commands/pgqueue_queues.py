@@ -1,0 +1,123 @@
+import argparse
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import Error, transaction
+
+from django_pgqueue.base.conf import conf
+from django_pgqueue.base.exceptions import InvalidGate
+from django_pgqueue.lifecycle.gates import limit_queue, pause_queue, resume_queue
+from django_pgqueue.management.database import check_database
+from django_pgqueue.models import Queue
+from django_pgqueue.staff.queues import as_json, limits_of, states, table
+from django_pgqueue.staff.terminal import plain, user
+from django_pgqueue.staff.words import age, instant, number_or_none, rate_or_none
+
+UNSAID = object()
+
+
+class Command(BaseCommand):
+    """List queues, pause, resume and limit them."""
+
+    help = "List queues with their jobs and gates; pause, resume and limit them, for all workers together."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        verbs = parser.add_subparsers(metavar="VERB", required=True)
+        listing = verbs.add_parser("list", help="how many jobs queues have, who has paused them, how they are limited")
+        listing.add_argument("names", nargs="*", metavar="NAME", help="default: all")
+        listing.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+        pause = verbs.add_parser("pause", help="let no worker start jobs of these queues; what runs goes on")
+        add_pause(pause)
+        resume = verbs.add_parser("resume", help="let workers start jobs of these queues again")
+        resume.add_argument("names", nargs="+", metavar="NAME")
+        limit = verbs.add_parser("limit", help="limit these queues; what is not named stays as it is")
+        add_limits(limit)
+        for sub in (pause, resume):
+            sub.add_argument("--by", default="", help="who does it; default: the user's name here")
+        for sub, call in ((listing, self._list), (pause, self._pause), (resume, self._resume), (limit, self._limit)):
+            sub.set_defaults(call=call)
+            sub.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['DATABASE']")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        options["database"] = options["database"] or conf.database
+        try:
+            check_database(options["database"])
+            with transaction.atomic(using=options["database"]):
+                options["call"](options)
+        except InvalidGate as error:
+            raise CommandError(f"Nothing was changed. {error}") from error
+        except Error as error:
+            raise CommandError(str(error).strip()) from error
+
+    def _list(self, options: dict[str, Any]) -> None:
+        found = states(options["database"], options["names"] or None)
+        if options["format"] == "json":
+            self.stdout.write(json.dumps([as_json(state) for state in found], cls=DjangoJSONEncoder, indent=2))
+        else:
+            self.stdout.write(table(found) if found else "There are no queues yet.")
+        missing = sorted(set(options["names"]).difference(state.row.name for state in found))
+        if missing:
+            raise CommandError(f"No job has been seen on {', '.join(map(plain, map(repr, missing)))}.")
+
+    def _pause(self, options: dict[str, Any]) -> None:
+        database, by = options["database"], options["by"] or user()
+        known = set(Queue.objects.using(database).filter(name__in=options["names"]).values_list("name", flat=True))
+        for name in options["names"]:
+            is_new = pause_queue(
+                name, by=by, reason=options["reason"], resume_at=options["resume_at"], database=database
+            )
+            said = "paused" if is_new else "paused already, and now as you say"
+            unseen = "" if name in known else " No job has been seen on it yet."
+            self.stdout.write(f"{plain(name)}: {said}.{unseen}")
+
+    def _resume(self, options: dict[str, Any]) -> None:
+        for name in options["names"]:
+            was_paused = resume_queue(name, by=options["by"] or user(), database=options["database"])
+            self.stdout.write(f"{plain(name)}: {'resumed' if was_paused else 'was not paused'}.")
+
+    def _limit(self, options: dict[str, Any]) -> None:
+        for name in options["names"]:
+            limit_queue(name, **limits_from(options), database=options["database"])
+            row = Queue.objects.using(options["database"]).get(pk=name)
+            self.stdout.write(f"{plain(name)}: {limits_of(row) or 'no limit'}.")
+
+
+def add_pause(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``pause``."""
+    parser.add_argument("names", nargs="+", metavar="NAME")
+    parser.add_argument("--reason", default="", help="why; shown to others")
+    ends = parser.add_mutually_exclusive_group()
+    ends.add_argument("--for", dest="resume_at", type=age, metavar="AGE", help="it ends by itself after 90s, 15m, 2h")
+    ends.add_argument("--until", dest="resume_at", type=instant, metavar="TIME", help="or at 2031-05-01T09:00")
+
+
+def add_limits(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``limit``."""
+    parser.add_argument("names", nargs="+", metavar="NAME")
+    parser.add_argument(
+        "--max-running", type=number_or_none, default=UNSAID, metavar="N", help="so many jobs at once; or none"
+    )
+    parser.add_argument(
+        "--rate", type=rate_or_none, default=UNSAID, metavar="RATE", help="so many starts: 100/s, 60/m, 5/10s; or none"
+    )
+    parser.add_argument("--burst", type=int, metavar="N", help="so many starts at once, of the rate")
+
+
+def limits_from(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of ``limit`` as ``limit_queue`` takes them.
+
+    Raises:
+        CommandError: nothing is to change.
+    """
+    limits: dict[str, Any] = {}
+    if options["max_running"] is not UNSAID:
+        limits["max_running"] = options["max_running"]
+    if (rate := options["rate"]) is not UNSAID:
+        limits |= {"rate": rate.number, "period": rate.period} if rate else {"rate": None}
+    if options["burst"] is not None:
+        limits["burst"] = options["burst"]
+    if not limits:
+        raise CommandError("Say what to limit: --max-running or --rate; none removes a limit.")
+    return limits

@@ -1,0 +1,91 @@
+import json
+from collections.abc import Collection
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import Error, transaction
+
+from django_pgqueue.base.conf import conf
+from django_pgqueue.base.exceptions import PgQueueError
+from django_pgqueue.lifecycle.schedules import pause_schedules, resume_schedules, run_schedules
+from django_pgqueue.management.database import check_database
+from django_pgqueue.models import Schedule
+from django_pgqueue.staff.schedules import as_json, described, outcomes
+from django_pgqueue.staff.terminal import plain, user
+
+DONE: dict[str, Any] = {"pause": pause_schedules, "resume": resume_schedules}
+
+
+class Command(BaseCommand):
+    """List schedules, and run, pause or resume some of them."""
+
+    help = "Schedules: list them with their next runs and the last outcome; run one now, pause or resume it."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+        listing = verbs.add_parser("list", help="when they run next, and what became of the last job")
+        listing.add_argument("names", nargs="*", metavar="NAME", help="default: all")
+        listing.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+        for verb, meaning in (
+            ("run", "enqueue a job of each now, besides those of its ticks"),
+            ("pause", "let them miss their ticks until they are resumed"),
+            ("resume", "let them go on with their next tick"),
+        ):
+            chosen = verbs.add_parser(verb, help=meaning)
+            chosen.add_argument("names", nargs="+", metavar="NAME")
+            chosen.add_argument("--by", default="", help="who does it; default: the user's name here")
+        for sub in verbs.choices.values():
+            sub.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['DATABASE']")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        options["database"] = options["database"] or conf.database
+        options["names"] = list(dict.fromkeys(options["names"]))
+        try:
+            check_database(options["database"])
+            done = self._list(options) if options["verb"] == "list" else self._do(options)
+            self._name_others(options, done)
+        except PgQueueError as error:
+            raise CommandError(f"Nothing was changed. {error}") from error
+        except Error as error:
+            raise CommandError(str(error).strip()) from error
+
+    def _do(self, options: dict[str, Any]) -> Collection[str]:
+        names, verb, alias = options["names"], options["verb"], options["database"]
+        by = options["by"] or user()
+        with transaction.atomic(using=alias):
+            if verb == "run":
+                jobs = run_schedules(names, by=by, database=alias)
+                said = {name: f"job {job_id} is enqueued" for name, job_id in jobs.items()}
+            else:
+                said = dict.fromkeys(DONE[verb](names, by=by, database=alias), f"{verb}d")
+        for name, what in said.items():
+            self.stdout.write(f"{plain(name)}: {what}.")
+        return said
+
+    def _list(self, options: dict[str, Any]) -> Collection[str]:
+        schedules = Schedule.objects.using(options["database"])
+        found = list(schedules.filter(name__in=options["names"]) if options["names"] else schedules.all())
+        last = outcomes(found, options["database"])
+        if options["format"] == "json":
+            self.stdout.write(json.dumps([as_json(one, last.get(one.id)) for one in found], indent=2))
+        else:
+            texts = ["\n  ".join([plain(one.name), *described(one, last.get(one.id))]) for one in found]
+            self.stdout.write("\n".join(texts) if found or options["names"] else "There are no schedules.")
+        return [one.name for one in found]
+
+    def _name_others(self, options: dict[str, Any], done: Collection[str]) -> None:
+        left_alone = [name for name in options["names"] if name not in done]
+        there = set(
+            Schedule.objects.using(options["database"]).filter(name__in=left_alone).values_list("name", flat=True)
+        )
+        if unknown := [name for name in left_alone if name not in there]:
+            raise CommandError(f"There is no schedule {_listed(unknown)}. See: manage.py pgqueue_schedule list")
+        if left_alone:
+            raise CommandError(
+                f"Left alone: {_listed(left_alone)}. They are {options['verb']}d already, "
+                "or somebody else is just changing them."
+            )
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(plain(repr(name)) for name in names)

@@ -1,0 +1,17 @@
+"""What staff see and do, whether by the commands or in the admin: words into values, and rows into words.
+
+::
+
+    pgqueue_jobs
+      arguments   the options of each verb
+      words       what is typed into values, each error naming the value and the remedy
+      new         enqueue
+      listing     which jobs are there?
+      rows        what a list says of a job
+      story       everything about one job: why is it where it is?
+      many        act on many, in slices
+      verbs       what can be done to them
+    queues        what is said of queues, by pgqueue_queues and the admin
+    schedules     what is said of schedules, by pgqueue_schedule and the admin
+    terminal      who sits there, what is asked, and text that is fit to be read there
+"""

@@ -1,0 +1,153 @@
+"""Words of the command line into values. Each error names the value and says what is wanted instead."""
+
+import argparse
+import datetime as dt
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from django.core.management.base import CommandError
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from django_pgqueue.base.options import LONGEST_DELAY
+from django_pgqueue.base.states import Reason, Status
+from django_pgqueue.lifecycle.browse import Filter
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+NONE = "none"
+"""Removes a limit."""
+
+MOST_LISTED = 10_000
+
+DEAD, FINISHED = "dead", "finished"
+LIVE = tuple(status.value for status in Status if status is not Status.HELD)
+REASONS = tuple(reason.value for reason in Reason)
+
+
+def job_id(text: str) -> int:
+    """Return the id of a job, 1 to 2⁶³-1."""
+    if not re.fullmatch(r"\d{1,19}", text, re.ASCII) or not 0 < int(text) < 2**63:
+        raise argparse.ArgumentTypeError(f"no job has the id {text}: ids are 1 to {2**63 - 1}")
+    return int(text)
+
+
+def limit(text: str) -> int:
+    """Return a number of jobs to list, 1 to 10,000."""
+    if not re.fullmatch(r"\d{1,5}", text, re.ASCII) or not 0 < int(text) <= MOST_LISTED:
+        raise argparse.ArgumentTypeError(f"1 to {MOST_LISTED} jobs are listed at once, not {text}")
+    return int(text)
+
+
+def age(text: str) -> dt.timedelta:
+    """Return a duration such as ``90s``, ``15m``, ``2h``, ``7d`` or ``1.5w``, of 100 years at most."""
+    match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([smhdw])", text, re.ASCII)
+    seconds = float(match[1]) * UNITS[match[2]] if match else -1.0
+    if not 0 <= seconds <= LONGEST_DELAY.total_seconds():
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no duration: write a number and s, m, h, d or w, as in 90s; {LONGEST_DELAY.days}d at most"
+        )
+    return dt.timedelta(seconds=seconds)
+
+
+def number_or_none(text: str) -> int | None:
+    """Return a number, or None for ``none``."""
+    if text == NONE:
+        return None
+    if not re.fullmatch(r"\d{1,7}", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{text!r} is no limit: write a number, or none to remove it")
+    return int(text)
+
+
+class Rate(NamedTuple):
+    """So many in a time."""
+
+    number: int
+    period: dt.timedelta
+
+
+def rate_or_none(text: str) -> Rate | None:
+    """Return a rate such as ``100/s``, ``60/m`` or ``5/10s``, or None for ``none``."""
+    if text == NONE:
+        return None
+    number, _, period = text.partition("/")
+    if not re.fullmatch(r"\d{1,7}", number, re.ASCII) or not period:
+        raise argparse.ArgumentTypeError(f"{text!r} is no rate: write it as in 100/s, 60/m or 5/10s, or none")
+    return Rate(int(number), age(period if period[0].isdigit() else f"1{period}"))
+
+
+def rate_text(number: int, period_seconds: float) -> str:
+    """Return a rate as ``rate_or_none`` takes it."""
+    unit = next((unit for unit in ("w", "d", "h", "m") if period_seconds % UNITS[unit] == 0), "s")
+    length = period_seconds / UNITS[unit]
+    return f"{number}/{unit}" if length == 1 else f"{number}/{length:.10g}{unit}"
+
+
+def instant(text: str) -> dt.datetime:
+    """Return a date and time in ISO 8601; without an offset it is in the current time zone."""
+    try:
+        value = parse_datetime(text)
+    except ValueError:
+        value = None
+    if value is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: write it as in 2031-05-01T09:00 or 2031-05-01T07:00Z")
+    return value if timezone.is_aware(value) else timezone.make_aware(value)
+
+
+def json_array(text: str) -> list[Any]:
+    """Return a JSON array; errors leave out what is in it."""
+    value = _json(text)
+    if not isinstance(value, list):
+        raise argparse.ArgumentTypeError("""it must be a JSON array of positional arguments, as in '[17, "x"]'""")
+    return value
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Return a JSON object; errors leave out what is in it."""
+    value = _json(text)
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError("""it must be a JSON object of names and values, as in '{"order_id": 17}'""")
+    return value
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        where = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else "too long"
+        raise argparse.ArgumentTypeError(f"it is no JSON: {where}") from error
+
+
+def filter_from(options: Mapping[str, Any], kinds: tuple[str, ...] = ()) -> Filter:
+    """Return what the options of a filter choose.
+
+    Args:
+        kinds: statuses or reasons where the options name none.
+    """
+    older_than = options.get("older_than")
+    return Filter(
+        queues=tuple(options.get("queue") or ()),
+        tasks=tuple(options.get("task") or ()),
+        kinds=kinds,
+        older_than_seconds=older_than.total_seconds() if older_than is not None else None,
+        error=options.get("error"),
+    )
+
+
+def must_choose(options: Mapping[str, Any]) -> None:
+    """Raise CommandError unless jobs are chosen by ids, or by a filter, or all of them; by one way only."""
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name in ("queue", "task", "status", "reason", "older_than", "error", "all")
+        if options.get(name) not in (None, False, [])
+    ]
+    if options["ids"] and given:
+        raise CommandError(
+            f"Jobs are chosen by ids or by a filter, not both: leave out the ids, or {', '.join(given)}."
+        )
+    if not options["ids"] and not given:
+        raise CommandError("Say which jobs: give ids, a filter such as --queue or --older-than, or --all.")
+    if options.get("finished") and options["reason"]:
+        raise CommandError("Finished jobs have no --reason: leave it out, or --finished.")
