@@ -37,8 +37,12 @@ STEPS = (
     Step("claims", "", "--scheduled=50000 --running=5000"),
     Step("drain", "--snapshot --jobs=200000", "--jobs=20000"),
     Step("claims", "--queued=10000000", "--queued=200000"),
+    Step("keys", "", "--jobs=5000 --keys=50"),
+    Step("fairness", "", "--backlog=50000 --dead=10000 --jobs=30"),
     Step("memory", "", "--jobs=100000 --warm-up=20000"),
     Step("idle", "", "--seconds=5"),
+    Step("limits", "", "--seconds=3 --jobs=300"),
+    Step("recovery"),
 )
 
 

@@ -33,14 +33,16 @@ DO $$ BEGIN EXECUTE (
 ); END $$;
 """
 FILL = """
-INSERT INTO {schema}.pgqueue_jobs (task, status, run_at, lease_token, lease_until, worker_id)
+INSERT INTO {schema}.pgqueue_jobs (task, status, run_at, lease_token, lease_until, worker_id, fair_key)
 SELECT 'benchmarks.tasks.noop', {values}
 FROM generate_series(%s, %s) AS number
 """
+DAY = "interval '1 day'"
 VALUES = {
-    "queued": "'queued', statement_timestamp(), 0, 'epoch', 0",
-    "scheduled": "'scheduled', statement_timestamp() + interval '1 day', 0, 'epoch', 0",
-    "running": "'running', statement_timestamp(), number, statement_timestamp() + interval '1 day', 1 + number %% 8",
+    "queued": "'queued', statement_timestamp(), 0, 'epoch', 0, NULL",
+    "fair": "'queued', statement_timestamp() - interval '1 h' + number * interval '1 microsecond', 0, 'epoch', 0, 'a'",
+    "scheduled": f"'scheduled', statement_timestamp() + {DAY}, 0, 'epoch', 0, NULL",
+    "running": f"'running', statement_timestamp(), number, statement_timestamp() + {DAY}, 1 + number %% 8, NULL",
 }
 
 
@@ -68,7 +70,7 @@ def filled(schema: str, rows: dict[str, int]) -> Iterator[Any]:
     """Make a schema with a table of jobs, and a connection to it; drop it in the end.
 
     Args:
-        rows: how many of which status, in the order in which they come into the table.
+        rows: how many of which status, or queued with a fair key, in the order in which they come into the table.
     """
     drop = f"DROP SCHEMA IF EXISTS {schema} CASCADE"
     sql(drop)

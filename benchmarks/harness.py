@@ -90,7 +90,7 @@ def bare_connection(parameters: dict[str, Any] | None = None, *, schema: str = "
         parameters: where Django is not set up, the ``connection_parameters()`` of where it is.
         schema: where its tables are.
     """
-    session = f"{PLANS} -c search_path={schema}"
+    session = f"{PLANS} -c search_path={schema},public"
     made = psycopg.connect(**(parameters or connection_parameters()), autocommit=True, options=session)
     made.prepare_threshold = 0
     return made
@@ -115,8 +115,8 @@ def sql(statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
 def empty() -> None:
     """Leave nothing in the tables."""
     sql(
-        "TRUNCATE pgqueue_jobs, pgqueue_dead_jobs, pgqueue_finished_jobs, pgqueue_workers, benchmarks_visit"
-        " RESTART IDENTITY"
+        "TRUNCATE pgqueue_jobs, pgqueue_dead_jobs, pgqueue_finished_jobs, pgqueue_queues, pgqueue_workers,"
+        " benchmarks_visit, benchmarks_start, benchmarks_place RESTART IDENTITY"
     )
 
 
@@ -126,19 +126,21 @@ def begin_empty() -> None:
     settle()
 
 
-def seed(jobs: int, task: str, *, keep: bool = True, args: str = "'[]'", priority: str = "0") -> None:
+def seed(jobs: int, task: str, *, keep: bool = True, args: str = "'[]'", priority: str = "0", keys: int = 0) -> None:
     """Begin a run: fill empty tables with jobs that have the ids 1 to ``jobs``, and let the server settle.
 
     Args:
         keep: whether they go to the history when they have succeeded.
         args: an SQL expression; ``number`` in it is the job's.
         priority: as ``args``.
+        keys: how many concurrency keys they have in turn, of which each lets one job run; 0: none.
     """
     empty()
+    control = "'waiting', 'key ' || number %% %s, 1" if keys else "'queued', NULL, %s::smallint"
     sql(
-        "INSERT INTO pgqueue_jobs (task, queue, keep, args, priority)"
-        f" SELECT %s, %s, %s, {args}, {priority} FROM generate_series(1, %s) AS number",
-        *(f"benchmarks.tasks.{task}", QUEUE, keep, jobs),
+        "INSERT INTO pgqueue_jobs (task, queue, keep, args, priority, status, concurrency_key, concurrency_limit)"
+        f" SELECT %s, %s, %s, {args}, {priority}, {control} FROM generate_series(1, %s) AS number",
+        *(f"benchmarks.tasks.{task}", QUEUE, keep, keys or None, jobs),
     )
     settle()
 
@@ -164,12 +166,13 @@ def old_snapshot() -> Iterator[None]:
 
 @contextlib.contextmanager
 def worker(*options: str) -> Iterator[psutil.Popen]:
-    """Run a real ``pgqueue_worker`` meanwhile; end it gracefully."""
+    """Run a real ``pgqueue_worker`` meanwhile; end it gracefully, unless it has ended."""
     command = psutil.Popen([sys.executable, str(MANAGE), "pgqueue_worker", "--verbosity=0", *options])
     try:
         yield command
     finally:
-        command.send_signal(signal.SIGTERM)
+        with contextlib.suppress(psutil.NoSuchProcess):  # a benchmark may have ended it
+            command.send_signal(signal.SIGTERM)
         command.wait()
 
 

@@ -4,8 +4,10 @@ import socket
 import time
 from pathlib import Path
 
-from benchmarks.models import Visit
-from django_pgqueue import task
+from django.db import connection
+
+from benchmarks.models import Place, Visit
+from django_pgqueue import current_job, task
 
 
 @task
@@ -47,3 +49,24 @@ def report_start(address: str) -> None:
     started = time.monotonic_ns()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.sendto(str(started).encode(), address)
+
+
+ENTER = """
+WITH entered AS (
+    INSERT INTO benchmarks_place AS place (key, job_id) VALUES (%(key)s, %(job)s)
+    ON CONFLICT (key) DO UPDATE SET job_id = EXCLUDED.job_id
+    WHERE place.job_id = EXCLUDED.job_id OR NOT EXISTS (SELECT FROM pgqueue_jobs AS job WHERE job.id = place.job_id)
+    RETURNING key
+)
+INSERT INTO benchmarks_start (key, job_id, is_breach) VALUES (%(key)s, %(job)s, NOT EXISTS (SELECT FROM entered))
+"""
+"""Take the place of a key, or write down that another job has it. What a killed worker left there is no other job."""
+
+
+@task
+def exclusive(key: str) -> None:
+    """Run alone of all jobs with this key, and find out if it is not so."""
+    job_id = current_job().id
+    with connection.cursor() as cursor:
+        cursor.execute(ENTER, {"key": key, "job": job_id})
+    Place.objects.filter(key=key, job_id=job_id).delete()

@@ -73,7 +73,8 @@ class Scene:
         ]
 
     def _jobs(self, table):
-        return table.objects.filter(enqueued_at__gte=self.began_at)
+        """Return the jobs since then, but for those of schedules, which may be due in the middle of a visit."""
+        return table.objects.filter(enqueued_at__gte=self.began_at, schedule_id=None)
 
     def _thumbnails(self) -> int:
         photos = Photo.objects.filter(uploaded_at__gte=self.began_at).exclude(thumbnail="")

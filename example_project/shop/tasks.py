@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from django.template.loader import render_to_string
 from PIL import Image, ImageOps
 
-from django_pgqueue import Discard, task
+from django_pgqueue import Discard, periodic, task
 from shop.models import Order, Photo, Product
 
 THUMBNAIL_PIXELS = 480
@@ -59,9 +59,11 @@ def count_sale(order_id: int) -> None:
     Product.objects.filter(pk=order.product_id).update(sold=F("sold") + order.quantity)
 
 
-@task(queue="webhooks", max_attempts=3, backoff=1)
+@task(queue="webhooks", max_attempts=3, backoff=1, concurrency_key="courier", concurrency_limit=2)
 def tell_courier(order_id: int) -> None:
     """Ask the courier to fetch the parcel. Two more attempts, a second apart; then staff has to look at it.
+
+    The courier takes two calls at a time, however many workers there are.
 
     Twice without harm: the courier knows the parcel by its order number.
     """
@@ -76,9 +78,11 @@ def tell_courier(order_id: int) -> None:
     Order.objects.filter(pk=order_id).update(courier_told_at=Now())
 
 
-@task(queue="photos", max_attempts=3)
+@task(queue="photos", max_attempts=3, unique_by="photo_id", unique_scope="start")
 def make_thumbnail(photo_id: int) -> None:
     """Write a small copy of a photo.
+
+    Asked for again before it has started, there is one job; asked for while it runs, another one sees what is new.
 
     Twice without harm: the file has the same name both times.
     """
@@ -93,6 +97,17 @@ def make_thumbnail(photo_id: int) -> None:
     default_storage.delete(f"thumbnails/{name}")
     photo.thumbnail.save(name, ContentFile(thumbnail), save=False)
     photo.save(update_fields=["thumbnail"])
+
+
+@periodic(cron="0 18 * * *", timezone="Europe/Berlin")
+@task(queue="mails")
+def mail_takings() -> None:
+    """Mail to the shop what was sold so far, every evening.
+
+    Twice without harm: it is a second mail with the same figures.
+    """
+    sold = "\n".join(f"{product.sold:6} {product}" for product in Product.objects.order_by("pk"))
+    EmailMessage(subject="Sold so far", body=f"{sold}\n", to=["till@smallhours.example"]).send()
 
 
 def shrink(content: bytes) -> bytes:
