@@ -106,6 +106,14 @@ def test_stale_ack_of_each_kind_changes_nothing(queue, other_queue, sql):
     assert FinishedJob.objects.count() == 4
 
 
+def test_stale_success_of_an_unkept_task_removes_nothing(queue, other_queue, claimed, sql):
+    [stale] = claimed(task=app.unkept)
+    sql("UPDATE pgqueue_jobs SET status = 'queued', lease_token = 0, worker_id = 0")
+    [fresh] = claim(other_queue, "default", limit=1, worker_id=2)
+    assert write(queue, Outcome(stale, Fate.SUCCEEDED)) == Receipt(stale=frozenset([stale.id]))
+    assert Job.objects.get().lease_token == fresh.lease_token
+
+
 def test_second_ack_of_the_same_run_is_stale(queue, claimed):
     [job] = claimed()
     assert write(queue, Outcome(job, Fate.SUCCEEDED)) == Receipt()
@@ -123,9 +131,20 @@ def test_ack_does_not_wait_for_a_locked_row_and_writes_the_others(queue, claimed
     assert write(queue, outcomes[250]) == Receipt()
 
 
-@pytest.mark.parametrize("fate", [Fate.RETRIED, Fate.RELEASED, Fate.DIED])
-def test_no_kind_of_outcome_waits_for_a_locked_row(queue, claimed, fate):
-    [job] = claimed()
+@pytest.mark.parametrize(
+    ("fate", "task"),
+    [
+        (Fate.SUCCEEDED, app.noop),
+        (Fate.SUCCEEDED, app.unkept),
+        (Fate.REPEATED, app.noop),
+        (Fate.RETRIED, app.noop),
+        (Fate.RELEASED, app.noop),
+        (Fate.DIED, app.noop),
+    ],
+)
+def test_no_kind_of_outcome_waits_for_a_locked_row(queue, claimed, settings, fate, task):
+    settings.PGQUEUE = {"STATEMENT_TIMEOUT_SECONDS": 5}
+    [job] = claimed(task=task)
     with transaction.atomic():
         Job.objects.select_for_update().get(pk=job.id)
         receipt = write(queue, Outcome(job, fate, reason=Reason.EXHAUSTED, error={"error": "x"}))

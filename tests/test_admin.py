@@ -16,8 +16,10 @@ from django.utils import timezone
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.admin import formatting, listing
+from django_pgqueue.admin.verbs import WORDS
 from django_pgqueue.base.states import NEVER
 from django_pgqueue.lifecycle.kill import kill
+from django_pgqueue.lifecycle.left import Left
 from django_pgqueue.lifecycle.run_now import run_now
 from django_pgqueue.models import DeadJob, Job, Worker
 
@@ -153,12 +155,29 @@ def test_page_of_a_running_job_names_its_worker(viewer):
 def test_markup_in_a_job_is_shown_as_text(viewer, staff):
     evil = "<script>alert(1)</script>"
     job_id = app.record.using(queue=evil, metadata={evil: evil}).enqueue(evil).id
-    dead_id = dead(errors=[{"error": evil, "message": evil, "traceback": evil, "worker": evil, "at": evil}], queue=evil)
-    pages = [JOBS, f"{JOBS}{job_id}/change/", DEAD, f"{DEAD}{dead_id}/change/"]
+    everywhere = {"queue": evil, "task": evil, "unique_key": evil, "unique_scope": "live", "cancelled_by": evil}
+    dead_id = dead(
+        errors=[{"error": evil, "message": evil, "traceback": evil, "worker": evil, "at": evil}], **everywhere
+    )
+    Job.objects.filter(pk=job_id).update(
+        unique_key=evil,
+        unique_scope="live",
+        concurrency_key=evil,
+        concurrency_limit=1,
+        concurrency_slot=1,
+        fair_key=evil,
+    )
+    named_id = Job.objects.create(task=evil, backend=evil).pk
+    running(task=evil)
+    Worker.objects.update(host=evil)
+    pages = [JOBS, f"{JOBS}{job_id}/change/", f"{JOBS}{named_id}/change/", DEAD, f"{DEAD}{dead_id}/change/"]
+    pages += [f"{JOBS}?q={evil}", f"{JOBS}?queue={evil}", f"{DEAD}?task={evil}"]
     for page in [viewer.get(url).content.decode() for url in pages]:
         assert evil not in page
         assert "&lt;script&gt;alert(1)" in page
-    assert evil not in tick(staff, JOBS, "kill", job_id).content.decode()
+    assert evil not in tick(staff, JOBS, "kill", job_id, named_id).content.decode()
+    assert evil not in confirm(staff, f"{JOBS}kill/", named_id).content.decode()
+    assert evil not in staff.get(f"{DEAD}{named_id}/history/").content.decode()
 
 
 def test_pages_carry_no_inline_style_or_script(staff):
@@ -209,7 +228,7 @@ def test_pages_need_the_permission_to_view():
 
 def test_viewer_sees_but_cannot_act(viewer):
     live, parked = [queued(), scheduled()], dead()
-    for url, job_id, verbs in ((JOBS, live[1], ["kill", "run_now"]), (DEAD, parked, ["requeue"])):
+    for url, job_id, verbs in ((JOBS, live[1], ["kill", "run_now", "set_priority"]), (DEAD, parked, ["requeue"])):
         page = viewer.get(url).content.decode() + viewer.get(f"{url}{job_id}/change/").content.decode()
         assert "Select all" not in page
         for verb in verbs:
@@ -223,7 +242,13 @@ def test_viewer_sees_but_cannot_act(viewer):
 
 
 @pytest.mark.parametrize(
-    ("permission", "offered", "refused"), [("run_job", "run_now", "kill"), ("kill_job", "kill", "run_now")]
+    ("permission", "offered", "refused"),
+    [
+        ("run_job", "run_now", "kill"),
+        ("kill_job", "kill", "move"),
+        ("change_job", "move", "run_now"),
+        ("change_job", "set_priority", "kill"),
+    ],
 )
 def test_each_verb_has_a_permission_of_its_own(permission, offered, refused):
     client, job_id = user_with("view_job", permission), scheduled()
@@ -233,7 +258,7 @@ def test_each_verb_has_a_permission_of_its_own(permission, offered, refused):
     assert f"{JOBS}{offered}/" in page
     assert f"{JOBS}{refused}/" not in page
     assert confirm(client, f"{JOBS}{refused}/", job_id).status_code == 403
-    assert confirm(client, f"{JOBS}{offered}/", job_id).status_code == 200
+    assert confirm(client, f"{JOBS}{offered}/", job_id, queue="new", priority=1).status_code == 200
 
 
 def test_forms_need_their_token(staff):
@@ -305,9 +330,57 @@ def test_requeue_sends_dead_jobs_back(staff):
     assert entries() == [(str(job_id), "job", "Requeued.", "ann 5")]
 
 
+@pytest.mark.parametrize(
+    ("verb", "said", "question", "entry", "message"),
+    [
+        ("move", {"queue": "mail"}, "Move 2 jobs to another queue?", "Moved to queue mail.", "1 job was moved."),
+        (
+            *("set_priority", {"priority": -7}, "Change the priority of 2 jobs?"),
+            *("Given priority -7.", "The priority of 1 job was changed."),
+        ),
+    ],
+)
+def test_queue_or_priority_is_asked_for_and_changed(verb, said, question, entry, message):
+    mover, waiting, active = user_with("view_job", "change_job"), queued(), running()
+    page = tick(mover, JOBS, verb, waiting, active).content.decode()
+    assert question in page
+    assert f'name="{next(iter(said))}"' in page
+    response = confirm(mover, f"{JOBS}{verb}/", waiting, active, **said)
+    assert Job.objects.filter(pk=waiting, **said).exists()
+    assert Job.objects.filter(pk=active, queue="default", priority=0).exists()
+    assert messages_of(response) == [message, "Left alone: 1 (running already)."]
+    assert entries() == [(str(waiting), "job", entry, "ann 2")]
+
+
+@pytest.mark.parametrize(
+    ("verb", "field", "value", "complaint"),
+    [
+        ("move", "queue", "", "This field is required"),
+        ("move", "queue", "q" * 129, "at most 128 characters"),
+        ("set_priority", "priority", "101", "less than or equal to 100"),
+        ("set_priority", "priority", "high", "Enter a whole number"),
+    ],
+)
+def test_queue_or_priority_that_cannot_be_is_asked_for_again(verb, field, value, complaint):
+    mover, job_id = user_with("view_job", "change_job"), queued()
+    page = confirm(mover, f"{JOBS}{verb}/", job_id, **{field: value}).content.decode()
+    assert complaint in page
+    assert f'name="ids" value="{job_id}"' in page
+    assert Job.objects.filter(pk=job_id, queue="default", priority=0).exists()
+    assert entries() == []
+
+
+def test_words_for_what_was_left_alone_are_those_of_the_command():
+    assert {left: str(words) for left, words in WORDS.items()} == {left: left.value for left in Left}
+
+
 def test_dead_job_whose_unique_key_is_held_stays_dead(staff):
-    blocked, free, doubled = dead(unique_key="k"), dead(unique_key="free"), dead()
-    Job.objects.create(task="t", unique_key="k")
+    blocked, free, doubled = (
+        dead(unique_key="k", unique_scope="live"),
+        dead(unique_key="free", unique_scope="live"),
+        dead(),
+    )
+    Job.objects.create(task="t", unique_key="k", unique_scope="live")
     Job.objects.create(pk=doubled, task="t")
     response = confirm(staff, f"{DEAD}requeue/", blocked, free, doubled, 10**12)
     assert sorted(messages_of(response)) == [
@@ -411,7 +484,7 @@ def test_run_now_wakes_workers_and_logs_who(caplog, django_capture_on_commit_cal
     with caplog.at_level(logging.INFO, "django_pgqueue"), django_capture_on_commit_callbacks() as hooks:
         assert sorted(run_now([one, two, two], by="ann")) == [one, two]
         assert run_now([one, two], by="ann") == []
-    assert [hook.payload for hook in hooks] == ["a", "b"]
+    assert [hook.payloads for hook in hooks] == [("a",), ("b",)]
     assert "Made due at once by ann" in caplog.text
 
 

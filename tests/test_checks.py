@@ -32,6 +32,8 @@ def test_good_settings_raise_nothing():
         ({"DATABASE": "nowhere"}, "pgqueue.E003", "'nowhere', which is not in DATABASES"),
         ({"MAINTENANCE_DATABASE": "nowhere"}, "pgqueue.E003", "PGQUEUE['MAINTENANCE_DATABASE'] is 'nowhere'"),
         ({"MAINTENANCE_DATABASE": "lite"}, "pgqueue.E004", "'lite' is sqlite"),
+        ({"LISTEN_DATABASE": "nowhere"}, "pgqueue.E003", "PGQUEUE['LISTEN_DATABASE'] is 'nowhere'"),
+        ({"PREPARED_STATEMENTS": "no"}, "pgqueue.E002", "PGQUEUE['PREPARED_STATEMENTS'] is 'no'"),
         ({"VACUUM_DEAD_ROWS": -1}, "pgqueue.E002", "VACUUM_DEAD_ROWS"),
         ({"DATABASE": "other"}, "pgqueue.W001", "The queue is on 'other'"),
         ([], "pgqueue.E002", "PGQUEUE is []"),

@@ -4,9 +4,13 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.lifecycle.claim import claim, new_lease_token, ready_queues
+from django_pgqueue.base.served import Served
+from django_pgqueue.lifecycle.claim import claim, new_lease_token, ready_queues, send
 from django_pgqueue.lifecycle.sql import LADDER, ladder_size, sized
 from django_pgqueue.models import Job
+
+BEFORE_ALL = (-101, 0.0, 0)
+"""A place that every job comes after."""
 
 
 def take(database, queue="default", limit=100):
@@ -31,20 +35,26 @@ def test_claim_counts_the_attempt_and_sets_the_lease(queue):
     assert job.first_started_at == job.started_at
 
 
-def test_claim_leaves_scheduled_future_and_other_queues_alone(queue, sql):
+@pytest.mark.parametrize("above", [None, BEFORE_ALL])
+def test_claim_leaves_scheduled_future_and_other_queues_alone(queue, sql, above):
     app.noop.using(run_at=dt.timedelta(hours=1)).enqueue()
     app.noop.using(queue="mail").enqueue()
     sql("INSERT INTO pgqueue_jobs (task, run_at) VALUES ('x', now() + interval '1 hour')")
-    assert take(queue) == []
+    with queue.transaction():
+        claimed = send(queue, "default", limit=100, worker_id=1, above=above)
+    assert claimed.jobs() == []
 
 
-def test_claim_skips_rows_that_another_worker_holds(queue, other_queue):
+@pytest.mark.parametrize("above", [None, BEFORE_ALL])
+def test_claim_skips_rows_that_another_worker_holds(queue, other_queue, above):
     ids = enqueue_many(app.noop, [()] * 10)
     with queue.transaction():
-        mine = take(queue, limit=4)
-        theirs = take(other_queue, limit=100)
+        mine = send(queue, "default", limit=4, worker_id=1).jobs()
+        with other_queue.transaction():
+            theirs = send(other_queue, "default", limit=100, worker_id=2, above=above)
+        assert not Job.objects.filter(pk__in=ids[:4]).exclude(status="queued"), "the first is still at it"
     assert [job.id for job in mine] == ids[:4]
-    assert [job.id for job in theirs] == ids[4:]
+    assert [job.id for job in theirs.jobs()] == ids[4:]
 
 
 def test_claim_never_takes_more_than_its_limit(queue):
@@ -65,12 +75,12 @@ def test_ready_queues_names_each_queue_with_work_once(queue):
     for name in ("b", "a", "b", "c"):
         app.noop.using(queue=name).enqueue()
     app.noop.using(queue="later", run_at=dt.timedelta(hours=1)).enqueue()
-    assert sorted(ready_queues(queue, ())) == ["a", "b", "c"]
-    assert ready_queues(queue, ("c", "later", "none", "a")) == ["c", "a"]
+    assert sorted(ready_queues(queue, Served())) == ["a", "b", "c"]
+    assert ready_queues(queue, Served(["c", "later", "none", "a"])) == ["c", "a"]
 
 
 def test_ready_queues_of_an_empty_table(queue):
-    assert ready_queues(queue, ()) == []
+    assert ready_queues(queue, Served()) == []
 
 
 @pytest.mark.parametrize(("wanted", "size"), [(1, 1), (7, 6), (99, 80), (100, 100), (5000, 1000)])

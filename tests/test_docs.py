@@ -23,12 +23,16 @@ from django.test import override_settings
 import django_pgqueue
 from django_pgqueue.base import exceptions, records, signals
 from django_pgqueue.base.conf import DEFAULTS
+from django_pgqueue.base.options import LONGEST_DELAY, LONGEST_TIMEOUT_SECONDS, Options
 from django_pgqueue.base.states import Reason, Status
 from django_pgqueue.checks import check_settings
 from django_pgqueue.db import REFUSING_CLASSES
+from django_pgqueue.management.commands.pgqueue_jobs import Command as JobsCommand
+from django_pgqueue.management.commands.pgqueue_queues import Command as QueuesCommand
+from django_pgqueue.management.commands.pgqueue_schedule import Command as ScheduleCommand
 from django_pgqueue.management.commands.pgqueue_worker import Command
-from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
-from django_pgqueue.tasks import LONGEST_DELAY, LONGEST_TIMEOUT_SECONDS, Options
+from django_pgqueue.migrations._enqueue import WITH_KEYS
+from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule, Worker
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -123,10 +127,10 @@ def test_page_imports_what_is_public_from_the_package_itself(page):
 @pytest.mark.parametrize(
     "page", [DOCS / "explanation" / "life-of-a-job.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name
 )
-def test_files_that_the_page_names_are_in_the_package(page):
-    named = set(re.findall(r"\b[\w/]+\.py\b", page.read_text())) - {"tests/test_docs.py", "tests/test_claim.py"}
+def test_files_that_the_page_names_are_there(page):
+    named = set(re.findall(r"\b[\w/]+\.py\b", page.read_text()))
     assert named
-    there = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py")}
+    there = {str(path.relative_to(PACKAGE.parent)) for part in (PACKAGE, ROOT / "tests") for path in part.rglob("*.py")}
     for name in named:
         assert any(path == name or path.endswith(f"/{name}") for path in there), name
 
@@ -213,13 +217,14 @@ def test_ranges_on_the_settings_page_are_those_of_the_check(key):
 
 # Tasks and errors
 
-ONLY_OF_USING = {"run_at", "metadata", "database"}
+ONLY_OF_USING = {"run_at", "metadata", "database", "unique_key", "fair_key"}
+BY = {"unique_by", "concurrency_by", "fair_by"}
 
 
 def test_tasks_page_lists_every_option():
     page = reference("tasks")
     options = [field.name for field in dataclasses.fields(Options)]
-    of_task = {*options, "name", "backoff", "atomic", "aliases"} - ONLY_OF_USING
+    of_task = {*options, "name", "backoff", "atomic", "aliases", "sensitive", *BY} - ONLY_OF_USING
     assert sorted(first_names(section(page, "## @task"))) == sorted(of_task)
     assert sorted(first_names(section(page, "### Options of using"))) == sorted(options)
 
@@ -248,7 +253,7 @@ def test_tasks_page_lists_every_error():
 
 
 def is_own_error(value: object) -> bool:
-    return inspect.isclass(value) and issubclass(value, Exception) and value.__module__ == exceptions.__name__
+    return inspect.isclass(value) and issubclass(value, BaseException) and value.__module__ == exceptions.__name__
 
 
 @pytest.mark.parametrize("name", django_pgqueue.__all__)
@@ -271,9 +276,63 @@ def test_worker_page_lists_every_option_with_its_default():
     assert set(rows) == set(worker_options())
     for option, action in worker_options().items():
         if action.default not in (False, ""):
-            assert names(rows[option]) == [f"{action.default:g}"], option
+            default = action.default
+            assert names(rows[option]) == [default if isinstance(default, str) else f"{default:g}"], option
         else:
             assert rows[option] in {"off", "empty", "all"}, option
+
+
+# The commands for queues and schedules
+
+
+@pytest.mark.parametrize(
+    ("page", "command"), [("queues-command", QueuesCommand), ("schedule-command", ScheduleCommand)]
+)
+def test_page_of_the_command_lists_every_verb_and_option(page, command):
+    parser = CommandParser(add_help=False)
+    command().add_arguments(parser)
+    taken = dict(parser._actions[-1].choices)
+    options = {option for verb in taken.values() for action in verb._actions for option in action.option_strings[:1]}
+    assert sorted(first_names(reference(page))) == sorted({*taken, *options} - {"-h"})
+
+
+# The jobs command
+
+
+def jobs_parser() -> CommandParser:
+    parser = CommandParser(add_help=False)
+    JobsCommand().add_arguments(parser)
+    return parser
+
+
+def verbs() -> dict[str, argparse.ArgumentParser]:
+    return dict(jobs_parser()._actions[-1].choices)
+
+
+def test_jobs_page_lists_every_verb():
+    assert sorted(first_names(reference("jobs-command").partition("\n## ")[0])) == sorted([*verbs(), "--database"])
+
+
+def test_jobs_page_lists_every_option_and_those_of_enqueue_with_their_ranges():
+    page = reference("jobs-command")
+    told = {name for name in first_names(page) if name.startswith("--")}
+    taken = {
+        option: action
+        for parser in verbs().values()
+        for action in parser._actions
+        for option in action.option_strings[:1]
+        if action.help != argparse.SUPPRESS
+    }
+    assert told == set(taken) - {"-h"}
+    rows = {names(row[0])[0]: row for row in table(section(page, "## enqueue"))}
+    of_enqueue = {action.option_strings[0]: action for action in verbs()["enqueue"]._actions if action.option_strings}
+    assert set(rows) == {name for name, action in of_enqueue.items() if action.help != argparse.SUPPRESS} - {
+        "-h",
+        "--database",
+    }
+    for name, action in of_enqueue.items():
+        if action.choices and name in rows:
+            assert names(rows[name][2]) == list(action.choices)
 
 
 @functools.cache
@@ -331,7 +390,7 @@ def test_tables_page_lists_every_table():
     assert {names(row[0])[0] for row in rows} == tables
 
 
-@pytest.mark.parametrize("model", [Job, Worker], ids=lambda model: model.__name__)
+@pytest.mark.parametrize("model", [Job, Schedule, Worker], ids=lambda model: model.__name__)
 def test_tables_page_names_every_column(model):
     text = section(reference("tables"), f"## {model._meta.db_table}")
     documented = set(names(text.replace("```", "")))
@@ -361,6 +420,24 @@ def test_sqlstate_classes_on_the_pages_are_those_that_the_code_blames():
         assert set(classes) == REFUSING_CLASSES, name_of(page)
 
 
+FAULTS = table((DOCS / "explanation" / "failure-modes.md").read_text())
+
+
+def test_failure_modes_page_numbers_each_fault_once():
+    assert sorted(int(row[0]) for row in FAULTS) == list(range(1, 47))
+
+
+@pytest.mark.parametrize("number", range(1, 47))
+def test_tests_that_the_failure_modes_page_names_are_there(number):
+    """With their file, but for those of tests/processes/test_faults.py."""
+    [row] = [row for row in FAULTS if row[0] == str(number)]
+    files = {path.name: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+    for group in row[3].split(";"):
+        [*tests, file] = names(group) if ".py`" in group else [*names(group), "test_faults.py"]
+        for test in tests:
+            assert f"def {test}(" in files[file], f"{test} in {file}"
+
+
 @pytest.mark.parametrize("model", [Job, DeadJob], ids=lambda model: model.__name__)
 def test_tables_page_names_every_index(model):
     unique = {rule.name for rule in model._meta.constraints if type(rule).__name__ == "UniqueConstraint"}
@@ -369,7 +446,6 @@ def test_tables_page_names_every_index(model):
 
 
 def test_sql_page_lists_every_parameter_of_the_function():
-    migration = (PACKAGE / "migrations" / "0002_storage.py").read_text()
-    [parameters] = re.findall(r"CREATE FUNCTION pgqueue_enqueue\((.*?)\n\) RETURNS", migration, flags=re.DOTALL)
+    [parameters] = re.findall(r"CREATE FUNCTION pgqueue_enqueue\((.*?)\n\) RETURNS", WITH_KEYS, flags=re.DOTALL)
     declared = re.findall(r"^\s+(\w+) \w+", parameters, flags=re.MULTILINE)
     assert first_names(section((DOCS / "how-to" / "enqueue-from-sql.md").read_text(), "## The function")) == declared

@@ -15,14 +15,24 @@ from django_pgqueue.base.signals import job_enqueued
 from django_pgqueue.db import QueueConnection
 from django_pgqueue.lifecycle.wake import WakeUp
 from django_pgqueue.models import Job
+from tests.workers import eventually
 
 
 @pytest.fixture
 def notifications(queue: QueueConnection):
-    """Return a function that gives the payloads announced so far."""
-    listening = queue.autocommit()
+    """Return a function that gives the payloads announced since it was last asked."""
+    listening, heard = queue.autocommit(), []
+    listening.add_notify_handler(lambda notify: heard.append(notify.payload))
     listening.execute("LISTEN pgqueue_jobs")
-    return lambda: [notify.payload for notify in listening.notifies(timeout=0.1)]
+
+    def so_far() -> list[str]:
+        listening.execute("SELECT pg_notify('pgqueue_jobs', 'so far')")  # they come in the order of their commits
+        eventually(lambda: listening.execute("SELECT 1") and "so far" in heard)
+        announced = heard[: heard.index("so far")]
+        heard.clear()
+        return announced
+
+    return so_far
 
 
 @pytest.mark.django_db
@@ -128,7 +138,7 @@ def test_enqueue_many_of_nothing_does_nothing(django_assert_num_queries):
 def test_enqueue_many_names_the_call_that_is_wrong():
     with pytest.raises(InvalidArguments, match=r"calls\[1\]\[0\] is nan"):
         enqueue_many(app.record, [("fine",), (float("nan"),)])
-    with pytest.raises(InvalidJob, match=r"calls\[0\] is 5. Each call is a tuple"):
+    with pytest.raises(InvalidJob, match=r"calls\[0\] is of the type int. Each call is a tuple"):
         enqueue_many(app.record, [5])
 
 
@@ -316,7 +326,7 @@ class InsideTestCase(TestCase):
             app.noop.enqueue()
             app.noop.enqueue()
         assert Job.objects.count() == 2
-        assert callbacks == [WakeUp("default", "default")]
+        assert callbacks == [WakeUp("default", ("default",))]
 
     def test_jobs_of_the_other_test_are_gone(self):
         assert Job.objects.count() == 0

@@ -1,24 +1,35 @@
+import contextlib
 import datetime as dt
 import threading
 from types import SimpleNamespace
 
+import psycopg
 import pytest
 from django.db import OperationalError, connection, transaction
+from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
+from django_pgqueue.base.exceptions import JobKilled
 from django_pgqueue.base.records import Fate, Lease, Outcome
+from django_pgqueue.base.served import Served
 from django_pgqueue.db import QueueConnection
-from django_pgqueue.housekeeping.promote import next_due_seconds, promote
-from django_pgqueue.housekeeping.reaper import forget_workers, reap_lost
+from django_pgqueue.housekeeping.promote import promote
+from django_pgqueue.housekeeping.reaper import forget_workers, reap_gone, reap_lost
 from django_pgqueue.housekeeping.retention import keep_partitions
 from django_pgqueue.lifecycle import ack, heartbeat
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.drain import is_drained
+from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.reap import settle_dead_process
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
+from django_pgqueue.runtime.duties import Slice
 from django_pgqueue.runtime.heart import Heart, Pulse
 from django_pgqueue.runtime.marks import Marks, now
+from django_pgqueue.runtime.plan import Plan
+from django_pgqueue.runtime.session import Absences, Session
+from django_pgqueue.runtime.steward import Steward
+from tests.workers import eventually
 
 
 def register(queue, **changes) -> int:
@@ -56,9 +67,9 @@ def lost(queue, sql):
 def test_promote_makes_due_jobs_claimable_and_leaves_others(queue, sql):
     due, later = enqueue_many(app.noop.using(run_at=dt.timedelta(hours=1)), [(), ()])
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s' WHERE id = %s", due)
-    assert promote(queue) == {"default": 1}
+    assert promote(queue).queues == {"default": 1}
     assert dict(Job.objects.values_list("id", "status")) == {due: "queued", later: "scheduled"}
-    assert promote(queue) == {}
+    assert promote(queue) == ({}, {})
 
 
 def test_promote_takes_a_bounded_slice_and_steps_over_locked_rows(queue, sql):
@@ -66,15 +77,9 @@ def test_promote_takes_a_bounded_slice_and_steps_over_locked_rows(queue, sql):
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s'")
     with transaction.atomic():
         Job.objects.select_for_update().get(pk=ids[0])
-        assert promote(queue) == {"default": 1000}
-        assert promote(queue) == {"default": 499}
-    assert promote(queue) == {"default": 1}
-
-
-def test_next_due_is_the_time_to_the_first_scheduled_job(queue):
-    assert next_due_seconds(queue) is None
-    app.noop.using(run_at=dt.timedelta(hours=1)).enqueue()
-    assert 3590 < next_due_seconds(queue) <= 3600
+        assert promote(queue).queues == {"default": 1000}
+        assert promote(queue).queues == {"default": 499}
+    assert promote(queue).queues == {"default": 1}
 
 
 # Reap
@@ -82,7 +87,7 @@ def test_next_due_is_the_time_to_the_first_scheduled_job(queue):
 
 def test_reaper_requeues_jobs_of_a_silent_worker_and_says_who_it_was(queue, lost):
     [job_id] = lost()
-    assert reap_lost(queue) == (1, 0, {"default"})
+    assert reap_lost(queue)[:3] == (1, 0, {"default"})
     job = Job.objects.get(pk=job_id)
     assert (job.status, job.attempts, job.lost, job.lease_token) == ("queued", 1, 1, 0)
     assert (job.errors[0]["error"], job.errors[0]["worker"]) == ("worker lost", "web1 pid 4711")
@@ -91,13 +96,96 @@ def test_reaper_requeues_jobs_of_a_silent_worker_and_says_who_it_was(queue, lost
 def test_reaper_leaves_jobs_whose_own_lease_stands(queue, lost, sql):
     lost()
     sql("UPDATE pgqueue_jobs SET lease_until = now() + interval '1 s'")
-    assert reap_lost(queue) == (0, 0, frozenset())
+    assert reap_lost(queue)[:3] == (0, 0, frozenset())
 
 
 def test_reaper_leaves_jobs_of_a_worker_that_is_alive(queue, lost, sql):
     lost()
     sql("UPDATE pgqueue_workers SET lease_until = now() + interval '1 s'")
-    assert reap_lost(queue) == (0, 0, frozenset())
+    assert reap_lost(queue)[:3] == (0, 0, frozenset())
+
+
+def silence(sql, session_pid, seconds=60):
+    sql(
+        "UPDATE pgqueue_workers SET lease_until = now() + interval '20 s', session_pid = %s, "
+        "heartbeat_at = now() - make_interval(secs => %s)",
+        session_pid,
+        seconds,
+    )
+
+
+def test_process_is_absent_when_its_session_has_ended_and_it_is_silent(queue, other_queue, lost, sql):
+    lost()
+    [(worker_id,)] = sql("SELECT id FROM pgqueue_workers")
+    silence(sql, other_queue.autocommit().info.backend_pid)
+    assert heartbeat.absent(queue, seconds=4) == [], "its session is there"
+    silence(sql, 0)
+    assert heartbeat.absent(queue, seconds=4) == [], "it never had one"
+    pid = other_queue.autocommit().info.backend_pid
+    other_queue.close()
+    eventually(lambda: not sql("SELECT 1 FROM pg_stat_activity WHERE pid = %s", pid))
+    silence(sql, pid, seconds=3)
+    assert heartbeat.absent(queue, seconds=4) == [], "its heartbeat is fresh"
+    silence(sql, pid, seconds=5)
+    assert heartbeat.absent(queue, seconds=4) == [worker_id]
+    sql("UPDATE pgqueue_workers SET lease_until = now()")
+    assert heartbeat.absent(queue, seconds=4) == [], "then the lease decides"
+
+
+def test_jobs_of_a_process_that_is_gone_are_settled_before_their_lease(queue, lost, sql):
+    [job_id] = lost()
+    silence(sql, 1)
+    sql("UPDATE pgqueue_jobs SET lease_until = now() + interval '20 s'")
+    [(worker_id,)] = sql("SELECT id FROM pgqueue_workers")
+    assert reap_lost(queue)[:3] == (0, 0, frozenset())
+    assert reap_gone(queue, [worker_id])[:3] == (1, 0, {"default"})
+    assert Job.objects.get(pk=job_id).errors[0]["error"] == "worker lost"
+
+
+def test_only_an_absence_without_a_gap_counts(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("django_pgqueue.runtime.session.time.monotonic", lambda: clock[0])
+    absences = Absences()
+
+    def looks(*seconds_and_absent):
+        found = []
+        for seconds, absent in seconds_and_absent:
+            clock[0] = seconds
+            found.append(absences.gone(lambda absent=absent: absent))
+        return found
+
+    assert looks((0, [7]), (1.9, [7]), (2, [7, 8]), (3, [7, 8])) == [[], [], [7], [7]]
+    assert looks((6, []), (7, [7]), (8, [7]), (9, [7])) == [[], [], [], [7]]
+    with pytest.raises(LookupError):
+        absences.gone(lambda: {}["the database is away"])
+    assert looks((12, [7]), (13, [7])) == [[], []]
+    absences.forget()
+    assert looks((18, [7])) == [[]]
+
+
+def test_steward_that_has_lost_its_server_judges_nobody_by_sessions_for_a_while(queue, lost, sql, monkeypatch):
+    """The heart may not know yet that there is another server, where the sessions of the living are not to be seen."""
+    monkeypatch.setattr("django_pgqueue.runtime.session.GONE_SECONDS", 0.0)
+    lost()
+    sql("UPDATE pgqueue_jobs SET lease_until = now() + interval '20 s'")
+    silence(sql, 1)
+    pulse = Pulse(30, first=now() - 20)
+    pulse.beat(now())
+    crew = SimpleNamespace(
+        plan=Plan(), ended=[], fill=lambda database: None, next_start_seconds=lambda: None, worker_ids=list
+    )
+    steward = Steward("default", crew, pulse, wake=lambda queues: None, drained=None)
+    try:
+        sql("SELECT pg_terminate_backend(%s)", steward.database.autocommit().info.backend_pid)
+        with pytest.raises(OperationalError):
+            steward.pass_once()
+        steward.pass_once()
+        assert Job.objects.get().status == "running"
+        steward._reaper._judge_from = 0.0
+        steward.pass_once()
+        assert Job.objects.get().status == "queued"
+    finally:
+        steward.database.close()
 
 
 def test_reaper_takes_jobs_whose_worker_has_no_row_at_all(queue, lost, sql):
@@ -114,9 +202,11 @@ def test_reaper_takes_jobs_whose_worker_has_no_row_at_all(queue, lost, sql):
 def test_reaper_buries_what_may_not_run_again(queue, lost, sql, column, reason):
     [job_id] = lost()
     sql(f"UPDATE pgqueue_jobs SET {column}")
-    assert reap_lost(queue) == (0, 1, frozenset())
+    assert reap_lost(queue)[:3] == (0, 1, frozenset())
     dead = DeadJob.objects.get(pk=job_id)
-    assert (dead.reason, dead.errors[-1]["error"]) == (reason, "worker lost")
+    assert dead.reason == reason
+    assert dead.errors[-1]["error"] == ("worker lost" if reason == "lost" else f"{JobKilled.__module__}.JobKilled")
+    assert dead.errors[-1]["worker"].endswith("pid 4711")
 
 
 @pytest.mark.parametrize("column", ["attempts = max_attempts - 1", "lost = 1"])
@@ -124,6 +214,23 @@ def test_reaper_gives_a_last_chance(queue, lost, sql, column):
     lost()
     sql(f"UPDATE pgqueue_jobs SET {column}")
     assert reap_lost(queue)[0] == 1
+
+
+def test_steward_reaps_only_when_its_own_heartbeats_have_been_steady(queue, lost):
+    """After an outage the leases of the living have passed, too, and they need time to say that they live."""
+    lost()
+    pulse = Pulse(30)
+    steward = Steward("default", SimpleNamespace(ended=[]), pulse, wake=lambda queues: None, drained=None)
+    try:
+        steward._look()
+        steward._reap()
+        assert Job.objects.get().status == "running"
+        pulse.first = now() - 31
+        pulse.beat(now())
+        steward._reap()
+        assert Job.objects.get().status == "queued"
+    finally:
+        steward.database.close()
 
 
 def test_late_ack_of_a_reaped_job_is_stale(queue, sql):
@@ -145,6 +252,29 @@ def test_two_reapers_at_once_settle_each_job_once(queue, other_queue, lost):
         thread.join()
     assert sum(result.returned for result in results) == 500
     assert set(Job.objects.values_list("lost", flat=True)) == {1}
+
+
+def test_ack_and_reaper_at_once_have_each_job_once(queue, other_queue, sql):
+    enqueue_many(app.noop, [()] * 500)
+    jobs = claim(queue, "default", limit=500, worker_id=5)
+    sql("UPDATE pgqueue_jobs SET lease_until = now() - interval '1 s'")
+    reaped, receipts = [], []
+    threads = [
+        threading.Thread(target=lambda: reaped.append(reap_lost(other_queue))),
+        threading.Thread(
+            target=lambda: receipts.append(ack.write(queue, [Outcome(job, Fate.SUCCEEDED) for job in jobs]))
+        ),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    [receipt], [[returned, dead, *_]] = receipts, reaped
+    assert (FinishedJob.objects.count(), Job.objects.filter(status="queued", lost=1).count()) == (
+        500 - returned,
+        returned,
+    )
+    assert (len(receipt.stale) + len(receipt.locked), dead) == (returned, 0)
 
 
 def test_reaper_does_not_wait_for_a_locked_row(queue, lost):
@@ -177,6 +307,41 @@ def test_job_that_was_to_be_killed_does_not_go_back_when_its_process_is_stopped(
     assert DeadJob.objects.get().reason == "killed"
 
 
+@pytest.mark.parametrize("was_stopped", [True, False])
+def test_job_over_its_time_has_failed_for_that_however_its_process_ended(queue, was_stopped):
+    worker_id = register(queue)
+    again = app.noop.using(timeout=7).enqueue().id
+    last = app.noop.using(timeout=7, max_attempts=1).enqueue().id
+    unrun = app.noop.enqueue().id
+    claimed = claim(queue, "default", limit=3, worker_id=worker_id)
+    overdue = {job.mark for job in claimed if job.id in (again, last)}
+    leases = heartbeat.leases(queue, [worker_id])
+    settled = settle_dead_process(queue, leases, started=overdue, overdue=overdue, was_stopped=was_stopped)
+    assert settled[:3] == (2, 1, frozenset({"default"}))
+    jobs, dead = Job.objects.in_bulk(), DeadJob.objects.get()
+    assert (jobs[unrun].status, jobs[unrun].attempts) == ("queued", 0)
+    assert (jobs[again].status, jobs[again].attempts, jobs[again].lost) == ("scheduled", 1, 0)
+    assert 1.7 < (jobs[again].run_at - timezone.now()).total_seconds() < 2.3
+    assert (dead.id, dead.reason, dead.lost) == (last, "exhausted", 0)
+    for entry in (jobs[again].errors[-1], dead.errors[-1]):
+        assert entry["error"] == "django_pgqueue.base.exceptions.TimeLimitExceeded"
+        assert entry["message"] == "Its time limit of 7 s had passed, and it had not stopped when its process ended."
+        assert entry["worker"] == "web1 pid 0"
+
+
+@pytest.mark.parametrize("is_started", [True, False])
+def test_killed_job_dies_as_killed_whatever_else_it_was(queue, is_started):
+    worker_id = register(queue)
+    job_id = app.noop.using(timeout=7).enqueue().id
+    [job] = claim(queue, "default", limit=1, worker_id=worker_id)
+    kill([job_id], by="eve")
+    leases = heartbeat.leases(queue, [worker_id])
+    marks = {job.mark} if is_started else set()
+    assert settle_dead_process(queue, leases, started=marks, overdue=marks, was_stopped=True)[:2] == (0, 1)
+    dead = DeadJob.objects.get()
+    assert (dead.reason, dead.errors[-1]["by"]) == ("killed", "eve")
+
+
 def test_process_stopped_on_purpose_gives_attempts_back_but_for_those_with_one_only(queue):
     worker_id = register(queue)
     many = app.noop.enqueue().id
@@ -188,6 +353,83 @@ def test_process_stopped_on_purpose_gives_attempts_back_but_for_those_with_one_o
     assert Job.objects.get().id == many
     assert Job.objects.get().attempts == 0
     assert (DeadJob.objects.get().id, DeadJob.objects.get().reason) == (once, "lost")
+
+
+def test_dead_process_is_kept_in_mind_until_the_last_of_its_jobs_is_settled(queue, other_queue):
+    """Its marks say which jobs had started, so they are needed for a row that somebody has locked for now."""
+    worker_id = register(queue)
+    locked, free = enqueue_many(app.noop, [()] * 2)
+    claim(queue, "default", limit=2, worker_id=worker_id)
+    process = SimpleNamespace(
+        worker_id=worker_id, marks=Marks(), was_stopped=False, pid=1, overdue=set, close=lambda: None
+    )
+    crew = SimpleNamespace(ended=[process])
+    steward = Steward("default", crew, Pulse(30), wake=lambda queues: None, drained=None)
+    try:
+        with other_queue.transaction():
+            other_queue.rows("SELECT id FROM pgqueue_jobs WHERE id = %(id)s FOR UPDATE", {"id": locked})
+            steward.settle_ended()
+            assert (crew.ended, Worker.objects.count()) == ([process], 1)
+            assert Job.objects.get(status="queued").id == free
+        steward.settle_ended()
+        assert (crew.ended, Worker.objects.count()) == ([], 0)
+        assert set(Job.objects.values_list("status", "attempts")) == {("queued", 0)}
+    finally:
+        steward.database.close()
+
+
+# What takes too long
+
+
+@pytest.fixture
+def slow_promotion(transactional_db, sql):
+    """Let each row that is promoted take 20 ms."""
+    sql(
+        "CREATE FUNCTION pgqueue_slow() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN PERFORM pg_sleep(0.02); RETURN NEW; END $$"
+    )
+    sql("CREATE TRIGGER slow BEFORE UPDATE ON pgqueue_jobs FOR EACH ROW EXECUTE FUNCTION pgqueue_slow()")
+    yield
+    sql("DROP FUNCTION pgqueue_slow CASCADE")
+
+
+def test_duty_that_takes_too_long_takes_less_at_once_and_holds_up_no_other(sql, slow_promotion, settings, caplog):
+    enqueue_many(app.noop.using(run_at=dt.timedelta(hours=1)), [()] * 64)
+    sql("ALTER TABLE pgqueue_jobs DISABLE TRIGGER slow")
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s'")
+    sql("ALTER TABLE pgqueue_jobs ENABLE TRIGGER slow")
+    settings.PGQUEUE = {"STATEMENT_TIMEOUT_SECONDS": 1}
+    crew = SimpleNamespace(
+        plan=Plan(), ended=[], fill=lambda database: None, next_start_seconds=lambda: None, worker_ids=list
+    )
+    woken, looked = [], []
+    steward = Steward("default", crew, Pulse(30), wake=woken.append, drained=lambda: looked.append(True))
+    steward._promoting.size = 64
+    steward.pass_once()
+    assert (Job.objects.filter(status="queued").count(), steward._promoting.size) == (0, 32)
+    assert caplog.text.count("The duty promote failed") == 1
+    steward.pass_once()
+    assert Job.objects.filter(status="queued").count() == 64
+    assert woken
+    sql("DELETE FROM pgqueue_jobs")
+    steward.pass_once()
+    assert looked
+    steward.database.close()
+
+
+def test_slice_is_halved_by_what_is_too_much_and_by_nothing_else():
+    one = Slice()
+    for _ in range(12):
+        with contextlib.suppress(OperationalError), one.taken():
+            raise OperationalError from psycopg.errors.QueryCanceled()
+    assert one.size == 1
+    with pytest.raises(OperationalError), one.taken() as size:
+        raise OperationalError from psycopg.errors.AdminShutdown()
+    assert size == one.size == 1
+    for _ in range(12):
+        with one.taken():
+            pass
+    assert one.size == 1000
 
 
 # Heartbeat
@@ -207,7 +449,19 @@ def test_leases_carry_cancel_requests(queue, sql):
     app.noop.enqueue()
     [job] = claim(queue, "default", limit=1, worker_id=9)
     assert heartbeat.leases(queue, [9]) == [
-        Lease(job.id, job.lease_token, 9, "default", 1, 10, 0, is_cancelled=False, worker="worker 9")
+        Lease(
+            job.id,
+            job.lease_token,
+            9,
+            "default",
+            1,
+            10,
+            0,
+            is_cancelled=False,
+            worker="worker 9",
+            task=app.noop.name,
+            timeout_seconds=0,
+        )
     ]
     sql("UPDATE pgqueue_jobs SET cancel_requested_at = now()")
     assert heartbeat.leases(queue, [9])[0].is_cancelled
@@ -221,6 +475,19 @@ def test_silent_workers_are_forgotten_after_an_hour_if_they_run_nothing(queue, s
     sql("UPDATE pgqueue_workers SET lease_until = now() - interval '61 min' WHERE id IN (%s, %s)", idle, busy)
     assert forget_workers(queue) == 1
     assert Worker.objects.filter(pk=busy).exists()
+
+
+def test_nobody_waits_for_the_locked_row_of_a_worker(queue, other_queue, sql, settings):
+    settings.PGQUEUE = {"STATEMENT_TIMEOUT_SECONDS": 3}
+    worker_id = register(queue)
+    sql("UPDATE pgqueue_workers SET lease_until = now() - interval '2 hours'")
+    with other_queue.transaction():
+        other_queue.rows("SELECT id FROM pgqueue_workers FOR UPDATE", {})
+        assert heartbeat.beat(queue, {worker_id: 1}, lease_seconds=30) == set()
+        assert forget_workers(queue) == 0
+        heartbeat.deregister(queue, [worker_id])
+        assert Worker.objects.get().pid == 0
+    assert heartbeat.beat(queue, {worker_id: 1}, lease_seconds=30) == {worker_id}
 
 
 def test_pulse_is_steady_after_a_lease_without_a_gap():
@@ -257,7 +524,7 @@ def test_process_taken_for_dead_is_registered_again_under_its_id(queue):
 def heart(queue):
     """The heartbeat of one process that holds nothing by its own book."""
     process = SimpleNamespace(worker_id=register(queue), pid=1, marks=Marks(), order=lambda line: None)
-    made = Heart("default", SimpleNamespace(living=[process], lease_seconds=30))
+    made = Heart("default", SimpleNamespace(living=[process], lease_seconds=30), Session(changed=lambda: None))
     yield made, process
     made.database.close()
 
@@ -294,18 +561,75 @@ def test_beat_that_fails_starts_the_pulse_over(heart, monkeypatch):
     assert not heart[0].pulse.is_steady()
 
 
+def test_command_without_a_session_shows_more_often_that_it_lives(heart):
+    made, process = heart
+    assert made.pass_once() == 10, "it never had one"
+    made._session.begin(4711)
+    assert made.pass_once() == 4, "who is seen by a session is soon missed by a heartbeat"
+    assert Worker.objects.get(pk=process.worker_id).session_pid == 4711
+    made._session.end()
+    assert made.pass_once() == 1
+    assert Worker.objects.get(pk=process.worker_id).session_pid == 0
+
+
+def test_command_that_can_have_no_session_any_more_beats_as_one_that_never_had_one(heart):
+    made, _ = heart
+    made._session.begin(4711)
+    made._session.end()
+    assert made.pass_once() == 1
+    made._session.forgo()
+    assert made.pass_once() == 10
+
+
+@pytest.mark.parametrize(("had_a_session", "seconds"), [(True, 5), (False, 30)])
+def test_command_that_cannot_be_seen_any_more_starts_nothing(heart, monkeypatch, had_a_session, seconds):
+    made, process = heart
+    if had_a_session:
+        made._session.begin(4711)
+    process.marks.extend(now() + 1)
+    made.pass_once()
+    beaten = made.pulse.last
+    made._session.end()
+    made.database.close()
+    monkeypatch.setitem(made.database._wrapper.settings_dict, "HOST", "/nowhere")
+    with pytest.raises(OperationalError):
+        made.pass_once()
+    assert process.marks._deadline[0] == beaten + seconds
+
+
+def test_lease_that_is_shortened_never_ends_later_than_before():
+    marks = Marks()
+    marks.extend(now() + 30)
+    marks.shorten(now() + 60)
+    assert marks._deadline[0] < now() + 31
+    marks.shorten(now() - 1)
+    assert not marks.may_start()
+    marks.renew(now() + 30)
+    marks.shorten(now() + 20)
+    assert (marks.has_lapsed(), marks.may_start()) == (True, False), "what was fetched before it has to go back first"
+    marks.resume()
+    assert marks.may_start()
+    assert marks._deadline[0] < now() + 21
+
+
 # Drain
 
 
 def test_drained_means_nothing_claimable_due_or_running_here(queue, sql):
     def drained(queues=(), worker_ids=()):
-        return is_drained(queue, queues=queues, worker_ids=worker_ids)
+        return is_drained(queue, served=Served.of(queues), worker_ids=worker_ids)
 
     assert drained()
     job_id = app.noop.using(queue="mail").enqueue().id
     assert not drained()
     assert drained(queues=["default"])
     assert not drained(queues=["mail"])
+    assert not drained(queues=["d*", "m*"])
+    assert drained(queues=["-mail"])
+    sql("INSERT INTO pgqueue_queues (name, paused_at) VALUES ('mail', now())")
+    assert drained(), "paused"
+    sql("UPDATE pgqueue_queues SET resume_at = statement_timestamp()")
+    assert not drained()
     claim(queue, "mail", limit=1, worker_id=3)
     assert drained(worker_ids=[4])
     assert not drained(worker_ids=[3])
@@ -384,3 +708,10 @@ def test_role_that_does_not_own_the_table_is_told_so(queue, sql, caplog):
     sql("DROP ROLE pgqueue_lesser")
     assert "The worker's role must own the table" in caplog.text
     assert keep_partitions(queue, retention_days=7) == (1, 0)
+
+
+def test_id_that_is_in_use_is_not_given_to_a_new_process(queue, sql):
+    """As after a failover to an asynchronous replica: its sequence is behind the row of one that registered again."""
+    worker_id = register(queue)
+    register(queue, worker_id=worker_id + 1)
+    assert register(queue) == worker_id + 2

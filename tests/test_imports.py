@@ -8,7 +8,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "django_pgqueue"
 
 FLOORS = ["base", "ground", "lifecycle", "housekeeping", "runtime", "faces"]
-GROUND = {"db", "tasks"}
+GROUND = {"db", "tasks", "timetable"}
 # Models are read by the faces; the public names in __init__ and the migrations are apart.
 APART = {"__init__", "migrations"}
 

@@ -17,6 +17,7 @@ from django_pgqueue.housekeeping.promote import promote
 from django_pgqueue.lifecycle.claim import Claim, claim, send
 from django_pgqueue.models import Job
 from django_pgqueue.runtime import intake
+from django_pgqueue.runtime.gates import KnownGates
 from django_pgqueue.runtime.intake import FULL_SCAN_SECONDS, Intake
 from django_pgqueue.runtime.marks import Marks, now
 from django_pgqueue.runtime.pump import Pump
@@ -25,13 +26,19 @@ from tests.test_pump import Benched
 QUEUES = ["default", "mail"]
 
 
+@pytest.fixture(autouse=True)
+def own_seconds_only(monkeypatch):
+    """Let full scans be so far apart that none comes before the test says so, however slow the machine."""
+    monkeypatch.setattr(intake, "FULL_SCAN_SECONDS", 600.0)
+
+
 @pytest.fixture
 def take(queue):
     """Claim by an intake in one transaction, and tell it that this took so many seconds."""
 
     def run(source, *, limit=10, seconds=60.0) -> tuple[Claim | None, list[int]]:
         with queue.transaction():
-            claimed = source.send(queue, limit=limit, worker_id=1)
+            claimed = source.send(queue, limit=limit, most_limited=limit, worker_id=1)
         if claimed is None:
             return None, []
         jobs = claimed.jobs()
@@ -49,7 +56,7 @@ def later(source):
 
 def test_claims_between_full_scans_begin_after_the_last_job_taken(take):
     ids = enqueue_many(app.noop, [()] * 30)
-    source = Intake(())
+    source = Intake((), KnownGates())
     first, taken = take(source)
     assert (first.above, taken) == (None, ids[:10])
     second, taken = take(source)
@@ -57,19 +64,30 @@ def test_claims_between_full_scans_begin_after_the_last_job_taken(take):
     assert taken == ids[10:20]
 
 
-def test_full_scans_are_no_closer_than_ten_times_their_duration_and_no_further_than_a_second(take):
+def test_full_scans_are_no_closer_than_ten_times_their_duration_and_no_further_than_a_second(take, monkeypatch):
+    monkeypatch.setattr(intake, "FULL_SCAN_SECONDS", FULL_SCAN_SECONDS)
     enqueue_many(app.noop, [()] * 30)
-    source = Intake(())
+    source = Intake((), KnownGates())
+    for seconds, pause in ((0.03, 0.3), (60.0, FULL_SCAN_SECONDS)):
+        later(source)
+        before = time.monotonic()
+        take(source, seconds=seconds)
+        assert before + pause <= source._shores["default"].full_scan_at <= time.monotonic() + pause
+
+
+def test_full_scan_comes_sooner_where_work_was_announced(take, monkeypatch):
+    monkeypatch.setattr(intake, "FULL_SCAN_SECONDS", FULL_SCAN_SECONDS)
+    enqueue_many(app.noop, [()] * 30)
+    source = Intake((), KnownGates())
+    before = time.monotonic()
     take(source, seconds=0.03)
-    assert 0.2 < source._shores["default"].full_scan_at - time.monotonic() <= 0.3
-    later(source)
-    take(source, seconds=60.0)
-    assert 0.9 < source._shores["default"].full_scan_at - time.monotonic() <= FULL_SCAN_SECONDS
+    source.hear(["mail", "default"])
+    assert before + 0.09 <= source._shores["default"].full_scan_at <= time.monotonic() + 0.09
 
 
 def test_higher_priority_is_found_by_the_next_full_scan(take):
     enqueue_many(app.noop, [()] * 30)
-    source = Intake(())
+    source = Intake((), KnownGates())
     take(source)
     urgent = app.noop.using(priority=9).enqueue().id
     assert urgent not in take(source)[1]
@@ -77,14 +95,15 @@ def test_higher_priority_is_found_by_the_next_full_scan(take):
     assert urgent in take(source)[1]
 
 
-def test_queue_whose_claim_came_back_short_is_owed_a_full_scan(take):
+def test_queue_whose_claim_came_back_short_is_owed_a_full_scan(take, settings):
     """The pump need not be told: it wakes by itself when the time has come."""
+    settings.PGQUEUE = {"POLL_SECONDS": 3600}
     enqueue_many(app.noop, [()] * 15)
-    source = Intake(())
+    source = Intake((), KnownGates())
     take(source)
     take(source)
     urgent = app.noop.using(priority=9).enqueue().id
-    assert time.monotonic() < source.wait_until() <= time.monotonic() + FULL_SCAN_SECONDS
+    assert source.wait_until() == source._shores["default"].full_scan_at > 0.0
     assert take(source) == (None, [])
     later(source)
     assert source.wait_until() == 0.0
@@ -94,7 +113,7 @@ def test_queue_whose_claim_came_back_short_is_owed_a_full_scan(take):
 
 def test_empty_queue_is_looked_at_no_more_until_somebody_calls_or_it_is_time_to_poll(take, settings):
     settings.PGQUEUE = {"POLL_SECONDS": 60}
-    source = Intake(())
+    source = Intake((), KnownGates())
     assert take(source) == (None, [])
     assert source.wait_until() > time.monotonic() + 40
     ids = enqueue_many(app.noop, [()])
@@ -111,7 +130,7 @@ def test_empty_queue_is_looked_at_no_more_until_somebody_calls_or_it_is_time_to_
 def test_queues_named_are_served_in_strict_order(take):
     enqueue_many(app.noop, [()] * 30)
     mail = enqueue_many(app.noop.using(queue="mail"), [()] * 3)
-    source = Intake(("mail", "default"))
+    source = Intake(("mail", "default"), KnownGates())
     source.hear(["default"])
     assert [take(source)[0].queue for _ in range(3)] == ["mail", "default", "default"]
     enqueue_many(app.noop.using(queue="mail"), [()])
@@ -124,7 +143,7 @@ def test_queues_named_are_served_in_strict_order(take):
 def test_queues_not_named_take_turns(take):
     enqueue_many(app.noop, [()] * 40)
     enqueue_many(app.noop.using(queue="mail"), [()] * 40)
-    source = Intake(())
+    source = Intake((), KnownGates())
     queues = [take(source)[0].queue for _ in range(6)]
     assert queues.count("mail") == queues.count("default") == 3
 
@@ -185,6 +204,7 @@ OPERATION = st.one_of(
 def world(transactional_db, other_queue, monkeypatch):
     """A pump whose full scans are as rare as they may ever be, and somebody else's connection."""
     monkeypatch.setattr(intake, "FULL_SCAN_SHARE", 1e9)
+    monkeypatch.setattr(intake, "CALLED_SHARE", 1e9)
     marks = Marks()
     marks.extend(now() + 600)
     pump = Pump(1, (), Benched(50, marks, stdlib_queue.SimpleQueue()), marks)
@@ -202,9 +222,9 @@ class World:
         with connection.cursor() as cursor:
             cursor.execute("TRUNCATE pgqueue_jobs, pgqueue_finished_jobs")
         self.pump.slots.accepted.clear()
-        self.pump._cells = list(range(4096))
-        self.pump._unwritten.clear()
-        self.pump._intake = Intake(())
+        self.pump._book._free = list(range(4096))
+        self.pump._book.unwritten.clear()
+        self.pump._intake = Intake((), self.pump._gates)
 
     def do(self, name, *details):
         getattr(self, name.replace(" ", "_"))(*details)

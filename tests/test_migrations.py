@@ -12,6 +12,7 @@ TABLES = {
     "pgqueue_dead_jobs",
     "pgqueue_finished_jobs",
     "pgqueue_queues",
+    "pgqueue_heads",
     "pgqueue_schedules",
     "pgqueue_workers",
     "pgqueue_stats",
@@ -85,6 +86,16 @@ def test_sql_function_tells_queued_from_scheduled(sql):
 
 
 @pytest.mark.django_db
+def test_sql_function_gives_keys(sql):
+    call = "SELECT pgqueue_enqueue('shop.send', unique_key => 'u', concurrency_key => 'c', concurrency_limit => 2)"
+    [(job_id,)] = sql(call)
+    assert sql(call) == [(job_id,)]
+    job = Job.objects.get()
+    assert (job.unique_key, job.unique_scope, job.status) == ("u", "live", "waiting")
+    assert (job.concurrency_key, job.concurrency_limit) == ("c", 2)
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize(
     "values",
     [
@@ -100,6 +111,14 @@ def test_sql_function_tells_queued_from_scheduled(sql):
         {"run_at": "'infinity'"},
         {"run_at": "'-infinity'"},
         {"errors": "'{}'"},
+        {"unique_key": "'k'"},
+        {"unique_scope": "'live'"},
+        {"unique_key": "'k'", "unique_scope": "'ever'"},
+        {"concurrency_key": "'k'", "concurrency_limit": "1"},
+        {"concurrency_key": "'k'", "concurrency_limit": "1", "status": "'running'", "lease_token": "7"},
+        {"concurrency_key": "'k'", "status": "'waiting'"},
+        {"concurrency_key": "'k'", "concurrency_limit": "0", "status": "'waiting'"},
+        {"concurrency_slot": "1"},
     ],
     ids=str,
 )

@@ -1,13 +1,16 @@
 """The hot statements find their rows through their index, whatever the statistics say."""
 
+import datetime as dt
 import json
 
 import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
+from django_pgqueue.base.served import Served
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.sql import sized, statement
+from tests.workers import eventually
 
 FILL = """
 INSERT INTO pgqueue_jobs (task, status, run_at, lease_token, worker_id, lease_until)
@@ -24,14 +27,27 @@ RETURNING 1
 def analyze(request, queue, sql):
     """Take statistics when called; or never, after a vacuum that found the table empty, as an idle queue's does.
 
-    From the latter the planner expects no row at all, until somebody takes statistics anew.
+    From the latter the planner expects no row at all, until somebody takes statistics anew, which autovacuum must not.
     """
+    sql("ALTER TABLE pgqueue_jobs SET (autovacuum_enabled = off)")
     if request.param == "statistics taken":
-        return lambda: queue.autocommit().execute("ANALYZE pgqueue_jobs")
-    fill(queue, 20_000, "queued", "running", "scheduled")
-    sql("DELETE FROM pgqueue_jobs")
-    queue.autocommit().execute("VACUUM pgqueue_jobs")
-    return lambda: None
+        yield lambda: queue.autocommit().execute("ANALYZE pgqueue_jobs")
+    else:
+        fill(queue, 20_000, "queued", "running", "scheduled")
+        sql("DELETE FROM pgqueue_jobs")
+        eventually(lambda: left_by_vacuum(queue) == 0)
+        yield lambda: None
+    sql("ALTER TABLE pgqueue_jobs RESET (autovacuum_enabled)")
+
+
+def left_by_vacuum(queue) -> int:
+    """VACUUM the table, and return how many dead rows that has left: some, while an ANALYZE holds a snapshot."""
+    connection = queue.autocommit()
+    connection.execute("VACUUM pgqueue_jobs")
+    [(left,)] = connection.execute(
+        "SELECT n_dead_tup FROM pg_stat_user_tables WHERE relid = 'pgqueue_jobs'::regclass"
+    ).fetchall()
+    return left
 
 
 def fill(queue, number, *kinds):
@@ -47,6 +63,10 @@ def explain(queue, text, parameters) -> list[dict]:
             raise InterruptedError
     except InterruptedError:
         assert connection.closed, "which rolls back"
+    return nodes_of(plan)
+
+
+def nodes_of(plan) -> list[dict]:
     nodes = []
 
     def walk(node):
@@ -62,6 +82,11 @@ def scans_of_jobs(nodes) -> list[dict]:
     return [
         node for node in nodes if node.get("Relation Name") == "pgqueue_jobs" and node["Node Type"] != "ModifyTable"
     ]
+
+
+def rows_read(scan) -> float:
+    """Return how many rows a node of a plan has looked at, wanted or not."""
+    return (scan["Actual Rows"] + scan.get("Rows Removed by Filter", 0)) * scan["Actual Loops"]
 
 
 def test_claim_is_an_ordered_scan_of_the_claim_index_that_stops_at_its_limit(queue, analyze):
@@ -85,10 +110,12 @@ def test_claim_does_not_see_running_and_scheduled_rows(queue, analyze):
     nodes = explain(queue, sized("claim", 100), {"queue": "default", "worker_id": 1, "lease_token": 9})
     [index_scan] = [node for node in nodes if node.get("Index Name") == "pgqueue_jobs_claim"]
     assert index_scan["Actual Rows"] == 10
-    assert index_scan["Shared Hit Blocks"] + index_scan["Shared Read Blocks"] < 50
+    assert index_scan["Shared Hit Blocks"] + index_scan["Shared Read Blocks"] < 150
 
 
-@pytest.mark.parametrize("name", ["finish", "archive", "retry", "release", "dead_letter"])
+@pytest.mark.parametrize(
+    "name", ["finish", "archive", "hold", "archive_and_hold", "repeat", "retry", "release", "dead_letter"]
+)
 @pytest.mark.parametrize("running_at_analyze", [0, 30_000])
 def test_ack_touches_only_its_own_rows(queue, analyze, name, running_at_analyze):
     """The statistics are taken when nothing runs, or when 100,000 do; either way 100,000 run when it matters."""
@@ -108,6 +135,8 @@ def test_ack_touches_only_its_own_rows(queue, analyze, name, running_at_analyze)
         "results": f"[{','.join(['null'] * 500)}]",
         "run_seconds": [0.1] * 500,
         "delays": [1.0] * 500,
+        "next_ats": [None] * 500,
+        "history": True,
         "errors": ["{}"] * 500,
         "reasons": ["exhausted"] * 500,
         "by": None,
@@ -129,6 +158,57 @@ def test_promote_reads_only_due_rows(queue, analyze):
         assert scan["Actual Rows"] == 0
 
 
+def test_pruning_reads_only_tombstones_that_are_over(queue, analyze):
+    """Among those that stand for long, and scheduled jobs."""
+    fill(queue, 30_000, "queued", "scheduled")
+    fill(queue, 10, "held")
+    queue.rows("UPDATE pgqueue_jobs SET run_at = now() + interval '1 hour' WHERE mod(id, 2) = 0 RETURNING 1", {})
+    analyze()
+    for name in ("prune_tombstones", "chores"):
+        for scan in scans_of_jobs(explain(queue, statement(name), {})):
+            assert scan["Node Type"] in ("Index Scan", "Index Only Scan", "Tid Scan")
+            assert rows_read(scan) <= 10
+
+
+def test_looking_for_keys_to_take_back_reads_only_jobs_that_gave_theirs_up(queue, analyze, sql):
+    fill(queue, 30_000, "queued", "scheduled")
+    sql("UPDATE pgqueue_jobs SET unique_key = 'k' || id, unique_scope = 'start' WHERE id % 3 = 0")
+    last = sql("SELECT max(id) FROM pgqueue_jobs")[0][0]
+    sql(
+        "INSERT INTO pgqueue_jobs (task, unique_key, unique_scope) SELECT 'x', 'k' || n, 'started' "
+        "FROM generate_series(%s, %s) AS n",
+        *(last - 9, last),
+    )
+    analyze()
+    for name in ("started", "superseded", "retake"):
+        for scan in scans_of_jobs(explain(queue, statement(name), {"after": 0, "id": last + 1})):
+            assert scan["Node Type"] in ("Index Scan", "Tid Scan", "Index Only Scan"), json.dumps(scan, indent=1)
+            assert rows_read(scan) <= 10
+
+
+def test_meeting_twins_reads_only_their_rows(queue, analyze, sql):
+    fill(queue, 30_000, "queued", "scheduled")
+    sql("UPDATE pgqueue_jobs SET unique_key = 'k' || id, unique_scope = 'live'")
+    analyze()
+    keys = [f"k{job_id}" for (job_id,) in sql("SELECT id FROM pgqueue_jobs ORDER BY id LIMIT 50")]
+    parameters = {
+        "unique_keys": keys,
+        "on_conflict": "later",
+        "tasks": ["x"],
+        "run_at": None,
+        "delay_seconds": 0.0,
+        "expires_at": None,
+        "expires_seconds": None,
+        "args": None,
+        "kwargs": None,
+        "metadata": "{}",
+    }
+    for name in ("twins", "replace", "later", "earlier", "give_up"):
+        for scan in scans_of_jobs(explain(queue, statement(name), parameters)):
+            assert scan["Node Type"] == "Index Scan", json.dumps(scan, indent=1)
+            assert rows_read(scan) <= 50
+
+
 def test_reaper_reads_one_entry_for_each_living_worker(queue, analyze, sql):
     fill(queue, 30_000, "running")
     sql(
@@ -148,7 +228,7 @@ def test_looking_for_queues_reads_one_entry_each(queue, analyze):
     analyze()
     root = explain(queue, statement("ready_queues"), {})[0]
     assert root["Actual Rows"] == 2
-    assert root["Shared Hit Blocks"] + root["Shared Read Blocks"] < 50
+    assert root["Shared Hit Blocks"] + root["Shared Read Blocks"] < 150
 
 
 def test_looking_at_the_served_queues_reads_one_entry_each(queue, analyze):
@@ -157,7 +237,7 @@ def test_looking_at_the_served_queues_reads_one_entry_each(queue, analyze):
     analyze()
     root = explain(queue, statement("ready_of"), {"queues": ["none", "mail", "default"]})[0]
     assert root["Actual Rows"] == 2
-    assert root["Shared Hit Blocks"] + root["Shared Read Blocks"] < 50
+    assert root["Shared Hit Blocks"] + root["Shared Read Blocks"] < 150
 
 
 @pytest.mark.parametrize("name", ["standing", "reap"])
@@ -172,3 +252,137 @@ def test_reaping_touches_only_its_own_rows(queue, analyze, name):
     for scan in scans_of_jobs(nodes):
         assert scan["Actual Rows"] * scan["Actual Loops"] <= 500
         assert scan.get("Rows Removed by Filter", 0) == 0
+
+
+def test_looking_for_the_oldest_job_reads_one_entry_for_each_priority_of_a_queue(queue, analyze):
+    fill(queue, 30_000, "queued", "running", "scheduled")
+    for priority in (-7, 7):
+        app.noop.using(queue="mail", priority=priority).enqueue()
+    analyze()
+    nodes = explain(queue, statement("oldest_runnable"), Served().parameters())
+    assert nodes[0]["Shared Hit Blocks"] + nodes[0]["Shared Read Blocks"] < 150, json.dumps(nodes, indent=1)
+
+
+def test_looking_for_expired_jobs_reads_no_others(queue, analyze, sql):
+    fill(queue, 20_000, "queued", "scheduled")
+    sql("UPDATE pgqueue_jobs SET expires_at = now() + interval '1 hour'")
+    app.noop.using(expires=1).enqueue()
+    sql("UPDATE pgqueue_jobs SET expires_at = now() WHERE expires_at < now() + interval '1 min'")
+    analyze()
+    root = explain(queue, statement("expired"), {})[0]
+    assert root["Actual Rows"] == 1
+    assert root["Shared Hit Blocks"] + root["Shared Read Blocks"] < 150, json.dumps(root, indent=1)
+
+
+FAIR = """
+INSERT INTO pgqueue_jobs (task, fair_key, run_at)
+SELECT 'x', 'key ' || mod(number, %(keys)s), now() - interval '1 min' + number / %(keys)s * interval '1 microsecond'
+FROM generate_series(1, %(number)s) AS number
+RETURNING 1
+"""
+
+
+def test_turns_are_given_by_two_entries_of_indexes(queue, analyze, sql):
+    """Nobody has asked the planner of the caller's connection to prefer indexes."""
+    queue.rows(FAIR, {"number": 30_000, "keys": 3})
+    fill(queue, 20_000, "running", "scheduled")
+    analyze()
+    given = "SELECT count(*) FROM pgqueue_turns('default', 0::smallint, ARRAY['key 1', 'key 2', 'key 1'])"
+    sql(given)
+    [(plan,)] = sql(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {given}")
+    root = plan[0]["Plan"]
+    assert root["Shared Hit Blocks"] + root["Shared Read Blocks"] < 40, json.dumps(root, indent=1)
+
+
+def test_keys_that_stand_behind_are_found_by_an_entry_for_each_and_caught_up_by_their_first(queue, analyze):
+    queue.rows(FAIR, {"number": 30_000, "keys": 100})
+    fill(queue, 20_000, "running", "scheduled")
+    analyze()
+    root = explain(queue, statement("fronts"), {"queue": "", "fair_key": "", "rank": -1, "limit": 500})[0]
+    assert root["Actual Rows"] == 100
+    assert root["Shared Hit Blocks"] + root["Shared Read Blocks"] < 1000, json.dumps(root, indent=1)
+    late = {"queues": ["default"], "fair_keys": ["key 1"], "ranks": [0], "lags": [dt.timedelta(seconds=1)]}
+    for scan in scans_of_jobs(explain(queue, statement("catch_up"), late)):
+        assert scan["Actual Rows"] * scan["Actual Loops"] == 100
+        assert scan.get("Rows Removed by Filter", 0) == 0
+
+
+def test_promotion_gives_turns_by_entries_of_indexes(queue, analyze, sql):
+    queue.rows(FAIR, {"number": 30_000, "keys": 3})
+    enqueue_many(app.noop.using(fair_key="key 1", run_at=dt.timedelta(hours=1)), [()] * 1000)
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s' WHERE status = 'scheduled'")
+    analyze()
+    for scan in scans_of_jobs(explain(queue, statement("promote"), {})):
+        assert scan["Actual Rows"] * scan["Actual Loops"] <= 1000, json.dumps(scan, indent=1)
+        assert scan.get("Rows Removed by Filter", 0) == 0
+
+
+FILL_WAITING = """
+INSERT INTO pgqueue_jobs (task, status, concurrency_key, concurrency_limit)
+SELECT 'x', 'waiting', 'key ' || mod(number, 300), 2
+FROM generate_series(1, 9000) AS number
+RETURNING 1
+"""
+
+
+@pytest.fixture
+def waiting(queue, analyze):
+    """Make 30 jobs wait for each of 300 keys, beside others."""
+    fill(queue, 5_000, "queued", "running", "scheduled")
+    queue.rows(FILL_WAITING, {})
+    analyze()
+
+
+def pages(nodes) -> int:
+    return nodes[0]["Shared Hit Blocks"] + nodes[0]["Shared Read Blocks"]
+
+
+def test_admission_reads_the_first_jobs_of_its_keys_only(queue, waiting):
+    keys = json.dumps([f"key {number}" for number in range(200)])
+    queue.rows("SELECT set_config('pgqueue.admitting', %(keys)s, false)", {"keys": keys})
+    nodes = explain(queue, statement("admit"), {})
+    for scan in scans_of_jobs(nodes):
+        assert scan["Node Type"] in ("Index Scan", "Index Only Scan", "Tid Scan"), json.dumps(scan, indent=1)
+        assert scan["Actual Rows"] * scan["Actual Loops"] <= 400
+        assert scan.get("Index Name") in (None, "pgqueue_jobs_waiting", "pgqueue_jobs_slot")
+    assert [node["Actual Rows"] for node in nodes if node["Node Type"] == "ModifyTable"] == [400]
+    assert pages(nodes) < 200 * 40, json.dumps(nodes, indent=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("sweep", {"after": "key 1", "limit": 1000}),
+        ("unfinished", {"wanted": ["none"], "unwanted": [], "worker_ids": [77]}),
+    ],
+)
+def test_looking_for_keys_with_room_reads_a_few_entries_for_each(queue, waiting, name, parameters):
+    nodes = explain(queue, statement(name), parameters)
+    assert "Seq Scan" not in [node["Node Type"] for node in scans_of_jobs(nodes)]
+    assert pages(nodes) < 300 * 15, json.dumps(nodes, indent=1)
+
+
+def test_plain_claim_looks_once_whether_its_queue_has_a_gate(queue, analyze, sql):
+    fill(queue, 3000, "queued")
+    sql("INSERT INTO pgqueue_queues (name, paused_at) SELECT 'q' || one, now() FROM generate_series(1, 3000) AS one")
+    analyze()
+    nodes = explain(queue, sized("claim", 100), {"queue": "default", "worker_id": 1, "lease_token": 9})
+    gates = [node for node in nodes if node.get("Relation Name") == "pgqueue_queues"]
+    assert [(gate["Node Type"], gate["Actual Loops"]) for gate in gates] == [("Index Scan", 1)]
+    assert gates[0]["Shared Hit Blocks"] + gates[0]["Shared Read Blocks"] < 10
+
+
+def test_limited_claim_reads_what_it_takes_and_what_runs(queue, analyze, sql):
+    fill(queue, 30_000, "queued", "scheduled")
+    fill(queue, 500, "running")
+    sql("INSERT INTO pgqueue_queues (name, max_running) VALUES ('default', 520)")
+    analyze()
+    text = statement("claim_limited").replace("current_setting('pgqueue.admitting')", "'[\"default\"]'")
+    nodes = explain(queue, text, {"queue": "default", "worker_id": 1, "lease_token": 9, "limit": 100})
+    kinds = [node["Node Type"] for node in nodes]
+    assert "Seq Scan" not in kinds
+    assert not [kind for kind in kinds if "Sort" in kind]
+    [claimed] = [node for node in nodes if node.get("Index Name") == "pgqueue_jobs_claim"]
+    assert (claimed["Node Type"], claimed["Actual Rows"]) == ("Index Scan", 20)
+    [running] = [node for node in nodes if node.get("Index Name") == "pgqueue_jobs_running"]
+    assert running["Actual Rows"] == 500

@@ -3,20 +3,23 @@
 import queue as stdlib_queue
 import threading
 import time
+from types import SimpleNamespace
 
 import psycopg
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.base.records import Fate, Outcome
 from django_pgqueue.base.states import Reason
+from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.runtime.marks import CAPACITY, Marks, now
 from django_pgqueue.runtime.pump import Pump, Speed
 from django_pgqueue.runtime.slots import Slots
+from tests.workers import eventually
 
 
 class Benched(Slots):
@@ -85,7 +88,17 @@ def test_marks_tell_what_is_held_and_what_was_started(pump):
     pump.slots.finish()
     turn(pump)
     assert marks.held() == {0}
-    assert len(pump._cells) == CAPACITY
+    assert len(pump._book._free) == CAPACITY
+
+
+def test_cell_in_which_a_job_was_started_begins_anew_with_the_next_one():
+    marks = Marks()
+    marks.hold([7], [SimpleNamespace(id=1, lease_token=2)])
+    marks.start(7)
+    assert marks.started() == {1 ^ 2}
+    marks.free([7])
+    marks.hold([7], [SimpleNamespace(id=4, lease_token=8)])
+    assert (marks.started(), marks.held() - {0}) == (set(), {4 ^ 8})
 
 
 def test_row_locked_by_somebody_stays_in_the_buffer_and_the_others_are_written(pump):
@@ -95,13 +108,15 @@ def test_row_locked_by_somebody_stays_in_the_buffer_and_the_others_are_written(p
         pump.slots.finish()
     with transaction.atomic():
         Job.objects.select_for_update().get(pk=ids[0])
+        before = time.monotonic()
         turn(pump)
         assert FinishedJob.objects.count() == 3
-        assert [outcome.job.id for outcome in pump._blocked.values()] == [ids[0]]
-        assert 0 < pump._patience() <= 0.1, "it must neither wait for the row nor ask for it without a pause"
-    pump._blocked_until = 0.0
+        assert [outcome.job.id for outcome in pump._book._blocked.values()] == [ids[0]]
+        until = pump._book.blocked_until()
+        assert before < until <= time.monotonic() + 0.1, "it must neither wait for the row nor ask without a pause"
+    pump._book._blocked_until = 0.0
     turn(pump)
-    assert (FinishedJob.objects.count(), pump._unwritten, pump._blocked) == (4, {}, {})
+    assert (FinishedJob.objects.count(), pump._book.unwritten, pump._book._blocked) == (4, {}, {})
 
 
 def test_outcome_that_the_database_refuses_is_found_and_buried_alone(pump):
@@ -116,7 +131,7 @@ def test_outcome_that_the_database_refuses_is_found_and_buried_alone(pump):
     dead = DeadJob.objects.get()
     assert (dead.id, dead.reason, dead.errors[0]["refused"]) == (ids[2], "discarded", "succeeded")
     assert "invalid input syntax for type json" in dead.errors[0]["message"]
-    assert pump._held() == 0
+    assert pump._book.held() == 0
 
 
 def test_outcome_that_cannot_even_be_buried_is_left_to_its_lease(pump, sql):
@@ -131,8 +146,8 @@ def test_outcome_that_cannot_even_be_buried_is_left_to_its_lease(pump, sql):
     for _ in range(3):
         turn(pump)
     assert Job.objects.get(pk=job_id).status == "running"
-    assert pump._unwritten == {}
-    assert pump._held() == 1, "the supervisor must not take it for a claim that was never answered"
+    assert pump._book.unwritten == {}
+    assert CAPACITY - pump._book.room() == 1, "the supervisor must not take it for a claim that was never answered"
 
 
 def test_outcomes_survive_a_database_that_is_away(pump, monkeypatch, caplog):
@@ -144,20 +159,44 @@ def test_outcomes_survive_a_database_that_is_away(pump, monkeypatch, caplog):
     host, settings["HOST"] = settings["HOST"], "/nowhere"
     pump.database.close()
     for _ in range(3):
-        pump._retry_at = 0.0
+        pump._trouble._retry_at = 0.0
         turn(pump)
-    assert pump._failures == 3
+    assert pump._trouble.failures == 3
     turn(pump)
-    assert pump._failures == 3, "it tries again before its time"
-    assert (len(pump._unwritten), FinishedJob.objects.count()) == (4, 0)
+    assert pump._trouble.failures == 3, "it tries again before its time"
+    assert (len(pump._book.unwritten), FinishedJob.objects.count()) == (4, 0)
     settings["HOST"] = host
-    pump._retry_at = 0.0
+    pump._trouble._retry_at = 0.0
     turn(pump)
-    assert (len(pump._unwritten), FinishedJob.objects.count()) == (0, 4)
+    assert (len(pump._book.unwritten), FinishedJob.objects.count()) == (0, 4)
     assert caplog.text.count("The pump cannot work with the database") == 1
 
 
-def test_jobs_fetched_ahead_go_back_when_no_slot_comes_free(pump, monkeypatch):
+def test_outcome_whose_commit_was_never_answered_is_not_called_stale(pump, sql, monkeypatch, caplog):
+    """The second try finds no row, because the first has removed it; what is stale later on is called so."""
+    enqueue_many(app.noop, [()] * 2)
+    turn(pump)
+    receipt = ack.receipt
+
+    def lose_the_answer(*_):
+        monkeypatch.setattr(ack, "receipt", receipt)
+        raise OperationalError("server closed the connection unexpectedly")
+
+    monkeypatch.setattr(ack, "receipt", lose_the_answer)
+    pump.slots.finish()
+    turn(pump)
+    assert (FinishedJob.objects.count(), len(pump._book.unwritten), pump._trouble.failures) == (1, 1, 1)
+    pump._trouble._retry_at = 0.0
+    turn(pump)
+    assert (FinishedJob.objects.count(), pump._book.unwritten, pump._trouble.failures) == (1, {}, 0)
+    assert "Stale result dropped" not in caplog.text
+    sql("UPDATE pgqueue_jobs SET status = 'queued', lease_token = 0, worker_id = 0")
+    pump.slots.finish()
+    turn(pump)
+    assert caplog.text.count("Stale result dropped") == 1
+
+
+def test_jobs_fetched_ahead_go_back_when_no_slot_begins_them(pump, monkeypatch):
     enqueue_many(app.noop, [()] * 20)
     pump._speed.prefetch = 10
     pump._speed._since += 3600  # the speed of this machine is not to matter
@@ -165,24 +204,135 @@ def test_jobs_fetched_ahead_go_back_when_no_slot_comes_free(pump, monkeypatch):
     turn(pump)
     assert len(pump.slots.accepted) == 10, "in halves of the work ahead; too little room is left for another one"
     monkeypatch.setattr("django_pgqueue.runtime.pump.STALLED_SECONDS", 0.0)
-    time.sleep(0.001)
-    turn(pump)
-    turn(pump)
+    for _ in range(4):
+        pump._look_again_at = 0.0
+        turn(pump)
     assert len(pump.slots.accepted) == 4
     assert Job.objects.filter(status="queued", attempts=0).count() == 16
 
 
-def test_idle_slots_keep_the_job_they_are_given_after_a_quiet_time(pump):
-    """A slot that has only just been given a job has not stalled, however long nothing happened before."""
-    pump._progress_at -= 60
+def test_only_what_is_not_begun_goes_back(pump):
+    """As when slots for plain tasks are all busy, and those for async ones go on."""
+    enqueue_many(app.noop, [()] * 8)
+    pump._speed.prefetch = 4
+    pump._speed._since += 3600
+    turn(pump)
+    turn(pump)
+    first = [job for _, job in pump.slots.accepted[4:6]]
+    pump._look_again_at = 0.0
+    pump._unbegun = {job.mark for job in first}
+    pump._release_stalled()
+    turn(pump)
+    assert {job.id for _, job in pump.slots.accepted}.isdisjoint({job.id for job in first})
+    assert sorted(Job.objects.filter(status="queued", attempts=0).values_list("id", flat=True)) == [
+        job.id for job in first
+    ]
+
+
+def test_job_that_was_only_just_handed_over_has_not_stalled(pump):
+    """However long nothing happened before."""
+    pump._look_again_at -= 60
     pump.slots.concurrency = 0  # every accepted job counts as waiting for a slot
     pump._speed.prefetch = 4
     enqueue_many(app.noop, [()] * 2)
     turn(pump)
     assert len(pump.slots.accepted) == 2
+    pump._look_again_at = 0.0
     turn(pump)
     assert len(pump.slots.accepted) == 2
     assert Job.objects.filter(status="running", attempts=1).count() == 2
+
+
+def enqueue_suspect(sql) -> int:
+    [suspect] = enqueue_many(app.noop, [()])
+    sql("UPDATE pgqueue_jobs SET lost = 2 WHERE id = %s", suspect)
+    return suspect
+
+
+def accepted(pump) -> list[int]:
+    return [job.id for _, job in pump.slots.accepted]
+
+
+def test_job_that_was_lost_twice_runs_alone(pump, sql, caplog):
+    before = enqueue_many(app.noop, [()] * 2)
+    suspect = enqueue_suspect(sql)
+    turn(pump)
+    assert accepted(pump) == before, "it waits until nothing else runs"
+    after = enqueue_many(app.noop, [()] * 2)
+    turn(pump)
+    assert accepted(pump) == before, "and nothing else begins"
+    assert 0 < pump._suspects.until - time.monotonic() <= 10
+    pump.slots.finish()
+    turn(pump)
+    assert accepted(pump) == before[1:]
+    pump.slots.finish()
+    turn(pump)
+    assert accepted(pump) == [suspect]
+    turn(pump)
+    assert accepted(pump) == [suspect]
+    assert f"Job {suspect} (tests.app.tasks.noop) was lost 2 times: it runs alone" in caplog.text
+    pump.slots.finish()
+    turn(pump)
+    assert accepted(pump) == after
+
+
+def test_suspects_run_one_after_the_other(pump, sql):
+    suspects = [enqueue_suspect(sql), enqueue_suspect(sql)]
+    turn(pump)
+    assert accepted(pump) == suspects[:1]
+    turn(pump)
+    assert accepted(pump) == suspects[:1]
+    other = Job.objects.get(pk=suspects[1])
+    assert (other.status, other.attempts) == ("queued", 0), "another process may be free for it"
+    pump.slots.finish()
+    turn(pump)
+    assert accepted(pump) == suspects[1:]
+
+
+def test_suspect_begins_beside_jobs_that_do_not_end(pump, sql):
+    before = enqueue_many(app.noop, [()])
+    suspect = enqueue_suspect(sql)
+    turn(pump)
+    pump._suspects.until = time.monotonic()
+    turn(pump)
+    assert accepted(pump) == [*before, suspect]
+
+
+def test_suspect_that_takes_long_does_not_stop_the_queue(pump, sql):
+    suspect = enqueue_suspect(sql)
+    turn(pump)
+    after = enqueue_many(app.noop, [()])
+    assert 10 < pump._suspects.until - time.monotonic() <= 60
+    pump._suspects.until = time.monotonic()
+    turn(pump)
+    assert accepted(pump) == [suspect, *after]
+
+
+def test_suspect_that_no_slot_begins_does_not_keep_the_child_for_itself(pump, sql):
+    enqueue_many(app.noop, [()] * 4)
+    suspect = enqueue_suspect(sql)
+    pump._speed.prefetch = 10
+    turn(pump)
+    pump._suspects.until = time.monotonic()
+    turn(pump)
+    assert accepted(pump)[4:] == [suspect], "all slots are busy"
+    pump._speed.prefetch = 0
+    pump._marks.shorten(0)
+    pump._marks.renew(now() + 60)
+    turn(pump)
+    assert Job.objects.get(pk=suspect).status == "queued"
+    assert not pump._suspects.want_the_child()
+
+
+def test_suspect_that_has_not_begun_goes_back_when_the_pump_stops(pump, sql):
+    enqueue_many(app.noop, [()])
+    suspect = enqueue_suspect(sql)
+    turn(pump)
+    pump.stop()
+    turn(pump)
+    assert Job.objects.get(pk=suspect).status == "queued"
+    pump.slots.finish()
+    pump.run()
 
 
 def test_stop_gives_back_what_waits_and_takes_no_more(pump):
@@ -221,12 +371,12 @@ def test_old_run_of_a_job_ends_beside_the_new_one(pump, sql):
     assert len(pump.slots.accepted) == 2
     pump.slots.finish(result='"old"')
     turn(pump)
-    assert pump._held() == 1
+    assert CAPACITY - pump._book.room() == 1
     assert FinishedJob.objects.count() == 0
     pump.slots.finish(result='"new"')
     turn(pump)
     assert FinishedJob.objects.get().result == "new"
-    assert len(pump._cells) == CAPACITY
+    assert len(pump._book._free) == CAPACITY
 
 
 @pytest.mark.parametrize("first", ["old", "new"])
@@ -242,7 +392,7 @@ def test_both_runs_of_a_job_may_end_before_one_flush(pump, sql, first):
     turn(pump)
     turn(pump)
     assert FinishedJob.objects.get().result == "new"
-    assert len(pump._cells) == CAPACITY
+    assert len(pump._book._free) == CAPACITY
 
 
 def test_schema_change_under_a_prepared_statement_harms_no_outcome(pump, sql):
@@ -254,7 +404,7 @@ def test_schema_change_under_a_prepared_statement_harms_no_outcome(pump, sql):
     sql("ALTER TABLE pgqueue_jobs ALTER COLUMN queue TYPE varchar(200)")
     try:
         for _ in range(3):
-            pump._retry_at = 0.0
+            pump._trouble._retry_at = 0.0
             turn(pump)
         assert (FinishedJob.objects.count(), DeadJob.objects.count()) == (20, 0)
     finally:
@@ -269,7 +419,7 @@ def test_prepared_statements_that_are_gone_harm_no_outcome(pump):
             pump.slots.finish()
     pump.database.autocommit().execute("DEALLOCATE ALL", prepare=False)
     for _ in range(3):
-        pump._retry_at = 0.0
+        pump._trouble._retry_at = 0.0
         turn(pump)
     assert (FinishedJob.objects.count(), DeadJob.objects.count()) == (20, 0)
 
@@ -283,11 +433,11 @@ def test_server_that_was_read_only_is_left_for_a_new_connection(pump, sql):
     try:
         pump.database.close()
         turn(pump)
-        assert pump._failures == 1
+        assert pump._trouble.failures == 1
     finally:
         sql("SET default_transaction_read_only = off")
         sql(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
-    pump._retry_at = 0.0
+    pump._trouble._retry_at = 0.0
     turn(pump)
     assert FinishedJob.objects.count() == 1
 
@@ -306,7 +456,7 @@ def test_flush_that_takes_too_long_is_made_smaller(pump, settings):
     settings.PGQUEUE = {"STATEMENT_TIMEOUT_SECONDS": 1}
     try:
         for _ in range(6):
-            pump._retry_at = 0.0
+            pump._trouble._retry_at = 0.0
             turn(pump)
         assert FinishedJob.objects.count() == 4
     finally:
@@ -328,7 +478,7 @@ def test_job_is_not_started_after_the_lease_of_its_process(transactional_db):
     pump = Pump(1, (), Slots(2, marks, outbox), marks)
     enqueue_many(app.record, [("x",)])
     [job] = claim(pump.database, "default", limit=1, worker_id=1)
-    cell = pump._cells.pop()
+    cell = pump._book._free.pop()
     pump.slots.accept(cell, job)
     released = outbox.get(timeout=10)
     assert (released[0], released[1].fate) == (cell, Fate.RELEASED)
@@ -338,6 +488,52 @@ def test_job_is_not_started_after_the_lease_of_its_process(transactional_db):
     assert (Job.objects.get().status, Job.objects.get().attempts) == ("queued", 0)
     for thread in threading.enumerate():
         assert "pgqueue" not in thread.name or thread.daemon
+
+
+def test_lease_that_had_lapsed_is_not_simply_renewed():
+    marks = Marks()
+    marks.extend(now() + 60)
+    marks.renew(now() + 61)
+    assert (marks.may_start(), marks.has_lapsed()) == (True, False)
+    marks.extend(now() - 1)
+    assert (marks.may_start(), marks.has_lapsed()) == (False, False)
+    for _ in range(2):  # the child may not have looked between two heartbeats
+        marks.renew(now() + 60)
+        assert (marks.may_start(), marks.has_lapsed()) == (False, True)
+    marks.resume()
+    assert (marks.may_start(), marks.has_lapsed()) == (True, False)
+
+
+def test_what_was_fetched_before_a_lapse_goes_back_before_anything_is_started(transactional_db):
+    """As after a stall of the network for longer than a lease: others may have run it meanwhile."""
+    marks = Marks()
+    marks.extend(now() + 60)
+    pump = Pump(1, (), Slots(1, marks, stdlib_queue.SimpleQueue()), marks)
+    app.sleep_for_ever.using(priority=1).enqueue()
+    waiting = app.noop_async.enqueue().id
+    first, second = claim(pump.database, "default", limit=2, worker_id=1)
+    pump._accept([first, second])
+    eventually(lambda: marks.started() == {first.mark})
+    marks.extend(now() - 1)
+    marks.renew(now() + 60)
+    pump._turn()
+    assert list(Job.objects.filter(status="queued").values_list("id", "attempts")) == [(waiting, 0)]
+    assert marks.may_start()
+    pump.slots.cancel(first.mark)
+    eventually(lambda: turn(pump) or FinishedJob.objects.filter(pk=waiting, attempts=1).exists())
+    pump.database.close()
+
+
+def test_nothing_is_started_between_a_renewal_after_a_lapse_and_the_next_turn(transactional_db):
+    marks, outbox = Marks(), stdlib_queue.SimpleQueue()
+    marks.extend(now() - 1)
+    marks.renew(now() + 60)
+    pump = Pump(1, (), Slots(1, marks, outbox), marks)
+    app.noop.enqueue()
+    pump._accept(claim(pump.database, "default", limit=1, worker_id=1))
+    assert outbox.get(timeout=10)[1].fate is Fate.RELEASED
+    assert marks.started() == set()
+    pump.database.close()
 
 
 def test_prefetch_follows_the_speed_of_the_jobs():
@@ -390,4 +586,106 @@ def test_refused_outcome_is_found_without_pipelines_too(pump, monkeypatch):
         pump.slots.finish(result="no json" if number == 2 else "1")
     for _ in range(3):
         turn(pump)
-    assert (FinishedJob.objects.count(), DeadJob.objects.count(), pump._failures) == (3, 1, 0)
+    assert (FinishedJob.objects.count(), DeadJob.objects.count(), pump._trouble.failures) == (3, 1, 0)
+
+
+@pytest.fixture
+def trouble(sql):
+    """Let statements that take jobs away fail with an SQLSTATE, counted from 1, whatever is rolled back in between."""
+    sql("CREATE SEQUENCE pgqueue_trouble")
+    sql("CREATE TABLE pgqueue_plan (state text, first integer, last integer)")
+    sql(
+        "CREATE FUNCTION pgqueue_fail() RETURNS trigger LANGUAGE plpgsql AS $$ "
+        "DECLARE plan pgqueue_plan%ROWTYPE; number bigint := nextval('pgqueue_trouble'); BEGIN "
+        "SELECT * INTO plan FROM pgqueue_plan; "
+        "IF number BETWEEN plan.first AND plan.last THEN "
+        "RAISE EXCEPTION 'as planned' USING ERRCODE = plan.state; END IF; RETURN NULL; END $$"
+    )
+    sql("CREATE TRIGGER fail BEFORE DELETE ON pgqueue_jobs FOR EACH STATEMENT EXECUTE FUNCTION pgqueue_fail()")
+    yield lambda state, first, last: sql("INSERT INTO pgqueue_plan VALUES (%s, %s, %s)", state, first, last)
+    sql("DROP FUNCTION pgqueue_fail CASCADE")
+    sql("DROP TABLE pgqueue_plan")
+    sql("DROP SEQUENCE pgqueue_trouble")
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "40001",
+        "40P01",
+        "53100",
+        "53200",
+        "53300",
+        "55P03",
+        "57014",
+        "57P01",
+        "57P03",
+        "25006",
+        "25P03",
+        "25P04",
+        "08006",
+    ],
+)
+def test_outcomes_wait_for_a_database_that_is_in_trouble(pump, trouble, state):
+    """Serialization failure, deadlock, disk full, memory, connections, locks, time limits, shutdown, read-only."""
+    enqueue_many(app.noop, [()] * 4)
+    turn(pump)
+    for _ in range(4):
+        pump.slots.finish()
+    trouble(state, 1, 2)
+    for failures in (1, 2, 0):
+        pump._trouble._retry_at = 0.0
+        turn(pump)
+        assert pump._trouble.failures == failures
+    for _ in range(3):  # fewer at once after some of them
+        turn(pump)
+    assert (FinishedJob.objects.count(), DeadJob.objects.count(), pump._book.held()) == (4, 0, 0)
+
+
+@pytest.fixture
+def late_trouble(sql):
+    """Let the first two transactions that take a job away fail when they commit."""
+    sql("CREATE SEQUENCE pgqueue_trouble")
+    sql(
+        "CREATE FUNCTION pgqueue_fail() RETURNS trigger LANGUAGE plpgsql AS $$ "
+        "BEGIN IF nextval('pgqueue_trouble') <= 2 THEN RAISE 'too late'; END IF; RETURN NULL; END $$"
+    )
+    sql(
+        "CREATE CONSTRAINT TRIGGER fail AFTER DELETE ON pgqueue_jobs DEFERRABLE INITIALLY DEFERRED "
+        "FOR EACH ROW EXECUTE FUNCTION pgqueue_fail()"
+    )
+    yield
+    sql("DROP FUNCTION pgqueue_fail CASCADE")
+    sql("DROP SEQUENCE pgqueue_trouble")
+
+
+def test_transaction_that_fails_at_its_commit_is_tried_again(pump, late_trouble, caplog):
+    enqueue_many(app.noop, [()] * 4)
+    turn(pump)
+    for _ in range(4):
+        pump.slots.finish()
+    for failures in (1, 2, 0):
+        pump._trouble._retry_at = 0.0
+        turn(pump)
+        assert pump._trouble.failures == failures
+    assert (FinishedJob.objects.count(), DeadJob.objects.count(), pump._book.held()) == (4, 0, 0)
+    assert "too late" in caplog.text or "the transaction failed at its commit" in caplog.text
+    assert "pipeline mode" not in caplog.text
+
+
+def test_second_half_of_a_refused_batch_waits_when_the_first_meets_trouble(pump, trouble, monkeypatch):
+    """One outcome is refused, and when the halves are written apart the database is in trouble."""
+    enqueue_many(app.noop, [()] * 4)
+    turn(pump)
+    for number in range(4):
+        pump.slots.finish(result="no json" if number == 2 else "1")
+    trouble("53100", 1, 1)  # a batch that is refused is not even begun
+    written, write = [], ack.write
+    monkeypatch.setattr(ack, "write", lambda *given: written.append(len(given[1])) or write(*given))
+    turn(pump)
+    assert written == [4, 2], "the second half is not tried beside the trouble of the first"
+    assert pump._trouble.failures == 1
+    for _ in range(3):
+        pump._trouble._retry_at = 0.0
+        turn(pump)
+    assert (FinishedJob.objects.count(), DeadJob.objects.count(), pump._book.held()) == (3, 1, 0)

@@ -1,14 +1,16 @@
 import asyncio
 import datetime as dt
+import sys
 
 import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import Discard, RetryLater, current_job, tasks
-from django_pgqueue.base.exceptions import InvalidJob
-from django_pgqueue.base.records import ClaimedJob, Fate
+from django_pgqueue.base.exceptions import InvalidJob, JobKilled, TimeLimitExceeded
+from django_pgqueue.base.records import KEEP, ClaimedJob, Fate
 from django_pgqueue.base.signals import job_finished, job_started
 from django_pgqueue.base.states import Reason
+from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
 from django_pgqueue.lifecycle.context import CurrentJob
 from django_pgqueue.lifecycle.run import arun, describe, run, unknown_task
 
@@ -27,18 +29,24 @@ def job(args="[]", kwargs="{}", **changes) -> ClaimedJob:
         "run_at": 0.0,
         "is_old": False,
         "timeout_seconds": 0,
-        "keep": True,
+        "flags": KEEP,
         "lost": 0,
+        "concurrency_key": None,
     }
     return ClaimedJob(**values | changes)
 
 
-def outcome_of(func, given=None, **options):
+def outcome_of(func, given=None, current=None, **options):
     given = given or job()
+    current = current or CurrentJob(given)
     task = tasks.Task(func, name="t", options=tasks.Options(), **options)
     if task.is_async:
-        return asyncio.run(arun(task, given, CurrentJob(given)))
-    return run(task, given, CurrentJob(given))
+        return asyncio.run(awaited(task, given, current))
+    return run(task, given, current, ThreadBorder())
+
+
+async def awaited(task, given, current):
+    return await arun(task, given, current, LaneBorder(asyncio.get_running_loop()))
 
 
 def raising(error):
@@ -101,38 +109,66 @@ def test_nothing_a_task_raises_passes_the_border(error):
 
 @pytest.mark.parametrize("error", [ValueError("stopped"), RetryLater(5), asyncio.CancelledError()], ids=repr)
 def test_whatever_a_job_raises_after_it_was_to_stop_it_was_killed(error):
-    given = job()
-    current = CurrentJob(given)
-    current.is_cancelled = True
-    task = tasks.Task(raising(error), name="t", options=tasks.Options())
-    assert run(task, given, current).reason is Reason.KILLED
+    def func():
+        current_job().is_cancelled = True
+        raise error
+
+    outcome = outcome_of(func)
+    assert (outcome.fate, outcome.reason) == (Fate.DIED, Reason.KILLED)
+    name = "django_pgqueue.base.exceptions.JobKilled" if isinstance(error, asyncio.CancelledError) else None
+    assert outcome.error["error"] == name or isinstance(error, Exception)
 
 
 def test_job_that_finishes_although_it_was_to_stop_has_succeeded():
-    given = job()
-    current = CurrentJob(given)
-    current.is_cancelled = True
-    assert run(tasks.Task(lambda: 1, name="t", options=tasks.Options()), given, current).fate is Fate.SUCCEEDED
+    assert outcome_of(lambda: setattr(current_job(), "is_cancelled", True)).fate is Fate.SUCCEEDED
+
+
+def test_job_that_was_killed_before_it_began_never_runs():
+    ran = []
+
+    async def coroutine():
+        ran.append("coroutine")
+
+    for func in (coroutine, lambda: ran.append("function")):
+        given = job()
+        current = CurrentJob(given)
+        current.is_cancelled = True
+        outcome = outcome_of(func, given, current)
+        assert (outcome.reason, outcome.error["error"]) == (Reason.KILLED, f"{JobKilled.__module__}.JobKilled")
+    assert ran == []
 
 
 def test_cancelled_coroutine_was_killed_only_if_somebody_asked():
-    async def cancelled():
+    async def cancelled(somebody_asked):
+        current_job().is_cancelled = somebody_asked
         raise asyncio.CancelledError
 
-    given = job()
-    task = tasks.Task(cancelled, name="t", options=tasks.Options())
-    current = CurrentJob(given)
-    assert asyncio.run(arun(task, given, current)).fate is Fate.RETRIED
-    current.is_cancelled = True
-    assert asyncio.run(arun(task, given, current)).reason is Reason.KILLED
+    assert outcome_of(cancelled, job("[false]")).fate is Fate.RETRIED
+    assert outcome_of(cancelled, job("[true]")).reason is Reason.KILLED
 
 
-def test_coroutine_over_its_time_is_interrupted():
-    async def slow():
-        await asyncio.sleep(60)
+@pytest.mark.parametrize("error", [TimeLimitExceeded(), asyncio.CancelledError(), ValueError("no")], ids=repr)
+def test_failure_after_the_time_limit_names_it_and_what_the_task_made_of_it(error):
+    def func():
+        current_job().is_overdue = True
+        raise error
 
-    outcome = outcome_of(slow, job(timeout_seconds=1))
-    assert (outcome.fate, outcome.error["error"]) == (Fate.RETRIED, "TimeoutError")
+    outcome = outcome_of(func, job(timeout_seconds=7))
+    assert (outcome.fate, outcome.error["error"]) == (
+        Fate.RETRIED,
+        "django_pgqueue.base.exceptions.TimeLimitExceeded",
+    )
+    assert outcome.error["message"] == "It was interrupted after its time limit of 7 s."
+    assert type(error).__name__ in outcome.error["traceback"]
+    assert outcome_of(func, job(timeout_seconds=7, attempt=3)).reason is Reason.EXHAUSTED
+
+
+def test_job_may_still_decide_for_itself_after_its_time_limit():
+    def func():
+        current_job().is_overdue = True
+        raise RetryLater(5)
+
+    assert outcome_of(func).fate is Fate.RELEASED
 
 
 def test_result_that_is_not_json_is_not_kept_and_the_work_not_repeated(caplog):
@@ -140,17 +176,18 @@ def test_result_that_is_not_json_is_not_kept_and_the_work_not_repeated(caplog):
     assert (outcome.fate, outcome.result) == (Fate.SUCCEEDED, "null")
     assert "succeeded, but its result is not kept: Cannot be stored as JSON: result is the set {1, 2}" in caplog.text
     caplog.clear()
-    assert outcome_of(lambda: {1, 2}, job(keep=False)).fate is Fate.SUCCEEDED
+    assert outcome_of(lambda: {1, 2}, job(flags=0)).fate is Fate.SUCCEEDED
     assert caplog.text == ""
 
 
 def test_arguments_that_are_no_array_are_a_failure():
     outcome = outcome_of(lambda: None, job('{"a": 1}'))
-    assert 'args must be a JSON array and kwargs a JSON object, not {"a": 1}' in outcome.error["message"]
+    assert "args must be a JSON array and kwargs a JSON object, not dict and dict" in outcome.error["message"]
 
 
-def test_broken_backoff_does_not_lose_the_job(caplog):
-    outcome = outcome_of(raising(ValueError()), backoff=lambda attempt: 1 / 0)
+@pytest.mark.parametrize("backoff", [lambda attempt: 1 / 0, lambda attempt: sys.exit()], ids=["error", "exit"])
+def test_broken_backoff_does_not_lose_the_job(caplog, backoff):
+    outcome = outcome_of(raising(ValueError()), backoff=backoff)
     assert outcome.fate is Fate.RETRIED
     assert 54 <= outcome.delay_seconds <= 66
     assert "The backoff of t failed" in caplog.text
@@ -178,6 +215,11 @@ def test_control_exception_without_its_init_is_survived():
             pass
 
     assert outcome_of(raising(Mine())).fate is Fate.RELEASED
+
+
+def test_unknown_task_that_was_killed_dies():
+    outcome = unknown_task(job(task="gone", timeout_seconds=-1))
+    assert (outcome.fate, outcome.reason) == (Fate.DIED, Reason.KILLED)
 
 
 def test_unknown_task_that_has_run_before_waits_for_its_code():
@@ -246,5 +288,5 @@ def test_job_enqueued_by_a_job_knows_its_parent(db):
     from django_pgqueue.models import Job
 
     given = job(id=77)
-    assert run(app.parent, given, CurrentJob(given)).fate is Fate.SUCCEEDED
+    assert run(app.parent, given, CurrentJob(given), ThreadBorder()).fate is Fate.SUCCEEDED
     assert Job.objects.get().parent_id == 77

@@ -7,7 +7,7 @@ import pytest
 from django.db.backends.signals import connection_created
 
 import tests.app.tasks as app
-from django_pgqueue.base.records import Fate
+from django_pgqueue.base.records import Fate, Outcome
 from django_pgqueue.base.states import Reason
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.runtime import slots as slots_module
@@ -15,6 +15,7 @@ from django_pgqueue.runtime.marks import Marks, now
 from django_pgqueue.runtime.slots import Slots
 from django_pgqueue.runtime.tidy import watch_connections
 from tests.app.models import Mark
+from tests.workers import eventually
 
 
 @pytest.fixture
@@ -36,9 +37,10 @@ def slots(transactional_db):
 def give(queue, slots):
     """Enqueue a job of a task, claim it, and hand it to the slots."""
 
-    def run(task, cell=0):
-        task.enqueue()
+    def run(task, cell=0, args=()):
+        task.enqueue(*args)
         [job] = claim(queue, "default", limit=1, worker_id=1)
+        slots._marks.hold([cell], [job])
         slots.accept(cell, job)
         return job
 
@@ -55,7 +57,7 @@ def test_job_that_leaves_a_cancel_behind_ends_all_the_same(slots, give, task):
     assert slots.outbox.get(timeout=10)[1].fate is Fate.SUCCEEDED, "the lane goes on"
 
 
-def test_cancel_that_comes_before_user_code_is_not_lost(slots, give, monkeypatch):
+def test_kill_that_comes_before_user_code_is_not_lost(slots, give, monkeypatch):
     """While the connections of a lane that was idle are being checked, as with a server that does not answer."""
     checking, checked = threading.Event(), threading.Event()
     give(app.arecord)
@@ -64,7 +66,7 @@ def test_cancel_that_comes_before_user_code_is_not_lost(slots, give, monkeypatch
     monkeypatch.setattr(slots_module, "check_connections", lambda: checking.set() or checked.wait(10))
     job = give(app.sleep_for_ever)
     assert checking.wait(10)
-    slots.cancel(job.id)
+    slots.cancel(job.mark)
     checked.set()
     outcome = slots.outbox.get(timeout=10)[1]
     assert (outcome.fate, outcome.reason) == (Fate.DIED, Reason.KILLED)
@@ -76,6 +78,21 @@ def test_cache_that_cannot_be_made_does_not_stop_the_slots(slots, give, settings
         "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
         "unused": {"BACKEND": "tests.test_slots.Unmade"},
     }
+    give(task)
+    assert slots.outbox.get(timeout=10)[1].fate is Fate.SUCCEEDED
+
+
+@pytest.mark.parametrize("task", [app.record, app.arecord])
+def test_connection_that_died_while_its_slot_was_idle_costs_no_job(slots, give, sql, monkeypatch, task):
+    monkeypatch.setattr(slots_module, "IDLE_SECONDS", 0.0)
+    slots.concurrency = 1
+    give(task)
+    assert slots.outbox.get(timeout=10)[1].fate is Fate.SUCCEEDED
+    ended = sql(
+        "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE datname = current_database() "
+        "AND backend_type = 'client backend' AND application_name NOT LIKE 'pgqueue%%' AND pid <> pg_backend_pid()"
+    )
+    assert (True,) in ended  # those of an earlier test may be just going, too
     give(task)
     assert slots.outbox.get(timeout=10)[1].fate is Fate.SUCCEEDED
 
@@ -97,3 +114,39 @@ def test_lane_asks_its_thread_only_once_whether_it_is_tidy(slots, give, monkeypa
         give(app.arecord)
         assert slots.outbox.get(timeout=10)[1].fate is Fate.SUCCEEDED
     assert calls == ["_meet"]
+
+
+def test_slot_gives_up_a_connection_to_a_server_that_only_reads(slots, give, sql):
+    """The server is up and answers, so the connection looks fine; all that jobs write would fail on it."""
+    give(app.write_where_only_reading)
+    _, outcome = slots.outbox.get(timeout=10)
+    assert outcome.error["error"] == "django.db.utils.InternalError"
+    assert "read-only transaction" in outcome.error["message"]
+    pid = Mark.objects.get().label
+    eventually(lambda: not sql("SELECT 1 FROM pg_stat_activity WHERE pid = %s::integer", pid))
+
+
+def test_job_that_a_slot_had_taken_before_a_lapse_is_not_begun(slots, queue, monkeypatch):
+    """While the connections of a slot that was idle are being checked, as on a network that has fallen silent."""
+    checking, checked = threading.Event(), threading.Event()
+
+    def check():
+        checking.set()
+        checked.wait(10)
+
+    monkeypatch.setattr(slots_module, "check_connections", check)
+    monkeypatch.setattr(slots_module, "IDLE_SECONDS", -1.0)
+    app.noop.enqueue()
+    [job] = claim(queue, "default", limit=1, worker_id=1)
+    slots._marks.hold([0], [job])
+    slots.accept(0, job)
+    assert checking.wait(10)
+    assert slots.withdraw() == [], "the slot has it"
+    slots.refuse(slots._marks.unbegun())
+    checked.set()
+    assert slots.outbox.get(timeout=10) == (0, Outcome(job, Fate.RELEASED))
+    slots._marks.free([0])
+    [again] = [job._replace(lease_token=job.lease_token + 1)]
+    slots._marks.hold([0], [again])
+    slots.accept(0, again)
+    assert slots.outbox.get(timeout=10)[1].fate is Fate.SUCCEEDED

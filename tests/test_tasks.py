@@ -56,7 +56,7 @@ def test_using_makes_another_task_and_leaves_the_first():
         ({"metadata": [1]}, r"metadata is a JSON object, not \[1\]"),
         ({"run_at": "tomorrow"}, "run_at is a datetime or a timedelta, not 'tomorrow'"),
         ({"run_at": dt.datetime(2030, 1, 1)}, r"run_at is naive .* USE_TZ is on. Use django.utils.timezone"),
-        ({"eta": 1}, r"There is no option eta\. Options are: database, keep"),
+        ({"eta": 1}, r"There is no option eta\. Options are: concurrency_key, "),
     ],
     ids=str,
 )

@@ -40,6 +40,16 @@ def test_no_sql_is_built_by_formatting():
         assert not re.search(r'f"[^"]*\b(SELECT|INSERT|UPDATE|DELETE)\b', path.read_text()), path
 
 
+def test_no_clock_of_a_worker_decides_anything():
+    """Instants come from the database; what waits or measures uses a clock that nobody sets."""
+    for floor in ("base", "lifecycle", "housekeeping", "runtime"):
+        for path in (PACKAGE / floor).rglob("*.py"):
+            asked = re.findall(
+                r"\btime\.time\b|\b(?:now|today|utcnow)\((?!\))|datetime\.(?:now|today)|timezone\.now", path.read_text()
+            )
+            assert not asked, path
+
+
 def test_nothing_names_a_folder_of_one_machine(project: Path):
     for path in PACKAGE.rglob("*.py"):
         assert "/home/" not in path.read_text()

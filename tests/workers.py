@@ -1,11 +1,13 @@
 """Real worker processes for the tests, and how to wait for what they do."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -24,6 +26,18 @@ def eventually(condition: Callable[[], Any], *, seconds: float = 30.0) -> Any:
         )
         time.sleep(0.02)
     return value
+
+
+@contextlib.contextmanager
+def beside(target: Callable[[], Any], *, seconds: float = 60.0) -> Iterator[threading.Thread]:
+    """Run ``target`` in a thread of its own; leaving waits for its end, and fails after ``seconds``."""
+    running = threading.Thread(target=target)
+    running.start()
+    try:
+        yield running
+    finally:
+        running.join(seconds)
+    assert not running.is_alive(), f"not within {seconds} s: the end of {target}"
 
 
 def database_url() -> str:

@@ -9,3 +9,10 @@ class Mark(models.Model):
     pid = models.IntegerField(default=0)
     label = models.CharField(max_length=200, default="")
     at = models.DateTimeField(auto_now_add=True)
+
+
+class Place(models.Model):
+    """The one place of a key, which a job takes while it runs."""
+
+    key = models.CharField(max_length=200, primary_key=True)
+    job_id = models.BigIntegerField()

@@ -1,14 +1,16 @@
 """Tasks for the tests. Each writes what it did into tests.app.models.Mark, on the caller's own connection."""
 
 import asyncio
+import multiprocessing
 import os
+import signal
 import sys
 import time
 
 from django.db import connection, transaction
 
 from django_pgqueue import Discard, RetryLater, current_job, task
-from tests.app.models import Mark
+from tests.app.models import Mark, Place
 
 
 def mark(label: str = "") -> None:
@@ -62,7 +64,7 @@ def retry_later(seconds: float) -> None:
         raise RetryLater(seconds, "the shop is closed")
 
 
-@task(atomic=True)
+@task(atomic=True, backoff=0)
 def record_atomic(label: str = "") -> None:
     mark(label)
 
@@ -194,3 +196,204 @@ async def sleep_for_ever() -> None:
 @task
 async def noop_async() -> None:
     pass
+
+
+@task
+def pause(seconds: float) -> None:
+    """Last, and touch no database."""
+    time.sleep(seconds)
+
+
+@task(backoff=0)
+def kill_the_process() -> None:
+    """As a segmentation fault does, or the kernel when memory is out."""
+    mark("start")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task
+def fork_and_return() -> str:
+    """Forget that the copy comes back as well."""
+    with transaction.atomic():
+        mark("inside")
+        if not os.fork():
+            return "copy"
+        os.wait()
+    return "original"
+
+
+@task(atomic=True)
+def fork_and_return_atomic() -> str:
+    mark("inside")
+    if not os.fork():
+        return "copy"
+    os.wait()
+    return "original"
+
+
+@task
+def fork_a_helper() -> None:
+    """A helper that uses the ORM, as multiprocessing makes them on Linux up to Python 3.13."""
+    mark("before")
+    helper = multiprocessing.get_context("fork").Process(target=mark, args=("helper",))
+    helper.start()
+    helper.join()
+    mark("after")
+
+
+@task(max_attempts=1)
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@task(max_attempts=1)
+async def interrupt_async() -> None:
+    raise KeyboardInterrupt
+
+
+@task
+def begin_by_hand() -> None:
+    """Behind the back of Django."""
+    mark("before")
+    with connection.cursor() as cursor:
+        cursor.execute("BEGIN")
+    mark("inside")
+
+
+@task(max_attempts=1)
+def fail_unstorably() -> None:
+    """An error with what PostgreSQL cannot store, in its text and in its name, and too much of it."""
+    kind = type("Odd", (Exception,), {"__qualname__": "Odd\0\ud800"})
+    raise kind("NUL \0, half a pair \ud800, " + "and much more " * 10_000)
+
+
+@task(max_attempts=100, backoff=0)
+def log_and_record(path: str) -> None:
+    """Say so in a file first: what really ran, whatever becomes of the database."""
+    job = current_job()
+    with open(path, "a") as file:
+        file.write(f"{job.id} {job.attempt}\n")
+    mark()
+
+
+@task(max_attempts=100, backoff=0, atomic=True)
+def log_and_record_atomic(path: str) -> None:
+    log_and_record.func(path)
+
+
+@task
+def write_where_only_reading() -> None:
+    """As on a server that has become read-only while this connection was open."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()::text")
+        mark(cursor.fetchone()[0])
+        cursor.execute("SET default_transaction_read_only = on")
+    mark("never")
+
+
+@task(backoff=600)
+def spin(seconds: float) -> None:
+    """Work in Python, and say what it was interrupted by."""
+    mark("start")
+    deadline = time.monotonic() + seconds
+    try:
+        while time.monotonic() < deadline:
+            time.sleep(0.001)
+    except BaseException as error:
+        mark(type(error).__name__)
+        raise
+    mark("end")
+
+
+@task(backoff=600)
+def wait_for_the_server(seconds: float) -> None:
+    mark("start")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_sleep(%s)", [seconds])
+    mark("end")
+
+
+@task(backoff=600, atomic=True)
+def spin_atomic(seconds: float) -> None:
+    spin.func(seconds)
+
+
+@task(backoff=600)
+def swallow(times: int) -> None:
+    """Take no notice of so many interruptions."""
+    mark("start")
+    deadline = time.monotonic() + 600
+    while time.monotonic() < deadline:
+        try:
+            time.sleep(0.001)
+        except BaseException:
+            mark("swallowed")
+            times -= 1
+            if times < 0:
+                raise
+
+
+@task(backoff=600)
+async def aswallow(times: int) -> None:
+    await Mark.objects.acreate(job_id=current_job().id, label="start")
+    while True:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            times -= 1
+            if times < 0:
+                raise
+
+
+@task(backoff=600)
+def backtrack() -> None:
+    """One call into C, of hours, that lets nobody else in this process run."""
+    import re
+
+    mark("start")
+    re.match(r"(a*)*b", "a" * 40)
+
+
+@task(max_attempts=1)
+def log_in(user: str, password: str, payload: dict | None = None) -> None:
+    raise ValueError(f"{user} cannot log in with {password}")
+
+
+ENTER = """
+INSERT INTO app_place AS place (key, job_id) VALUES (%s, %s)
+ON CONFLICT (key) DO UPDATE SET job_id = EXCLUDED.job_id WHERE place.job_id = EXCLUDED.job_id
+"""
+
+
+@task
+def exclusive(key: str) -> None:
+    """Take the place of a key, which another job must not have; this one may, if its worker was killed before."""
+    job_id = current_job().id
+    with connection.cursor() as cursor:
+        cursor.execute(ENTER, [key, job_id])
+        mark(key if cursor.rowcount else "somebody else is there")
+    Place.objects.filter(key=key, job_id=job_id).delete()
+
+
+@task
+def count_running(most: int) -> None:
+    """Mark it where more jobs of the queue are running than may."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pgqueue_jobs WHERE status = 'running' AND queue = (SELECT queue FROM pgqueue_jobs "
+            "WHERE id = %s)",
+            [current_job().id],
+        )
+        if cursor.fetchone()[0] > most:
+            mark("too many")
+
+
+@task(max_attempts=2, backoff=0)
+def go_on(times: int, seconds: float = 0) -> None:
+    """Run so often altogether, each time as a new job; fail once in the middle."""
+    job = current_job()
+    if Mark.objects.count() < times - 1:
+        job.run_again(seconds)
+    mark()
+    if job.attempt == 1 and Mark.objects.count() == 2:
+        raise ValueError("not this time")

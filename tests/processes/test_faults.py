@@ -1,5 +1,6 @@
 """Real workers, real signals, connections really cut."""
 
+import json
 import os
 import signal
 import time
@@ -7,13 +8,16 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from django.db.models.functions import Now
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.base.states import NEVER
+from django_pgqueue.db import POSTGRESQL_17
 from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from tests.app.models import Mark
+from tests.crash_points import Point
 from tests.workers import eventually, parent_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -26,6 +30,15 @@ def cpu_seconds(pid: int) -> float:
 
 def started() -> set[int]:
     return set(Mark.objects.filter(label="start").values_list("job_id", flat=True))
+
+
+def terminate(sql, name: str) -> None:
+    """End the sessions on the test database whose name begins so."""
+    sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND application_name LIKE %s",
+        f"{name}%",
+    )
 
 
 def test_killed_child_pays_for_started_jobs_only_and_all_run_again_at_once(start_worker):
@@ -65,6 +78,43 @@ def test_killed_command_loses_its_jobs_to_another_worker_within_the_lease(start_
     for job in Job.objects.filter(pk__in=ids):
         assert (job.attempts, job.lost, job.errors[0]["error"]) == (2, 1, "worker lost")
     assert "Reaped jobs of lost workers: 5 go back, 0 dead" in other.text()
+
+
+def test_killed_command_is_missed_long_before_its_lease_has_passed(start_worker):
+    """Its connections are closed when it dies, and it sends no heartbeat. The lease is the default one, 30 seconds."""
+    ids = enqueue_many(app.sleep, [(600,)] * 5)
+    doomed = start_worker("--concurrency", "5").wait_until_ready()
+    eventually(lambda: len(started()) == 5)
+    hasty = {"DJANGO_SETTINGS_MODULE": "tests.processes.hasty_settings"}
+    other = start_worker("--concurrency", "5", "--grace", "0", **hasty).wait_until_ready()
+    doomed.kill_group()
+    eventually(lambda: Mark.objects.filter(label="start").count() == 10)
+    assert not Job.objects.filter(pk__in=ids, lease_until__lte=Now()).exists()
+    assert Worker.objects.filter(lease_until__gt=Now()).count() == 2, "the lease of the dead one has not passed"
+    assert "Reaped jobs of lost workers: 5 go back, 0 dead" in other.text()
+
+
+def test_command_that_loses_its_session_alone_is_not_taken_for_gone(start_worker, sql):
+    hasty = {"DJANGO_SETTINGS_MODULE": "tests.processes.hasty_settings"}
+    ids = enqueue_many(app.sleep, [(600,)] * 5)
+    sleeper = start_worker("--concurrency", "5", "--grace", "0").wait_until_ready()
+    eventually(lambda: len(started()) == 5)
+    other = start_worker("--queues", "none", **hasty).wait_until_ready()
+    [(before,)] = sql("SELECT max(heartbeat_at) FROM pgqueue_workers WHERE pid = %s", sleeper.children()[0])
+    for _ in range(3):
+        [(session,)] = sql("SELECT session_pid FROM pgqueue_workers WHERE pid = %s", sleeper.children()[0])
+        assert sql("SELECT pg_terminate_backend(%s)", session) == [(True,)]
+        eventually(
+            lambda session=session: sql(
+                "SELECT 1 FROM pgqueue_workers WHERE pid = %s AND session_pid NOT IN (0, %s)",
+                sleeper.children()[0],
+                session,
+            )
+        )
+    [(after,)] = sql("SELECT max(heartbeat_at) FROM pgqueue_workers WHERE pid = %s", sleeper.children()[0])
+    assert after > before
+    assert set(Job.objects.filter(pk__in=ids).values_list("status", "attempts")) == {("running", 1)}
+    assert "Reaped" not in other.text()
 
 
 def test_children_die_with_their_supervisor(start_worker):
@@ -129,7 +179,7 @@ def test_terminated_connections_are_opened_again_and_no_job_is_lost(start_worker
     worker = start_worker("--processes", "2", "--concurrency", "4").wait_until_ready()
     for cut in range(1, 4):
         eventually(lambda cut=cut: FinishedJob.objects.count() > cut * 300)
-        sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'pgqueue%%'")
+        terminate(sql, "pgqueue")
     eventually(lambda: FinishedJob.objects.count() == 3000, seconds=60)
     assert worker.process.poll() is None
     assert sorted(Mark.objects.values_list("job_id", flat=True)) == ids
@@ -227,7 +277,7 @@ def test_short_outages_get_no_living_worker_reaped(start_worker, sql):
     for _ in range(2):
         deadline = time.monotonic() + 2.7
         while time.monotonic() < deadline:
-            sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'pgqueue heart%%'")
+            terminate(sql, "pgqueue heart")
         eventually(lambda: all(text.count("heartbeat works again") for text in [w.text() for w in workers]))
     eventually(lambda: FinishedJob.objects.filter(pk__in=ids, attempts=1).count() == 2, seconds=40)
     assert not any("Reaped" in worker.text() for worker in workers)
@@ -286,3 +336,97 @@ def test_worker_serves_on_after_a_child_ends_itself(start_worker):
     app.record.enqueue("x")
     eventually(lambda: FinishedJob.objects.count() == 2)
     assert "ended (exit code 0), starting another" in worker.text()
+
+
+def test_job_that_kills_its_process_again_and_again_dies_and_the_others_are_done(start_worker):
+    killer = app.kill_the_process.using(priority=10).enqueue().id
+    others = enqueue_many(app.record, [("x",)] * 50)
+    worker = start_worker("--concurrency", "1").wait_until_ready()
+    dead = eventually(DeadJob.objects.filter(pk=killer).first)
+    assert (dead.reason, dead.lost, [entry["error"] for entry in dead.errors]) == ("lost", 3, ["worker lost"] * 3)
+    eventually(lambda: FinishedJob.objects.count() == 50)
+    assert set(FinishedJob.objects.values_list("attempts", flat=True)) == {1}
+    assert sorted(Mark.objects.filter(label="x").values_list("job_id", flat=True)) == others
+    assert worker.process.poll() is None
+
+
+def test_whatever_a_task_leaves_behind_the_next_one_starts_clean(start_worker):
+    """A transaction begun behind Django's back, an interrupt, an error that cannot be stored, a fork; in one slot."""
+    begun = app.begin_by_hand.enqueue().id
+    interrupted = [app.interrupt.enqueue().id, app.interrupt_async.enqueue().id]
+    unstorable = app.fail_unstorably.enqueue().id
+    forked = [app.fork_and_return.enqueue().id, app.fork_and_return_atomic.enqueue().id]
+    helped = app.fork_a_helper.enqueue().id
+    fine = app.record.enqueue("next").id
+    worker = start_worker("--concurrency", "1", "--drain")
+    assert worker.wait() == 0, worker.text()
+
+    marks = {
+        job_id: list(Mark.objects.filter(job_id=job_id).values_list("label", flat=True))
+        for job_id in (begun, *forked, helped)
+    }
+    assert marks[begun] == ["before"]
+    assert [marks[job_id] for job_id in forked] == [["inside"], ["inside"]]
+    assert sorted(marks[helped]) == ["after", "before", "helper"]
+    finished = FinishedJob.objects.in_bulk()
+    assert finished.keys() == {begun, *forked, helped, fine}
+    assert [finished[job_id].result for job_id in forked] == ["original"] * 2
+    assert {job.attempts for job in finished.values()} == {1}
+    dead = DeadJob.objects.in_bulk()
+    assert dead.keys() == {*interrupted, unstorable}
+    assert {dead[job_id].errors[0]["error"] for job_id in interrupted} == {"KeyboardInterrupt"}
+    [error] = dead[unstorable].errors
+    assert dead[unstorable].reason == "exhausted"
+    assert error["error"].endswith("Odd\ufffd?")
+    assert error["message"].endswith("and much more ")
+    assert "A job left a transaction open on 'default'; it is rolled back" in worker.text()
+    assert "ended (" not in worker.text(), "no process had to be replaced"
+
+
+def test_command_frozen_in_the_middle_of_its_flush_keeps_no_rows_locked(start_worker, sql, tmp_path):
+    """Between the statements of its pipeline: the server hears no end of the transaction, and must not wait."""
+    [(version,)] = sql("SELECT current_setting('server_version_num')::integer")
+    point = Point(tmp_path, "ack sent")
+    job_id = app.record.using(lease=3).enqueue().id
+    point.arm("freeze")
+    limits = {"LEASE_SECONDS": "3", "PGQUEUE": json.dumps({"STATEMENT_TIMEOUT_SECONDS": 1})}
+    frozen = start_worker("--concurrency", "1", CRASH_POINTS=str(tmp_path), **limits)
+    eventually(lambda: not point.is_armed)
+    other = start_worker("--concurrency", "1", **limits)
+    if version >= POSTGRESQL_17:
+        eventually(lambda: FinishedJob.objects.filter(pk=job_id).exists())
+        assert (FinishedJob.objects.get().attempts, FinishedJob.objects.get().lost) == (2, 1)
+    os.killpg(frozen.process.pid, signal.SIGCONT)
+    eventually(lambda: FinishedJob.objects.filter(pk=job_id).exists())
+    later = enqueue_many(app.record, [("later",)] * 20)
+    eventually(lambda: FinishedJob.objects.filter(pk__in=later).count() == 20)
+    assert Mark.objects.filter(job_id=job_id).count() == FinishedJob.objects.get(pk=job_id).attempts
+    other.wait_until_ready()
+    for worker in (frozen, other):
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0, worker.text()
+
+
+def test_job_announced_to_nobody_is_found_when_the_listener_is_back(start_worker, sql):
+    """Notifications sent while nobody listened are gone for ever; whoever listens again looks everywhere."""
+    worker = start_worker(PGQUEUE=json.dumps({"POLL_SECONDS": 3600})).wait_until_ready()
+    assert "LISTEN on" in worker.text()
+    app.record.enqueue("first")
+    eventually(lambda: FinishedJob.objects.count() == 1)
+    sql("INSERT INTO pgqueue_jobs (task, queue) VALUES ('tests.app.tasks.record', 'a queue that nobody knows yet')")
+    terminate(sql, "pgqueue listener")
+    eventually(lambda: FinishedJob.objects.count() == 2)
+    app.record.enqueue("heard")
+    eventually(lambda: FinishedJob.objects.count() == 3)
+
+
+def test_job_that_kills_its_process_takes_nobody_with_it(start_worker):
+    """Those that run beside it are lost with it, and run again; it alone ends as lost."""
+    killer = app.kill_the_process.enqueue()
+    innocent = [app.sleep.enqueue(0.3) for _ in range(7)]
+    worker = start_worker("--drain")
+    assert worker.wait() == 0
+    dead = DeadJob.objects.get()
+    assert (dead.id, dead.reason, dead.lost) == (killer.id, "lost", 3)
+    assert FinishedJob.objects.filter(id__in=[job.id for job in innocent]).count() == 7
+    assert "was lost 2 times: it runs alone" in worker.text()

@@ -68,7 +68,7 @@ def test_processes_are_recycled_one_at_a_time(start_worker):
         seen.add(len(worker.children()))
         return first <= set(recycled(worker))
 
-    eventually(all_are_recycled, seconds=60)
+    eventually(all_are_recycled, seconds=150)  # processes start one after the other
     assert max(seen) <= 6
     events = re.findall(r"(Recycling process|Process) (\d+)(?=:| is recycled)", worker.text())
     begun = [int(pid) for kind, pid in events if kind == "Recycling process"]
@@ -85,7 +85,7 @@ def test_drain_goes_on_through_recycling_to_its_end(start_worker):
 
 
 def test_job_that_does_not_end_stays_where_it_is_and_processes_do_not_pile_up(start_worker):
-    worker = start_worker("--max-jobs", "1", "--concurrency", "2").wait_until_ready()
+    worker = start_worker("--max-jobs", "1", "--concurrency", "2", LEASE_SECONDS="3").wait_until_ready()
     [first] = worker.children()
     endless = app.until_cancelled.using(max_attempts=1).enqueue(120)
     app.record.enqueue("one")

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
@@ -85,6 +85,7 @@ def test_transaction_a_job_leaves_open_is_rolled_back_and_the_next_job_is_clean(
     assert "A job left a transaction open on 'default'; it is rolled back" in worker.text()
 
 
+@pytest.mark.skipif("THROUGH_PGBOUNCER" in os.environ, reason="a pooler lends any of its servers")
 def test_slots_keep_their_connection_between_jobs(start_worker):
     enqueue_many(app.backend_pid, [()] * 30)
     assert start_worker("--concurrency", "1", "--drain").wait() == 0
@@ -153,6 +154,18 @@ def test_all_wrong_options_are_named_at_once():
     assert "--queues names no queue: ' , '." in str(caught.value)
 
 
+def test_queues_that_can_never_be_served_are_refused():
+    with pytest.raises(CommandError, match=r"--queues: 'mail\.slow' is wanted, and excluded by '-mail"):
+        call_command("pgqueue_worker", queues="mail.slow,-mail*")
+
+
+def test_patterns_and_exclusions_decide_what_a_worker_takes(start_worker):
+    for queue in ("mail", "mail.slow", "post", "x.urgent"):
+        app.noop.using(queue=queue).enqueue()
+    assert start_worker("--queues=*.urgent,mail*,-mail.slow", "--drain").wait() == 0
+    assert set(Job.objects.values_list("queue", flat=True)) == {"mail.slow", "post"}
+
+
 def test_worker_on_another_vendor_says_so(settings):
     settings.PGQUEUE = {"DATABASE": "lite"}
     with pytest.raises(CommandError, match="'lite' is sqlite"):
@@ -164,6 +177,14 @@ def test_worker_without_its_tables_says_what_to_run(settings):
     with pytest.raises(
         CommandError, match=r"no table pgqueue_jobs in 'test_.*Run: manage.py migrate django_pgqueue --d"
     ):
+        call_command("pgqueue_worker", skip_checks=True)
+
+
+def test_worker_without_its_database_says_so(settings, monkeypatch):
+    settings.PGQUEUE = {"DATABASE": "other"}
+    connections["other"].close()
+    monkeypatch.setitem(connections["other"].settings_dict, "HOST", "/nowhere")
+    with pytest.raises(CommandError, match=r"alias 'other' cannot be reached: .*/nowhere"):
         call_command("pgqueue_worker", skip_checks=True)
 
 

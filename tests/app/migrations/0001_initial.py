@@ -16,4 +16,11 @@ class Migration(migrations.Migration):
                 ("at", models.DateTimeField(auto_now_add=True)),
             ],
         ),
+        migrations.CreateModel(
+            name="Place",
+            fields=[
+                ("key", models.CharField(max_length=200, primary_key=True, serialize=False)),
+                ("job_id", models.BigIntegerField()),
+            ],
+        ),
     ]

@@ -1,0 +1,13 @@
+import os
+
+from django.apps import AppConfig
+
+
+class TestsAppConfig(AppConfig):
+    name = "tests.app"
+
+    def ready(self) -> None:
+        if "CRASH_POINTS" in os.environ:
+            from tests.crash_points import install
+
+            install(os.environ["CRASH_POINTS"])

@@ -1,0 +1,13 @@
+"""Settings of the workers and producers in a soak."""
+
+import os
+
+import environ
+
+SECRET_KEY = "soak only"
+DATABASES = {"default": environ.Env().db("DATABASE_URL")}
+DATABASES["default"].setdefault("OPTIONS", {})["application_name"] = os.environ.get("CHAOS_NAME", "chaos")
+INSTALLED_APPS = ["django_pgqueue", "tests.chaos"]
+USE_TZ = True
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+PGQUEUE = {"LEASE_SECONDS": int(os.environ.get("LEASE_SECONDS", "30"))}

@@ -1,0 +1,1 @@
+"""The lifecycle of jobs, told twice: in a model in memory, and by those who work on the same database."""

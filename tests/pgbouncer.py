@@ -1,0 +1,127 @@
+"""A PgBouncer before the test database, where it is installed."""
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+from django.db import connection
+
+from tests.ports import free_port
+from tests.workers import database_url, eventually
+
+BINARY = os.environ.get("PGBOUNCER") or shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+MISSING = "There is no pgbouncer: apt-get install pgbouncer, or give its path in the environment as PGBOUNCER."
+
+CONFIG = """
+[databases]
+* = {server}
+
+[pgbouncer]
+pool_mode = {mode}
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = any
+default_pool_size = 20
+max_client_conn = 500
+{more}
+"""
+
+
+@functools.cache
+def knows_prepared_statements() -> bool:
+    """Whether it is a version that can keep track of prepared statements."""
+    said = subprocess.run([BINARY, "--version"], check=True, capture_output=True, text=True).stdout if BINARY else ""
+    version = re.search(r"PgBouncer (\d+)\.(\d+)", said)
+    return version is not None and tuple(map(int, version.groups())) >= (1, 22)
+
+
+class PgBouncer:
+    """One process that listens on a loopback port, and pools connections to the server of the tests.
+
+    Args:
+        mode: ``transaction`` or ``session``; whether a client has a server of its own for the one or the other.
+        settings: more lines of its configuration.
+    """
+
+    def __init__(self, mode: str = "transaction", **settings: object) -> None:
+        self.port = free_port()
+        self._folder = Path(tempfile.mkdtemp(prefix="pgbouncer-"))
+        self._log = self._folder / "log"
+        config = self._folder / "pgbouncer.ini"
+        config.write_text(
+            CONFIG.format(
+                server=self._server(),
+                mode=mode,
+                port=self.port,
+                more="\n".join(f"{name} = {value}" for name, value in settings.items()),
+            )
+        )
+        self._command = [BINARY, *self._user(), str(config)]
+        self._process = self._start()
+
+    def address(self) -> dict[str, object]:
+        """Return what differs in DATABASES of an alias that leads to the test database by way of this pooler."""
+        return {"HOST": "127.0.0.1", "PORT": self.port, "NAME": connection.settings_dict["NAME"]}
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of a worker behind this pooler, which polls."""
+        user, name = connection.settings_dict["USER"] or "postgres", connection.settings_dict["NAME"]
+        url = f"postgresql://{quote(user)}@127.0.0.1:{self.port}/{quote(name)}"
+        return {"DATABASE_URL": url}
+
+    def environment_to_listen(self) -> dict[str, str]:
+        """Return the same for one that knows a direct way, to LISTEN by."""
+        return self.environment() | {"LISTEN_DATABASE_URL": database_url()}
+
+    def restart(self) -> None:
+        """End it with all its connections, and start it again."""
+        self._process.kill()
+        self._process.wait()
+        self._process = self._start()
+
+    def stop(self) -> None:
+        """End it at once: its connections to the server would keep the test database from being dropped."""
+        self._process.kill()
+        self._process.wait()
+        shutil.rmtree(self._folder)
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+        try:
+            eventually(self._answers)
+        except BaseException:
+            self._process.kill()  # nobody else would end it
+            raise
+        return self._process
+
+    @staticmethod
+    def _server() -> str:
+        known = connection.settings_dict
+        words = {"host": known["HOST"], "port": known["PORT"], "user": known["USER"], "password": known["PASSWORD"]}
+        return " ".join(f"{word}='{value}'" for word, value in words.items() if value)
+
+    @staticmethod
+    def _user() -> list[str]:
+        """As root, name the user whom the server's socket belongs to: PgBouncer refuses to be root."""
+        if os.geteuid() != 0:
+            return []
+        host = connection.settings_dict["HOST"]
+        return ["-u", Path(host).owner() if host.startswith("/") else "nobody"]
+
+    def _answers(self) -> bool:
+        """PgBouncer answers."""
+        assert self._process.poll() is None, self._log.read_text()
+        try:
+            user, name = connection.settings_dict["USER"] or "postgres", connection.settings_dict["NAME"]
+            psycopg.connect(host="127.0.0.1", port=self.port, user=user, dbname=name).close()
+        except psycopg.OperationalError:
+            return False
+        return True

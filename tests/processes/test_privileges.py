@@ -1,0 +1,122 @@
+"""The roles of the page on privileges do their work, and cannot do what they are not for."""
+
+import datetime as dt
+import io
+import re
+import signal
+
+import pytest
+from django.core.management import call_command
+from django.db import ProgrammingError
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many, kill, move_jobs, purge, requeue, run_now, set_priority
+from django_pgqueue.models import DeadJob, FinishedJob, Job
+from tests.workers import eventually
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def as_role(sql, login_as):
+    """Let this test's own connection have the rights of a role until the end."""
+
+    def become(role: str) -> None:
+        login_as(role)
+        sql(f"SET ROLE {role}")
+
+    yield become
+    sql("RESET ROLE")
+
+
+def test_web_server_enqueues_and_can_neither_read_nor_change_what_it_has_enqueued(as_role, sql):
+    as_role("shop_web")
+    job_id = app.record.enqueue("secret").id
+    app.record.using(run_at=dt.timedelta(hours=1)).enqueue("later")
+    enqueue_many(app.record, [("x",), ("y",)])
+    keyed = app.record.using(unique_key="k", concurrency_key="c", fair_key="f")
+    assert keyed.enqueue("z").id == keyed.enqueue("z").id
+    sql("SELECT pgqueue_enqueue('tests.app.tasks.noop')")
+    for forbidden in (
+        "SELECT args FROM pgqueue_jobs",
+        "UPDATE pgqueue_jobs SET task = 'x'",
+        "DELETE FROM pgqueue_jobs",
+        "SELECT errors FROM pgqueue_dead_jobs",
+        "SELECT result FROM pgqueue_finished_jobs",
+        "SELECT host FROM pgqueue_workers",
+        "DROP TABLE pgqueue_jobs",
+        "CREATE TABLE mine (id int)",
+    ):
+        with pytest.raises(ProgrammingError, match=r"permission denied|must be owner"):
+            sql(forbidden)
+    with pytest.raises(ProgrammingError, match="permission denied"):
+        kill([job_id], by="eve")
+    sql("RESET ROLE")
+    assert Job.objects.count() == 6
+
+
+def test_web_server_with_more_rights_changes_the_job_that_has_a_key(as_role, sql, project):
+    page = (project / "docs" / "how-to" / "privileges.md").read_text()
+    [more] = re.findall(r"^```sql\n(-- for on_conflict [^`]* TO shop_web;\n)```$", page, flags=re.MULTILINE)
+    hour = dt.timedelta(hours=1)
+    as_role("shop_web")
+    first = app.record.using(unique_key="k", unique_for=hour).enqueue("old").id
+    with pytest.raises(ProgrammingError, match="permission denied"):
+        app.record.using(unique_key="k", on_conflict="replace").enqueue("new")
+    sql("RESET ROLE")
+    sql(more)
+    sql("SET ROLE shop_web")
+    for conflict, run_at in (("replace", None), ("later", hour), ("earlier", None)):
+        changing = app.record.using(unique_key="k", on_conflict=conflict, run_at=run_at)
+        assert changing.enqueue("new").id == first
+    sql("RESET ROLE")
+    sql("UPDATE pgqueue_jobs SET status = 'held', run_at = now() - interval '1 s'")
+    sql("SET ROLE shop_web")
+    assert app.record.using(unique_key="k").enqueue("next").created
+    with pytest.raises(ProgrammingError, match="permission denied"):
+        sql("SELECT args FROM pgqueue_jobs")
+
+
+def test_admin_can_act_on_jobs(as_role, sql):
+    as_role("shop_admin")
+    later = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
+    assert run_now([later], by="ann") == [later]
+    assert kill([later], by="ann").dead == [later]
+    app.noop.using(fair_key="ann").enqueue()
+    assert requeue([later], by="ann").ids == [later]
+    assert move_jobs([later], queue="new", by="ann") == set_priority([later], priority=1, by="ann") == [later]
+    assert kill([later], by="ann").dead == purge([later], by="ann") == [later]
+    assert purge([later], by="ann", finished=True) == []
+    for words in (["list", "--status", "finished"], ["enqueue", "tests.app.tasks.noop"]):
+        call_command("pgqueue_jobs", *words, stdout=io.StringIO())
+    call_command("pgqueue_jobs", "show", str(Job.objects.earliest("id").pk), stdout=io.StringIO())
+    assert sql("SELECT count(*) FROM pgqueue_workers") == [(0,)]
+
+
+def test_worker_that_owns_nothing_runs_jobs_and_cannot_rewrite_history(start_worker, login_as, sql):
+    """With web server, worker and owner each in its place."""
+    owner_url, worker_url = login_as("shop_owner"), login_as("shop_worker")
+    settings = {"DJANGO_SETTINGS_MODULE": "tests.processes.keeping_settings", "VACUUM_DEAD_ROWS": "500"}
+    worker = start_worker(**settings, DATABASE_URL=worker_url, OWNER_URL=owner_url).wait_until_ready()
+    jobs = [app.parent.enqueue().id, app.arecord.enqueue("may not write its mark").id, app.discard.enqueue().id]
+    failed = app.log_in.enqueue("ann", "hunter2").id
+    Job.objects.create(task="nobody.knows")
+    eventually(lambda: FinishedJob.objects.count() == 2 and DeadJob.objects.count() == 2)
+    eventually(lambda: Job.objects.filter(status="scheduled").count() == 2)
+    assert DeadJob.objects.get(pk=failed).errors[0]["message"] == "ann cannot log in with [redacted]"
+    assert "permission denied for table" in Job.objects.get(pk=jobs[1]).errors[0]["message"]
+    assert "hunter2" not in worker.text()
+    assert "W003" not in worker.text()
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    sql("SET ROLE shop_worker")
+    for forbidden in (
+        "DELETE FROM pgqueue_dead_jobs",
+        "UPDATE pgqueue_finished_jobs SET result = '1'",
+        "TRUNCATE pgqueue_jobs",
+        "ALTER TABLE pgqueue_jobs ADD COLUMN mine int",
+        "CREATE TABLE mine (id int)",
+    ):
+        with pytest.raises(ProgrammingError, match=r"permission denied|must be owner"):
+            sql(forbidden)
+    sql("RESET ROLE")

@@ -1,0 +1,128 @@
+"""A server that restarts, or lets nobody in, or lets nobody write, under a worker at work. It is the test's own."""
+
+import psycopg
+import pytest
+from django.core.management import call_command
+from django.db import Error, connections, transaction
+from django.test import override_settings
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many
+from django_pgqueue.db import POSTGRESQL_17
+from django_pgqueue.models import FinishedJob, Job
+from tests.app.models import Mark
+from tests.server import Server
+from tests.workers import eventually
+
+ALIAS = "own"
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", ALIAS])
+
+
+@pytest.fixture(scope="module")
+def server(django_db_setup, django_db_blocker):
+    """A server of its own with the queue's tables, and an alias for it in this process."""
+    made = Server()
+    connections.settings[ALIAS] = {
+        **connections.settings["default"],
+        "NAME": "postgres",
+        "HOST": made.host,
+        "PORT": "",
+        "USER": "postgres",
+        "PASSWORD": "",
+    }
+    with django_db_blocker.unblock(), override_settings(PGQUEUE={"DATABASE": ALIAS}):
+        call_command("migrate", database=ALIAS, verbosity=0)
+    yield made
+    connections[ALIAS].close()
+    del connections[ALIAS], connections.settings[ALIAS]
+    made.remove()
+
+
+def finished() -> int:
+    """Return how many jobs are done; -1 while the server cannot be asked."""
+    try:
+        return FinishedJob.objects.using(ALIAS).count()
+    except Error:
+        connections[ALIAS].close()
+        return -1
+
+
+def enqueue(number: int) -> list[int]:
+    return enqueue_many(app.record_atomic.using(database=ALIAS), [("x",)] * number)
+
+
+def test_server_that_restarts_under_load_is_found_again_and_effects_are_there_once(server, start_worker):
+    worker = start_worker("--processes", "2", "--concurrency", "4", DATABASE_URL=server.url)
+    before, ids = finished(), enqueue(900)
+    for number, mode in enumerate(("fast", "immediate"), start=1):
+        eventually(lambda number=number: finished() > before + 300 * number - 200)
+        server.restart(mode)
+    eventually(lambda: finished() == before + len(ids), seconds=60)
+    assert sorted(Mark.objects.using(ALIAS).filter(job_id__in=ids).values_list("job_id", flat=True)) == ids
+    assert worker.process.poll() is None
+    assert "ended (" not in worker.text(), "no process had to be replaced"
+
+
+@pytest.fixture
+def lesser_url(server):
+    """Its URL by a role that limits can be set to, unlike a superuser."""
+    with server.connect() as connection:
+        connection.execute("CREATE ROLE shop LOGIN")
+        connection.execute("GRANT ALL ON ALL TABLES IN SCHEMA public TO shop")
+        connection.execute("GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO shop")
+    yield server.url.replace("postgres@", "shop@")
+    with server.connect() as connection:
+        connection.execute("DROP OWNED BY shop")
+        connection.execute("DROP ROLE shop")
+
+
+TROUBLES = {
+    "too many connections": ("ALTER ROLE shop CONNECTION LIMIT 0", "ALTER ROLE shop CONNECTION LIMIT -1"),
+    "read-only transaction": (
+        "ALTER ROLE shop SET default_transaction_read_only = on",
+        "ALTER ROLE shop RESET default_transaction_read_only",
+    ),
+}
+
+
+def test_worker_waits_for_a_server_that_lets_nobody_in_or_nobody_write(server, start_worker, lesser_url):
+    """It neither ends nor floods the log, and goes on by itself."""
+    worker = start_worker("--concurrency", "2", DATABASE_URL=lesser_url, LEASE_SECONDS="3")
+    done = finished()
+    with server.connect() as connection:
+        for trouble, (cause, cure) in TROUBLES.items():
+            enqueue(20)
+            eventually(lambda done=done: finished() == done + 20)
+            connection.execute(cause)
+            connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'shop'")
+            enqueue(20)
+            eventually(lambda trouble=trouble: trouble in worker.text())
+            assert finished() == done + 20
+            connection.execute(cure)
+            eventually(lambda done=done: finished() == done + 40)
+            done += 40
+    assert worker.process.poll() is None
+    assert "ended (" not in worker.text()
+    assert len(worker.text().splitlines()) < 40, worker.text()
+
+
+def test_full_notification_queue_does_not_keep_a_job_from_being_enqueued(server, caplog):
+    """Somebody listens and does not read: what is announced piles up until nobody can announce any more."""
+    with server.connect() as talker:
+        if talker.info.server_version < POSTGRESQL_17:
+            pytest.skip("the queue of older servers is 8 GB")
+        talker.execute("ALTER SYSTEM SET max_notify_queue_pages = 64")
+    server.restart("fast")
+    connections[ALIAS].close()
+    with server.connect() as listener, server.connect() as talker:
+        listener.execute("LISTEN x")
+        listener.execute("BEGIN")
+        listener.execute("SELECT 1")
+        with pytest.raises(psycopg.Error, match="too many notifications"):
+            for number in range(1000):
+                talker.execute("SELECT pg_notify('x', repeat('x', 7000) || %s)", [number])
+        with transaction.atomic(using=ALIAS):
+            handle = app.record.using(database=ALIAS).enqueue("x")
+        assert Job.objects.using(ALIAS).filter(pk=handle.id).delete()[0] == 1
+        assert "Wake-up ['default'] failed; workers find out by polling" in caplog.text

@@ -1,0 +1,53 @@
+"""What SIGTERM leaves of jobs that were fetched far ahead."""
+
+import os
+import signal
+
+import pytest
+from django.db import transaction
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many
+from django_pgqueue.base.states import NEVER
+from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
+from tests.app.models import Mark
+from tests.workers import eventually
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_a_thousand_jobs_fetched_ahead_go_back_as_if_they_had_never_been_claimed(start_worker):
+    """Jobs that take no time let the process fetch far ahead; then it is frozen, told to stop, and thawed."""
+    worker = start_worker("--concurrency", "4").wait_until_ready()
+    [child] = worker.children()
+    quick = app.noop.using(priority=10, keep=False)
+    with transaction.atomic():
+        enqueue_many(quick, [()] * 10_000)
+        slow = enqueue_many(app.sleep, [(2,)] * 3_000)
+
+    def fetched() -> int:
+        return Job.objects.filter(status="running", pk__in=slow).count()
+
+    def is_frozen_in_time() -> bool:
+        if not Job.objects.filter(priority=10).exists():  # too late: they have gone back already
+            enqueue_many(quick, [()] * 10_000)
+        if fetched() < 1000:
+            return False
+        os.kill(child, signal.SIGSTOP)
+        if fetched() < 1000:
+            os.kill(child, signal.SIGCONT)
+        return fetched() >= 1000
+
+    eventually(is_frozen_in_time)
+    worker.signal(signal.SIGTERM)
+    eventually(lambda: "Stopping on SIGTERM" in worker.text())
+    os.kill(child, signal.SIGCONT)
+    assert worker.wait() == 0, worker.text()
+    begun = set(Mark.objects.filter(label="start").values_list("job_id", flat=True))
+    assert set(FinishedJob.objects.values_list("pk", flat=True)) == begun
+    left = Job.objects.filter(pk__in=slow).values_list(
+        "pk", "status", "attempts", "lost", "lease_token", "first_started_at", "errors"
+    )
+    assert sorted(left) == [(pk, "queued", 0, 0, 0, NEVER, []) for pk in slow if pk not in begun]
+    assert len(left) > 1000
+    assert DeadJob.objects.count() == Worker.objects.count() == 0

@@ -1,0 +1,176 @@
+"""A loopback port before a PostgreSQL server that refuses, cuts, stalls, or loses an answer."""
+
+import contextlib
+import select
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+ENCRYPTION = {80877103, 80877104}  # requests for TLS and GSSAPI, which are declined
+CANCEL = 80877102
+Address = Path | tuple[str, int]
+"""A socket file, or host and port."""
+
+READY = b"Z\0\0\0\5"  # the server has done all it was asked to
+
+
+class Proxy:
+    """Listens from when it is made until it is closed; its verbs may be called by any thread.
+
+    Verbs take the beginning of an ``application_name``; "" are connections without one, None are all.
+
+    Args:
+        upstream: tells where the server is at the moment, for each new connection.
+    """
+
+    def __init__(self, upstream: Callable[[], Address]) -> None:
+        self.upstream = upstream
+        self.port = 0
+        self.flows = threading.Event()  # whether newcomers are let in
+        self.flows.set()
+        self.links: set[Link] = set()
+        self._losing: list[tuple[str | None, bytes]] = []
+        self.come_back()
+
+    def go_away(self) -> None:
+        """Cut everything and refuse whoever comes, as a server that is down."""
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self.cut()
+
+    def come_back(self) -> None:
+        """Listen, on the same port as before."""
+        self._listening = socket.create_server(("127.0.0.1", self.port))
+        self.port = self._listening.getsockname()[1]
+        threading.Thread(target=self._serve, args=(self._listening,), name="proxy", daemon=True).start()
+
+    def cut(self, name: str | None = None) -> int:
+        """Close connections on both sides, whatever is on its way; return how many."""
+        links = self._named(name)
+        for link in links:
+            link.cut()
+        return len(links)
+
+    def stall(self, name: str | None = None) -> int:
+        """Pass nothing on any more and close nothing; with None let nobody in either. Return how many fell silent."""
+        if name is None:
+            self.flows.clear()
+        links = self._named(name)
+        for link in links:
+            link.flows.clear()
+        return len(links)
+
+    def flow(self) -> None:
+        """Let go on all that was stalled."""
+        self.flows.set()
+        for link in self._named(None):
+            link.flows.set()
+
+    def lose_answer(self, name: str | None, to: bytes) -> None:
+        """Cut one connection when the server has answered a transaction in which these bytes were sent, unread."""
+        self._losing.append((name, to))
+
+    @property
+    def is_losing(self) -> bool:
+        """Whether there is an answer still to be lost."""
+        return bool(self._losing) or any(link.is_losing for link in self._named(None))
+
+    def must_lose(self, link: "Link", data: bytes) -> bool:
+        """Whether the answer to this is to be lost; true once for each time that was asked for."""
+        for name, needle in self._losing:
+            if needle in data and link.is_named(name):
+                self._losing.remove((name, needle))
+                return True
+        return False
+
+    def close(self) -> None:
+        self.go_away()
+        self.flow()
+
+    def _named(self, name: str | None) -> "list[Link]":
+        return [link for link in self.links.copy() if link.is_named(name)]
+
+    def _serve(self, listening: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = listening.accept()
+                threading.Thread(target=Link(self, client).run, name="proxy link", daemon=True).start()
+
+
+class Link:
+    """One client's connection, and the one to the server that belongs to it."""
+
+    def __init__(self, proxy: Proxy, client: socket.socket) -> None:
+        self.flows = threading.Event()
+        self.flows.set()
+        self.is_losing = False
+        self._lost = b""
+        self._name: str | None = None  # not yet known
+        self._proxy = proxy
+        self._client = client
+        self._ends = [client]
+
+    def run(self) -> None:
+        self._proxy.links.add(self)
+        with self._client, contextlib.suppress(OSError):
+            self._proxy.flows.wait()
+            address = self._proxy.upstream()
+            with socket.socket(socket.AF_INET if isinstance(address, tuple) else socket.AF_UNIX) as self._server:
+                self._ends.append(self._server)
+                self._server.connect(address if isinstance(address, tuple) else str(address))
+                self._introduce()
+                self._pass_on()
+        self._proxy.links.discard(self)
+
+    def is_named(self, name: str | None) -> bool:
+        return name is None or (self._name is not None and (self._name.startswith(name) if name else not self._name))
+
+    def cut(self) -> None:
+        self.flows.set()
+        for end in self._ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def _introduce(self) -> None:
+        """Pass the client's first words on, which say who it is."""
+        while True:
+            head = exactly(self._client, 8)
+            length, code = struct.unpack("!II", head)
+            if code not in ENCRYPTION:
+                break
+            self._client.sendall(b"N")
+        rest = exactly(self._client, length - 8)
+        words = rest.split(b"\0") if code != CANCEL else []
+        self._name = dict(zip(words[::2], words[1::2], strict=False)).get(b"application_name", b"").decode()
+        self._server.sendall(head + rest)
+
+    def _pass_on(self) -> None:
+        """Pass on what comes, both ways, until one side has ended."""
+        while True:
+            ready, _, _ = select.select([self._client, self._server], [], [])
+            self.flows.wait()
+            for end in ready:
+                data = end.recv(65536)
+                if not data:
+                    return
+                if end is self._client:
+                    self.is_losing = self.is_losing or self._proxy.must_lose(self, data)
+                    self._server.sendall(data)
+                elif not self.is_losing:
+                    self._client.sendall(data)
+                else:
+                    self._lost = (self._lost + data)[-6:]  # the end of an answer may come in pieces
+                    if self._lost[:-1] == READY:
+                        return
+
+
+def exactly(end: socket.socket, size: int) -> bytes:
+    """Receive so many bytes."""
+    data = b""
+    while len(data) < size:
+        if not (more := end.recv(size - len(data))):
+            raise ConnectionError("closed in the middle of a message")
+        data += more
+    return data

@@ -1,0 +1,391 @@
+"""Jobs with a concurrency key are let in one by one, in their order, whoever crashes or holds what."""
+
+import datetime as dt
+import itertools
+import math
+import threading
+import time
+from collections import Counter
+
+import pytest
+from django.db import IntegrityError, OperationalError, connection, connections, transaction
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many, kill, requeue, run_now
+from django_pgqueue.base.records import Fate, Outcome
+from django_pgqueue.base.served import Served
+from django_pgqueue.base.states import Reason
+from django_pgqueue.db import QueueConnection
+from django_pgqueue.housekeeping.promote import promote
+from django_pgqueue.housekeeping.sweep import sweep
+from django_pgqueue.lifecycle import ack, heartbeat
+from django_pgqueue.lifecycle.admit import Kind, admit, try_lock
+from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.lifecycle.drain import is_drained
+from django_pgqueue.lifecycle.reap import settle
+from django_pgqueue.lifecycle.release import release
+from django_pgqueue.models import Job
+from tests.test_pump import pump, turn  # noqa: F401 - a fixture
+from tests.workers import eventually
+
+
+def limited(limit=1, key="k", task=app.noop, **options):
+    return task.using(concurrency_key=key, concurrency_limit=limit, **options)
+
+
+def admitted() -> list[int]:
+    return sorted(Job.objects.exclude(concurrency_slot=None).values_list("id", flat=True))
+
+
+def start(queue, number=1) -> list:
+    return claim(queue, "default", limit=number, worker_id=1)
+
+
+def end(queue, job, fate=Fate.SUCCEEDED, **details) -> None:
+    ack.write(queue, [Outcome(job, fate, **details)])
+
+
+# In their order, no more than may be
+
+
+def test_jobs_of_a_key_are_let_in_by_priority_then_due_time_then_id(queue):
+    low, first, second = (limited(priority=priority).enqueue().id for priority in (-1, 5, 5))
+    early = limited(priority=5, run_at=dt.timedelta(minutes=-1)).enqueue().id
+    order = []
+    while admit(queue, ["k"]).queues:
+        assert admit(queue, ["k"]).queues == set(), "one is in"
+        [job] = start(queue, 10)
+        order.append(job.id)
+        end(queue, job)
+    assert order == [early, first, second, low]
+
+
+def test_as_many_are_let_in_as_the_limit_leaves_room_for_in_the_lowest_slots(queue):
+    ids = enqueue_many(limited(3), [()] * 6)
+    admit(queue, ["k"])
+    assert admitted() == ids[:3]
+    jobs = start(queue, 3)
+    end(queue, jobs[1])
+    admit(queue, ["k"])
+    assert dict(Job.objects.filter(pk__in=admitted()).values_list("id", "concurrency_slot")) == {
+        ids[0]: 1,
+        ids[2]: 3,
+        ids[3]: 2,
+    }
+
+
+def test_each_job_is_let_in_by_its_own_limit_and_none_passes_one_that_finds_no_room(queue):
+    wide = enqueue_many(limited(3), [()] * 2)
+    narrow = limited(1).enqueue().id
+    last = limited(3).enqueue().id
+    admit(queue, ["k"])
+    assert admitted() == wide
+    for job in start(queue, 2):
+        admit(queue, ["k"])
+        assert narrow not in admitted()
+        end(queue, job)
+    admit(queue, ["k"])
+    assert admitted() == [narrow]
+    end(queue, *start(queue))
+    admit(queue, ["k"])
+    assert admitted() == [last]
+
+
+def test_jobs_that_are_not_due_yet_are_not_let_in(queue, sql):
+    job_id = limited().enqueue().id
+    sql("UPDATE pgqueue_jobs SET run_at = now() + interval '1 hour'")
+    assert (admit(queue, ["k"]).queues, sweep(queue).keys) == (set(), [])
+    sql("UPDATE pgqueue_jobs SET run_at = now()")
+    assert sweep(queue).keys == ["k"]
+    assert admit(queue, ["k"]).queues == {"default"}
+    assert admitted() == [job_id]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "status = 'queued', concurrency_slot = NULL",
+        "concurrency_slot = 1",
+        "concurrency_slot = 3",
+        "concurrency_slot = 0",
+        "concurrency_key = NULL",
+        "concurrency_key = ''",
+        "concurrency_limit = NULL",
+    ],
+)
+def test_database_refuses_more_than_may_be(queue, sql, change):
+    first, second = enqueue_many(limited(2), [()] * 2)
+    admit(queue, ["k"])
+    with pytest.raises(IntegrityError):
+        sql(f"UPDATE pgqueue_jobs SET {change} WHERE id = %s", second)
+    assert admitted() == [first, second]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_admitters_at_once_never_let_in_too_many(transactional_db):
+    """Eight connections admit, claim and end the same keys; before a job ends, its thread counts those of its key."""
+    keys = [f"key {number}" for number in range(6)]
+    for key, limit in zip(keys, itertools.cycle([1, 2, 3]), strict=False):
+        enqueue_many(limited(limit, key), [()] * 40)
+    running, most, guard = Counter(), Counter(), threading.Lock()
+    ended, failures = [], []
+
+    def work():
+        own = QueueConnection("default", "admitter")
+        try:
+            while len(ended) < 240 and not failures:
+                admit(own, keys)
+                jobs = claim(own, "default", limit=4, worker_id=1)
+                with guard:
+                    running.update(job.concurrency_key for job in jobs)
+                    most.update({key: max(running[key] - most[key], 0) for key in keys})
+                with guard:
+                    running.subtract(job.concurrency_key for job in jobs)
+                left = [Outcome(job, Fate.SUCCEEDED) for job in jobs]
+                while left:  # a claim that came too late may hold a row for a moment
+                    locked = ack.write(own, left).locked
+                    left = [outcome for outcome in left if outcome.job.id in locked]
+                ended.extend(job.id for job in jobs)
+        except Exception as error:
+            failures.append(error)
+            raise
+        finally:
+            own.close()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (failures, len(ended), Job.objects.count()) == ([], 240, 0)
+    assert all(most[key] <= limit for key, limit in zip(keys, itertools.cycle([1, 2, 3]), strict=False))
+
+
+# What is kept, and what is given back
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    ("fate", "details"),
+    [
+        (Fate.RETRIED, {"delay_seconds": 60.0, "error": {"error": "no luck"}}),
+        (Fate.RELEASED, {"delay_seconds": 60.0}),
+        (Fate.RELEASED, {}),
+    ],
+    ids=["retry", "release later", "release"],
+)
+def test_job_that_backs_off_lets_others_pass_unless_the_order_is_strict(queue, sql, fate, details, strict):
+    first, second = enqueue_many(limited(concurrency_strict=strict), [(), ()])
+    admit(queue, ["k"])
+    end(queue, *start(queue), fate, **details)
+    admit(queue, ["k"])
+    keeps = strict or not details
+    assert admitted() == ([first] if keeps else [second])
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s' WHERE status = 'scheduled'")
+    promoted = promote(queue)
+    assert promoted == (({}, {}) if not details else ({"default": 1}, {}) if strict else ({}, {"k": 1}))
+    assert Job.objects.get(pk=first).status == ("queued" if keeps else "waiting")
+    assert [job.id for job in start(queue, 2)] == [first if keeps else second]
+
+
+def test_job_of_a_dead_worker_keeps_its_place(queue):
+    first, second = enqueue_many(limited(max_attempts=2), [(), ()])
+    admit(queue, ["k"])
+    start(queue)
+    assert settle(queue, heartbeat.leases(queue, [1])).keys == set()
+    admit(queue, ["k"])
+    assert admitted() == [first]
+    start(queue)
+    assert settle(queue, heartbeat.leases(queue, [1])).keys == {"k"}, "lost on its last attempt"
+    admit(queue, ["k"])
+    assert admitted() == [second]
+
+
+def test_claim_that_was_never_answered_keeps_its_place(queue):
+    first, _ = enqueue_many(limited(), [(), ()])
+    admit(queue, ["k"])
+    release(queue, start(queue))
+    admit(queue, ["k"])
+    assert (admitted(), [job.id for job in start(queue)]) == ([first], [first])
+
+
+def test_staff_make_jobs_wait_and_let_others_in(queue):
+    """Each wakes who admits, after its commit."""
+    later = limited(run_at=dt.timedelta(hours=1)).enqueue().id
+    first, second = enqueue_many(limited(), [(), ()])
+    admit(queue, ["k"])
+    for change in (
+        lambda: run_now([later], by="eve") == [later],
+        lambda: sorted(kill([first, second], by="eve").dead) == [first, second],
+        lambda: requeue([second], by="eve").ids == [second],
+    ):
+        with transaction.atomic():
+            assert change()
+            assert [hook.payloads for _, hook, *_ in connection.run_on_commit] == [("?+k",)]
+    assert dict(Job.objects.values_list("id", "status")) == {later: "waiting", second: "waiting"}
+
+
+# Nobody waits for anybody
+
+
+def test_held_row_at_the_head_and_open_insert_of_the_key_stall_nobody(queue):
+    head, next_one = enqueue_many(limited(2), [(), ()])
+    with transaction.atomic():
+        Job.objects.select_for_update().get(pk=head)
+        limited(2).enqueue()
+        admit(queue, ["k"])
+        [job] = start(queue)
+        end(queue, job)
+    assert job.id == next_one
+    admit(queue, ["k"])
+    assert head in admitted()
+
+
+def test_outcome_that_somebody_keeps_from_being_written_still_takes_its_place(queue):
+    first, second = enqueue_many(limited(), [(), ()])
+    admit(queue, ["k"])
+    [job] = start(queue)
+    with transaction.atomic():
+        Job.objects.select_for_update().get(pk=first)
+        assert ack.write(queue, [Outcome(job, Fate.SUCCEEDED)]).locked == {first}
+        assert admit(queue, ["k"]).queues == set()
+    end(queue, job)
+    admit(queue, ["k"])
+    assert admitted() == [second]
+
+
+def test_admitter_that_dies_between_lock_and_commit_leaves_nothing_locked(queue, other_queue, sql):
+    job_id = limited().enqueue().id
+    with pytest.raises(OperationalError), queue.transaction():
+        assert try_lock(queue, Kind.KEY, ["k"]).got() == {"k"}
+        assert admit(other_queue, ["k"]).missed == {"k"}
+        sql("SELECT pg_terminate_backend(%s, 30000)", queue._wrapper.connection.info.backend_pid)
+        queue.rows("SELECT 1", {})
+    assert admit(other_queue, ["k"]) == ({"default"}, set())
+    assert admitted() == [job_id]
+
+
+# What was forgotten is found
+
+
+def test_sweep_finds_keys_that_have_room_and_goes_on_where_it_stopped(queue):
+    for number in range(5):
+        enqueue_many(limited(1, f"key {number}"), [(), ()])
+    admit(queue, ["key 1", "key 3"])
+    assert sweep(queue, limit=2) == (["key 0"], "key 1")
+    assert sweep(queue, limit=2, after="key 1") == (["key 2"], "key 3")
+    assert sweep(queue, limit=2, after="key 3") == (["key 4"], "")
+    assert sweep(queue, after="key 4") == ([], "")
+
+
+def test_drain_waits_for_those_that_can_be_let_in(queue):
+    def drained(*queues):
+        return is_drained(queue, served=Served(queues), worker_ids=[1])
+
+    enqueue_many(limited(), [(), ()])
+    assert (drained(), drained("default"), drained("mail")) == (False, False, True)
+    admit(queue, ["k"])
+    assert (drained(), drained("mail")) == (False, True)
+    [job] = claim(queue, "default", limit=1, worker_id=2)
+    assert drained(), "what another worker runs keeps the key"
+    end(queue, job)
+    assert not drained()
+
+
+# The pump
+
+
+def test_next_job_of_a_key_is_claimed_in_the_same_turn(pump, sql):  # noqa: F811
+    ids = enqueue_many(limited(), [()] * 3)
+    admit(pump.database, ["k"])
+    turn(pump)
+    for job_id in ids:
+        assert [job.id for _, job in pump.slots.accepted] == [job_id]
+        pump.slots.finish()
+        pump._collect(0.0)
+        pump._turn()
+    assert Job.objects.count() == 0
+
+
+def test_next_job_is_claimed_at_once_though_later_ones_of_other_keys_were_taken(pump):  # noqa: F811
+    """Claims begin behind the last job taken; its predecessor, let in later, is not left for the next full scan."""
+    first, second = enqueue_many(limited(key="a"), [(), ()])
+    other = limited(key="b").enqueue().id
+    admit(pump.database, ["a", "b"])
+    turn(pump)
+    assert [job.id for _, job in pump.slots.accepted] == [first, other]
+    pump.slots.finish()
+    pump._intake._shores["default"].full_scan_at = math.inf
+    pump._collect(0.0)
+    pump._turn()
+    assert [job.id for _, job in pump.slots.accepted] == [other, second]
+
+
+def test_key_that_somebody_counts_is_tried_again_soon_and_not_at_once(pump, other_queue):  # noqa: F811
+    enqueue_many(limited(), [(), ()])
+    admit(pump.database, ["k"])
+    turn(pump)
+    pump.slots.finish()
+    with other_queue.transaction():
+        assert try_lock(other_queue, Kind.KEY, ["k"]).got() == {"k"}
+        before = time.monotonic()
+        turn(pump)
+        assert pump.slots.accepted == []
+        assert before < pump._admissions.wait_until() <= time.monotonic() + 0.005
+    eventually(lambda: turn(pump) or pump.slots.accepted)
+
+
+def test_more_keys_than_one_transaction_locks_are_let_in_by_the_next_ones(pump):  # noqa: F811
+    keys = [f"key {number}" for number in range(450)]
+    for key in keys:
+        limited(1, key).enqueue()
+    pump._admissions.add(keys)
+    for expected in (200, 400, 450):
+        turn(pump)
+        assert len(admitted()) == expected
+    assert pump._patience() > 0
+
+
+def test_admission_that_is_refused_keeps_no_outcome_from_being_written(pump, sql):  # noqa: F811
+    enqueue_many(limited(), [(), ()])
+    admit(pump.database, ["k"])
+    turn(pump)
+    sql("ALTER TABLE pgqueue_jobs ADD CONSTRAINT nothing_is_let_in CHECK (status <> 'queued') NOT VALID")
+    try:
+        pump.slots.finish(Fate.DIED, reason=Reason.DISCARDED, error={"error": "x"})
+        turn(pump)
+        assert pump._book.held() == 0
+        turn(pump)
+        assert pump._trouble.failures == 0
+    finally:
+        sql("ALTER TABLE pgqueue_jobs DROP CONSTRAINT nothing_is_let_in")
+    assert Job.objects.get().status == "waiting"
+
+
+def test_others_are_told_of_jobs_that_this_pump_will_not_claim(pump):  # noqa: F811
+    mail = limited(queue="mail").enqueue().id
+    limited(queue="mail").enqueue()
+    admit(pump.database, ["k"])
+    turn(pump)
+    pump.slots.finish()
+    pump.stop()
+    heard = listen()
+    turn(pump)
+    assert [notify.payload for notify in heard()] == ["mail"]
+    assert mail not in admitted()
+
+
+def listen():
+    """Listen on a connection of one's own; return a function that waits for the first notification."""
+    own = connections.create_connection("default")
+    own.inc_thread_sharing()
+    own.ensure_connection()
+    own.connection.execute("LISTEN pgqueue_jobs")
+
+    def heard():
+        try:
+            return list(own.connection.notifies(timeout=30, stop_after=1))
+        finally:
+            own.close()
+
+    return heard

@@ -1,0 +1,116 @@
+"""Jobs that are not started in time die, wherever they wait, and nobody else does."""
+
+import datetime as dt
+from types import SimpleNamespace
+
+import pytest
+from django.db import transaction
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many
+from django_pgqueue.base.records import Fate
+from django_pgqueue.housekeeping.expire import expire
+from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.models import DeadJob, Job
+from django_pgqueue.runtime.heart import Pulse
+from django_pgqueue.runtime.steward import Steward
+from tests.test_pump import pump, turn  # noqa: F401 - a fixture
+
+HOUR = dt.timedelta(hours=1)
+
+
+@pytest.fixture
+def pass_time(sql):
+    """Let the time come at which jobs expire, exactly or but for a minute."""
+
+    def run(*ids, short_by="0"):
+        sql("UPDATE pgqueue_jobs SET expires_at = now() + %s::interval WHERE id = ANY (%s)", short_by, list(ids))
+
+    return run
+
+
+@pytest.mark.parametrize("short_by", ["0", "1 min"], ids=["just over", "not yet"])
+def test_job_is_started_until_it_expires_and_not_after(pump, pass_time, short_by):  # noqa: F811
+    other, job_id = app.noop.enqueue().id, app.noop.using(expires=HOUR).enqueue().id
+    pass_time(job_id, short_by=short_by)
+    turn(pump)
+    started = [job.id for _, job in pump.slots.accepted]
+    assert started == ([other] if short_by == "0" else [other, job_id])
+    turn(pump)
+    assert DeadJob.objects.filter(pk=job_id, reason="expired").exists() is (short_by == "0")
+
+
+def test_claim_that_came_too_late_is_no_attempt(pump, pass_time):  # noqa: F811
+    job_id = app.noop.using(expires=HOUR).enqueue().id
+    pass_time(job_id)
+    turn(pump)
+    turn(pump)
+    job = DeadJob.objects.get()
+    assert (job.pk, job.attempts, job.first_started_at.year) == (job_id, 0, 1970)
+    [entry] = job.errors
+    assert (entry["error"], entry["attempt"]) == ("expired", 0)
+    assert f"not started by {job.expires_at:%Y-%m-%d %H:%M:%S} UTC" == entry["message"]
+    assert len(pump._book._free) == 4096, "its cell is free again"
+
+
+def test_retry_that_would_come_too_late_dies_with_its_history(pump, queue, pass_time):  # noqa: F811
+    job_id = app.noop.using(expires=HOUR).enqueue().id
+    turn(pump)
+    pump.slots.finish(Fate.RETRIED, error={"error": "x"}, delay_seconds=60.0)
+    turn(pump)
+    pass_time(job_id)
+    assert expire(queue).dead == 1
+    job = DeadJob.objects.get()
+    assert (job.reason, job.attempts) == ("expired", 1)
+    assert [(entry["error"], entry["attempt"]) for entry in job.errors] == [("x", 1), ("expired", 1)]
+
+
+def test_pass_ends_what_waits_and_nothing_that_runs_or_holds_a_key(queue, pass_time, sql):
+    running = app.noop.using(expires=HOUR, priority=9).enqueue().id
+    claim(queue, "default", limit=1, worker_id=1)
+    queued, held = enqueue_many(app.noop.using(expires=HOUR), [(), ()])
+    later = app.noop.using(expires=HOUR, run_at=HOUR).enqueue().id
+    waiting = app.noop.using(expires=HOUR, concurrency_key="k").enqueue().id
+    in_time = app.noop.using(expires=HOUR).enqueue().id
+    sql("UPDATE pgqueue_jobs SET status = 'held' WHERE id = %s", held)
+    pass_time(running, queued, held, later, waiting)
+    assert expire(queue) == (3, True, {"k"})
+    assert set(DeadJob.objects.values_list("id", flat=True)) == {queued, later, waiting}
+    assert set(Job.objects.values_list("id", flat=True)) == {running, held, in_time}
+
+
+def test_expired_job_gives_its_unique_key_up(queue, pass_time):
+    first = app.noop.using(expires=HOUR, unique_key="k").enqueue().id
+    pass_time(first)
+    expire(queue)
+    assert app.noop.using(unique_key="k").enqueue().created
+
+
+def test_pass_takes_a_bounded_slice_and_steps_over_locked_rows(queue, pass_time):
+    ids = enqueue_many(app.noop.using(expires=HOUR), [()] * 30)
+    pass_time(*ids)
+    with transaction.atomic():
+        Job.objects.select_for_update().get(pk=ids[0])
+        assert expire(queue, limit=20)[:2] == (19, False)
+        assert expire(queue, limit=20)[:2] == (10, True)
+    assert expire(queue, limit=20)[:2] == (1, True)
+
+
+def test_steward_ends_all_that_has_expired_and_lets_in_those_behind(queue, pass_time, caplog):
+    ids = enqueue_many(app.noop.using(expires=HOUR, concurrency_key="k"), [()] * 30)
+    behind = app.noop.using(concurrency_key="k").enqueue().id
+    called = []
+    steward = Steward("default", SimpleNamespace(ended=[]), Pulse(30), wake=called.append, drained=None)
+    steward._look()
+    steward._admit()
+    assert Job.objects.get(status="queued").pk == ids[0]
+    pass_time(*ids)
+    steward._look()
+    steward._expiry._expiring.size = 16
+    assert (steward._expire(), steward._expire(), steward._expire()) == (0.0, None, None)
+    assert DeadJob.objects.count() == 30
+    steward._admit()
+    assert Job.objects.get(status="queued").pk == behind
+    assert called == [{"default"}, {"default"}]
+    assert "Expired: 16 jobs were not started in time" in caplog.text
+    steward.database.close()

@@ -1,0 +1,189 @@
+"""Fair keys take turns, whatever order their jobs come in."""
+
+import datetime as dt
+from types import SimpleNamespace
+
+import pytest
+from django.db import connection, transaction
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many
+from django_pgqueue.housekeeping.fairness import START, keep_turns
+from django_pgqueue.housekeeping.promote import promote
+from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.models import Head, Job
+from django_pgqueue.runtime.heart import Pulse
+from django_pgqueue.runtime.plan import Plan
+from django_pgqueue.runtime.steward import Steward
+
+HOUR = dt.timedelta(hours=1)
+
+
+@pytest.fixture
+def take(queue):
+    """Claim some jobs; return their fair keys in the order of the claim, as one string."""
+
+    def run(number, size=4, name="default"):
+        keys = dict(Job.objects.values_list("id", "fair_key"))
+        claims = [claim(queue, name, limit=size, worker_id=1) for _ in range(number // size)]
+        return "".join(keys[job.id] or "-" for jobs in claims for job in jobs)
+
+    return run
+
+
+def add(key, number=1, **options):
+    return enqueue_many(app.noop.using(fair_key=key, **options), [()] * number)
+
+
+def test_late_key_takes_turns_with_a_backlog_of_another(take):
+    add("a", 100)
+    assert take(40) == "a" * 40
+    add("b", 10)
+    assert take(40) == "ab" * 10 + "a" * 20
+
+
+def test_key_that_was_served_owes_nothing_and_one_that_was_idle_has_nothing_saved(take):
+    add("a", 8)
+    assert take(8) == "a" * 8
+    add("b", 20)
+    assert take(8) == "b" * 8
+    add("a", 8)
+    assert take(16) == "ba" * 8
+
+
+def test_turns_are_those_of_one_queue_and_priority(take):
+    add("a", 20)
+    add("b", 4, queue="mail")
+    add("b", 4, priority=1)
+    assert take(8) == "bbbbaaaa"
+    assert take(4, name="mail") == "bbbb"
+
+
+def test_jobs_that_become_due_together_get_turns_when_they_are_promoted(queue, take, sql):
+    add("a", 1500, run_at=HOUR)
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 min'")
+    add("b", 4)
+    assert promote(queue).queues == {"default": 1000}
+    assert promote(queue).queues == {"default": 500}
+    add("c", 4)
+    assert sorted(take(12)) == list("aaaabbbbcccc")
+    a = list(Job.objects.filter(status="queued").order_by("id").values_list("run_at", flat=True))
+    assert len(set(a)) == len(a), "each has a turn of its own"
+    assert a == sorted(a)
+
+
+def test_plain_jobs_keep_their_time_when_they_are_promoted(queue, sql):
+    [job_id] = enqueue_many(app.noop.using(run_at=HOUR), [()])
+    add("a", 3)
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 min' WHERE id = %s", job_id)
+    [(due,)] = sql("SELECT run_at FROM pgqueue_jobs WHERE id = %s", job_id)
+    promote(queue)
+    assert Job.objects.get(pk=job_id).run_at == due
+
+
+def late_commit(key, number):
+    """Jobs enqueued an hour ago, in a transaction that has committed only now."""
+    add(key, number)
+    Job.objects.filter(fair_key=key).update(run_at=connection_now() - HOUR)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE pgqueue_jobs AS job SET run_at = run_at + (turn.number * interval '1 microsecond') FROM "
+            "(SELECT id, row_number() OVER (ORDER BY id) AS number FROM pgqueue_jobs WHERE fair_key = %s) AS turn "
+            "WHERE job.id = turn.id",
+            [key],
+        )
+
+
+def connection_now():
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT now()")
+        return cursor.fetchone()[0]
+
+
+def test_backlog_that_was_committed_late_does_not_put_others_off(queue, take):
+    add("b", 300)
+    late_commit("a", 1000)
+    assert take(40) == "a" * 40
+    assert keep_turns(queue) == (2, 1, START)
+    assert take(80) == "a" * 19 + "ba" * 30 + "b", "so many stood before it"
+    add("c", 4)
+    assert sorted(take(12)) == list("aaaabbbbcccc")
+
+
+def test_turns_of_keys_that_take_them_are_left_alone(queue):
+    add("a", 300)
+    claim(queue, "default", limit=100, worker_id=1)
+    add("b", 10)
+    add("c", 300)
+    before = dict(Job.objects.values_list("id", "run_at"))
+    assert keep_turns(queue) == (3, 0, START)
+    assert dict(Job.objects.values_list("id", "run_at")) == before
+
+
+def test_keys_catch_up_but_for_rows_that_are_locked(queue):
+    [first, second] = add("b", 2)
+    late_commit("a", 200)
+    before = dict(Job.objects.values_list("id", "run_at"))
+    with transaction.atomic():
+        Job.objects.select_for_update().get(pk=first)
+        assert keep_turns(queue).late == 1
+    moved = {job_id for job_id, run_at in Job.objects.values_list("id", "run_at") if run_at != before[job_id]}
+    assert moved == {second}
+
+
+def test_round_goes_over_all_keys_in_bounded_slices(queue):
+    for key in "abcde":
+        add(key)
+    add("a", queue="mail")
+    done = keep_turns(queue, limit=4)
+    assert done == (4, 0, ("default", "d", 0))
+    assert keep_turns(queue, after=done.next, limit=4) == (2, 0, START)
+
+
+def test_steward_lets_keys_catch_up_again_and_again(queue, monkeypatch):
+    monkeypatch.setattr("django_pgqueue.runtime.fair.LATE_SECONDS", 0.0)
+    monkeypatch.setattr("django_pgqueue.runtime.duties.LOOK_SHARE", 0)
+    add("b", 150)
+    late_commit("a", 200)
+    behind = Job.objects.filter(fair_key="b", run_at__gt=connection_now() - HOUR / 2)
+    crew = SimpleNamespace(
+        plan=Plan(), ended=[], fill=lambda database: None, next_start_seconds=lambda: None, worker_ids=list
+    )
+    steward = Steward("default", crew, Pulse(30), wake=lambda payloads: None, drained=None)
+    steward.pass_once()
+    assert behind.count() == 50
+    Job.objects.filter(fair_key="b").exclude(pk__in=list(behind.values_list("pk", flat=True))).delete()  # they ran
+    steward.pass_once()
+    assert behind.count() == 0
+    steward.database.close()
+
+
+def test_head_that_was_slow_to_find_is_noted_for_those_who_enqueue(queue, monkeypatch, sql):
+    monkeypatch.setattr("django_pgqueue.housekeeping.fairness.SLOW_SECONDS", 0.0)
+    add("a", 10)
+    claim(queue, "default", limit=4, worker_id=1)
+    keep_turns(queue)
+    [head] = Head.objects.all()
+    assert head.run_at == Job.objects.filter(status="queued").earliest("run_at").run_at
+    sql("UPDATE pgqueue_heads SET run_at = run_at + interval '3 microseconds'")
+    add("b", 2)
+    assert Job.objects.filter(fair_key="b").earliest("run_at").run_at - head.run_at == dt.timedelta(microseconds=3)
+    claim(queue, "default", limit=4, worker_id=1)
+    keep_turns(queue)
+    assert Head.objects.get().run_at > head.run_at
+
+
+TURN_OF_A = (
+    "SELECT extract(epoch FROM min(turn)) * 1000000 FROM pgqueue_turns('default', 0::smallint, ARRAY['a']) AS turn"
+)
+
+
+def test_jobs_whose_forerunners_share_a_turn_are_spread_and_others_not(sql):
+    add("a", 40)
+    last = Job.objects.latest("run_at").run_at
+    following = {turn for _ in range(20) for (turn,) in sql(TURN_OF_A)}
+    assert following == {round(last.timestamp() * 1_000_000) + 1}
+    Job.objects.update(run_at=last)
+    following = {turn for _ in range(20) for (turn,) in sql(TURN_OF_A)}
+    assert len(following) > 1
+    assert min(following) > last.timestamp() * 1_000_000

@@ -1,0 +1,232 @@
+"""What makes a command dead or unready, and how others learn of it."""
+
+import http.client
+import json
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+
+import tests.app.tasks as app
+from django_pgqueue.base.exceptions import ConfigurationError
+from django_pgqueue.base.served import Served
+from django_pgqueue.housekeeping.backlog import oldest_runnable
+from django_pgqueue.runtime.plan import Plan
+from django_pgqueue.runtime.probes import Probes, write
+from django_pgqueue.runtime.verdict import Facts, LoopFacts, ProcessFacts, Verdict, judge
+from tests.ports import free_port
+
+WELL = Facts(
+    is_stopping=False,
+    unwatched_seconds=1.0,
+    unbeaten_seconds=10.0,
+    lease_seconds=30,
+    planned=1,
+    loops=(LoopFacts(duty="heartbeat", is_alive=True, pass_seconds=0.1, failures=0),),
+    processes=(ProcessFacts(pid=7, is_at_work=True, unturned_seconds=1.1, failures=0),),
+)
+
+
+def with_loop(**changes) -> Facts:
+    return replace(WELL, loops=(replace(WELL.loops[0], **changes),))
+
+
+def with_process(**changes) -> Facts:
+    return replace(WELL, processes=(replace(WELL.processes[0], **changes),))
+
+
+def test_command_that_is_well_is_alive_and_ready():
+    assert judge(WELL) == Verdict((), ())
+    assert judge(replace(WELL, oldest_seconds=10**6, unasked_seconds=10**6)) == Verdict((), ())  # nobody wants to know
+    assert judge(with_process(unturned_seconds=3.0)).is_ready
+    assert judge(replace(WELL, unbeaten_seconds=20.0, unwatched_seconds=300.0)).is_ready
+
+
+@pytest.mark.parametrize(
+    ("facts", "problem"),
+    [
+        (replace(WELL, unwatched_seconds=300.1), "the supervisor has not looked after its processes for 300 s"),
+        (with_loop(is_alive=False), "the heartbeat has ended"),
+        (with_loop(pass_seconds=300.1), "the heartbeat has been stuck for 300 s"),
+        (with_process(unturned_seconds=300.1), "process 7 has been stuck for 300 s"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_a_restart_would_help_makes_a_command_dead_and_unready(facts, problem):
+    verdict = judge(facts)
+    assert verdict.dead == (problem,)
+    assert problem in verdict.unready
+    assert judge(replace(facts, is_stopping=True)).is_live  # whoever stops it bounds the time
+
+
+@pytest.mark.parametrize(
+    ("facts", "problem"),
+    [
+        (replace(WELL, is_stopping=True), "stopping"),
+        (replace(WELL, unbeaten_seconds=20.1), "the last heartbeat was 20 s ago"),
+        (with_loop(failures=3), "the heartbeat cannot work with the database (failure 3)"),
+        (replace(WELL, processes=()), "0 of 1 processes are at work"),
+        (with_process(is_at_work=False, unturned_seconds=60), "0 of 1 processes are at work"),
+        (with_process(unturned_seconds=3.1), "process 7 has not looked for jobs for 3 s"),
+        (with_process(failures=2), "process 7 cannot work with the database (failure 2)"),
+        (replace(WELL, max_age_seconds=60, oldest_seconds=60.6), "a job that could run has waited for 61 s"),
+        (
+            replace(WELL, max_age_seconds=60, unasked_seconds=16),
+            "the database has not told the age of the oldest job for 16 s",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_a_restart_would_not_help_makes_a_command_unready_only(facts, problem):
+    assert judge(facts) == Verdict((), (problem,))
+
+
+@pytest.mark.django_db
+def test_oldest_job_is_found_among_priorities_and_queues(queue_of_ages):
+    assert oldest_runnable(queue_of_ages, Served()) == pytest.approx(500, abs=30)
+    assert oldest_runnable(queue_of_ages, Served(["a"])) == pytest.approx(300, abs=30)
+    assert oldest_runnable(queue_of_ages, Served(["c", "nobody's"])) == 0.0
+    assert oldest_runnable(queue_of_ages, Served(["*"], ["b*", "c"])) == pytest.approx(300, abs=30)
+
+
+def test_fair_job_has_not_waited_for_longer_than_it_has_been_there(queue, sql):
+    app.noop.using(fair_key="a").enqueue()
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 hour', enqueued_at = now() - interval '5 s'")
+    assert oldest_runnable(queue, Served()) == pytest.approx(5, abs=30)
+
+
+@pytest.fixture
+def queue_of_ages(queue, sql):
+    """Fill three queues with jobs whose age does not follow their priority; those of the last may not run yet."""
+    sql(
+        "INSERT INTO pgqueue_jobs (task, queue, priority, run_at) "
+        "SELECT 'x', queue, priority, now() - make_interval(secs => seconds) FROM (VALUES "
+        "('a', 9, 100), ('a', 9, 200), ('a', 0, 300), ('a', -9, 50), ('b', 5, 40), ('b', -5, 500), ('c', 0, -900)"
+        ") AS job (queue, priority, seconds)"
+    )
+    return queue
+
+
+# Telling others
+
+
+@pytest.fixture
+def probes():
+    port = free_port()
+    opened = Probes(Plan(health_port=port))
+    opened.start()
+    opened.get = lambda path: get(port, path)
+    yield opened
+    opened.close()
+
+
+def get(port: int, path: str, method: str = "GET"):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request(method, path)
+    response = connection.getresponse()
+    text = response.read()
+    connection.close()
+    return response.status, json.loads(text) if text else None
+
+
+def test_probes_get_their_half_of_the_verdict(probes):
+    assert probes.get("/live") == (503, {"ok": False, "problems": ["nobody has looked yet"]})
+    probes.tell(Verdict((), ("stopping",)), True)
+    assert probes.get("/live") == (200, {"ok": True, "problems": []})
+    assert probes.get("/ready?verbose") == (503, {"ok": False, "problems": ["stopping"]})
+    probes.tell(Verdict(("stuck",), ("stuck", "and more")), True)
+    assert probes.get("/live") == (503, {"ok": False, "problems": ["stuck"]})
+    assert probes.get("/metrics")[0] == 404
+
+
+def test_verdict_that_nobody_renews_is_none(probes, monkeypatch):
+    monkeypatch.setattr("django_pgqueue.runtime.probes.FRESH_SECONDS", 0.0)
+    probes.tell(Verdict((), ()), True)
+    assert probes.get("/live") == (503, {"ok": False, "problems": ["nobody looks any more"]})
+
+
+def test_silent_client_keeps_nobody_from_an_answer(probes):
+    probes.tell(Verdict((), ()), True)
+    host, port = probes._server.server_address
+    with socket.create_connection((host, port)):
+        assert probes.get("/ready")[0] == 200
+        assert get(port, "/ready", "HEAD") == (200, None)
+
+
+def test_port_that_somebody_has_is_an_error_that_names_it(probes):
+    port = probes._server.server_address[1]
+    with pytest.raises(ConfigurationError, match=rf"'127.0.0.1' port {port}: .*in use"):
+        Probes(Plan(health_port=port))
+
+
+@pytest.mark.django_db
+def test_worker_that_cannot_answer_probes_does_not_start(probes):
+    with pytest.raises(CommandError, match="Probes cannot be answered"):
+        call_command("pgqueue_worker", health_port=probes._server.server_address[1], drain=True, verbosity=0)
+
+
+@pytest.mark.django_db
+def test_wrong_options_of_health_are_named():
+    with pytest.raises(CommandError) as caught:
+        call_command("pgqueue_worker", health_port=65536, health_max_age=-1.0, health_file="/no/such/folder/file")
+    assert "--health-port must be 0 (none) to 65535, not 65536." in str(caught.value)
+    assert "--health-max-age must be 0 (any) or more seconds, not -1.0." in str(caught.value)
+    assert "--health-file is in a folder that is not there: '/no/such/folder/file'." in str(caught.value)
+
+
+def test_file_is_there_while_the_command_is_alive(tmp_path: Path):
+    path = tmp_path / "health"
+    write(path, Verdict((), ("stopping",)))
+    assert json.loads(path.read_text()) == {"live": True, "ready": False, "problems": ["stopping"]}
+    write(path, Verdict(("stuck",), ("stuck",)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_systemd_hears_once_of_the_start_and_again_and_again_of_life(tmp_path: Path, monkeypatch):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        probes = Probes(Plan())
+        assert probes.are_wanted
+        heard = []
+        for verdict, is_at_work in (
+            (Verdict((), ("0 of 1 processes are at work",)), False),
+            (Verdict((), ()), True),
+            (Verdict((), ()), True),
+            (Verdict(("stuck",), ("stuck",)), True),
+        ):
+            probes.tell(verdict, is_at_work)
+            heard.append(systemd.recv(1000).decode())
+        probes.stopping()
+        heard.append(systemd.recv(1000).decode())
+        probes.close()
+    assert heard == [
+        "STATUS=0 of 1 processes are at work\nWATCHDOG=1",
+        "STATUS=at work\nREADY=1\nWATCHDOG=1",
+        "STATUS=at work\nWATCHDOG=1",
+        "STATUS=stuck",
+        "STOPPING=1",
+    ]
+
+
+def test_message_to_systemd_that_does_not_arrive_is_no_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
+    Probes(Plan()).stopping()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_worker_inside_a_test_closes_what_it_opened(tmp_path, probes):
+    """A socket or a connection left open would be an error here."""
+    path = tmp_path / "health"
+    app.noop.enqueue()
+    probes.close()
+    port = probes._server.server_address[1]
+    call_command(
+        "pgqueue_worker", drain=True, verbosity=0, health_port=port, health_file=str(path), health_max_age=60.0
+    )
+    assert not path.exists()
+    with pytest.raises(ConnectionRefusedError):
+        get(port, "/live")

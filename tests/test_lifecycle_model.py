@@ -1,0 +1,463 @@
+"""Whatever is done to jobs, by whomever, in whichever order: the database has them where the model says.
+
+Hypothesis makes the stories up. Workers claim, run, and write down what runs came to, also of runs whose lease is long
+gone; reapers act on what they read a while ago; staff kill and requeue; anybody may be in the middle of a transaction,
+which then commits or breaks off. Time passes by moving the rows.
+
+With ``HYPOTHESIS_PROFILE=soak`` there are more and longer stories.
+"""
+
+import contextlib
+import datetime as dt
+from dataclasses import dataclass
+
+import pytest
+from django.db import connection, transaction
+from django.test import override_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
+
+import tests.app.tasks as app
+from django_pgqueue import Discard, RetryLater, enqueue_many
+from django_pgqueue.base.options import Options
+from django_pgqueue.base.records import KEEP, ClaimedJob, Fate, Lease, Outcome, Receipt
+from django_pgqueue.base.states import Reason
+from django_pgqueue.housekeeping.promote import promote
+from django_pgqueue.housekeeping.reaper import forget_workers, reap_lost
+from django_pgqueue.housekeeping.unique import MOST_LOCKED, prune_tombstones, retake
+from django_pgqueue.lifecycle import ack, admit, claim, heartbeat, reap
+from django_pgqueue.lifecycle.border import ThreadBorder
+from django_pgqueue.lifecycle.context import CurrentJob
+from django_pgqueue.lifecycle.dead_letter import requeue
+from django_pgqueue.lifecycle.kill import kill
+from django_pgqueue.lifecycle.release import release
+from django_pgqueue.lifecycle.run import run, unknown_task
+from django_pgqueue.lifecycle.run_now import run_now
+from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.tasks import Task
+from tests.lifecycle.model import HOUR, Job, Model, Process
+from tests.lifecycle.parties import PATIENCE_SECONDS, Parties
+
+INSERT = """
+INSERT INTO pgqueue_jobs (task, queue, run_at, max_attempts, lease_seconds)
+VALUES ('x', %s, statement_timestamp() + make_interval(hours => %s), 2, 3600)
+RETURNING id
+"""
+SETTINGS = {"STATEMENT_TIMEOUT_SECONDS": PATIENCE_SECONDS, "NOTIFY": False}
+PROCESS_LEASE_HOURS = 1
+
+
+def ending(error: Exception | None) -> Task:
+    """Make a task that ends like this."""
+
+    def call() -> None:
+        if error is not None:
+            raise error
+
+    return Task(call, name="ending", options=Options())
+
+
+ENDINGS = {
+    "succeed": ending(None),
+    "fail": ending(ValueError("no luck")),
+    "run later": ending(RetryLater(HOUR)),
+    "discard": ending(Discard("no such order")),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One claimed job in the hands of its worker, for ever: it may come back with an outcome when all is over."""
+
+    job: ClaimedJob
+    current: CurrentJob
+
+    def __repr__(self) -> str:
+        return f"<attempt {self.job.attempt} of job {self.job.id}>"
+
+
+jobs, workers, runs = Bundle("jobs"), Bundle("workers"), Bundle("runs")
+sightings = Bundle("sightings")  # leases that somebody has read, and may act on at any later time
+
+# Any worker may do all that workers do; "inside" begins a transaction, in which the party then stays until its end.
+anybody = st.sampled_from(["one", "two", "one inside", "two inside"])
+staff = st.sampled_from(["staff", "staff", "staff inside"])
+any_jobs = st.lists(st.one_of(jobs, runs.map(lambda attempt: attempt.job.id)), min_size=1, max_size=5)
+queues = st.sampled_from(["default", "default", "default", "default", "mail"])
+options = st.fixed_dictionaries(
+    {
+        "queue": queues,
+        "priority": st.sampled_from([0, 0, 5]),
+        "delay": st.sampled_from([0, 0, 0, 1, -1]),
+        "max_attempts": st.sampled_from([10, 1, 2, 3]),
+        "lease": st.integers(1, 2),
+        "keep": st.booleans(),
+    }
+)
+unique = st.tuples(
+    st.sampled_from(["a", "a", "b"]),
+    st.sampled_from(["live", "start", "start"]),
+    st.sampled_from(["existing", "later", "earlier"]),
+    st.sampled_from([0, 1]),  # hours for which the key is held after success
+)
+limited = st.tuples(st.sampled_from(["x", "x", "y"]), st.sampled_from([1, 1, 2, 3]), st.booleans())
+claims = st.fixed_dictionaries({"queue": queues, "limit": st.sampled_from([3, 6, 1]), "is_full": st.booleans()})
+ways_to_end = st.sampled_from([*ENDINGS, "fail", "give back", "unknown"])
+ended_runs = st.lists(st.tuples(runs, ways_to_end, st.sampled_from([0, 0, 1, 2])), min_size=1, max_size=4)
+
+
+def keeping_history(is_on: bool):
+    return override_settings(PGQUEUE=SETTINGS | {"RETENTION_DAYS": 7 if is_on else 0})
+
+
+class Lifecycle(RuleBasedStateMachine):
+    """Each rule calls one verb, or a few, and compares the answer with that of the model."""
+
+    def __init__(self):
+        super().__init__()
+        self.cleanup = contextlib.ExitStack()
+        self.cleanup.enter_context(override_settings(PGQUEUE=SETTINGS))
+        self.model = Model()
+        self.parties = Parties(self.model)
+        self.house = self.parties.house
+        self.tokens: set[int] = set()
+        self.last_claims: dict[str, tuple] = {}  # by queue: the place of the last job taken, ours and the model's
+
+    def teardown(self):
+        self.parties.close()
+        self.cleanup.close()
+
+    @precondition(lambda self: self.model.books)
+    @rule(commits=st.booleans())
+    def end(self, commits):
+        """Whoever is inside a transaction comes to its end, or to a broken connection."""
+        for name in self.parties.members:
+            self.parties.commit(name) if commits else self.parties.break_off(name)
+
+    @rule(hours=st.sampled_from([1, 2, 25]))
+    def advance(self, hours):
+        self.pass_time(hours)
+
+    def pass_time(self, hours):
+        if hours:
+            self.parties.advance(hours)
+            self.last_claims.clear()
+
+    # Enqueue
+
+    @initialize(target=jobs, options=options)
+    def enqueue_some(self, options):
+        return self.enqueue("staff", options, 4)
+
+    @initialize(target=runs, options=options, limited=limited)
+    def enqueue_some_and_claim_them(self, options, limited):
+        options = {**options, "queue": "default", "priority": 9, "delay": 0}
+        self.enqueue("staff", options, 3)
+        self.enqueue_limited("staff", options, limited, 3)
+        self.admit("one", ["x", "y"])
+        return self.claim("one", self.start_worker(), {"queue": "default", "limit": 6, "is_full": True})
+
+    @rule(target=jobs, name=staff, options=options, number=st.integers(1, 4))
+    def enqueue(self, name, options, number):
+        delay, queue, lease = options["delay"], options["queue"], options["lease"]
+        rest = {name: options[name] for name in ("priority", "max_attempts", "keep")}
+        run_at = dt.timedelta(hours=delay) if delay else None
+        task = app.noop.using(queue=queue, run_at=run_at, lease=lease * HOUR, **rest)
+        with self.parties.acting(name) as (_, book):
+            ids = [task.enqueue().id] if number == 1 else enqueue_many(task, [()] * number)
+            due, state = self.model.due(delay), "scheduled" if delay > 0 else "queued"
+            for job_id in ids:
+                book.enqueue(Job(job_id, app.noop.name, queue, lease_hours=lease, state=state, due=due, **rest))
+        assert (len(ids), ids) == (number, sorted(ids))
+        return multiple(*ids)
+
+    @rule(target=jobs, name=staff, options=options, unique=unique)
+    def enqueue_unique(self, name, options, unique):
+        """With a key that another job may have. Where somebody inside a transaction is at that, the call would wait."""
+        key, scope, conflict, hours = unique
+        delay, queue, lease = options["delay"], options["queue"], options["lease"]
+        rest = {name: options[name] for name in ("priority", "max_attempts", "keep")}
+        how = {"unique_key": key, "unique_scope": scope, "on_conflict": conflict}
+        how |= {"unique_for": hours * HOUR} if hours and scope == "live" else {}
+        run_at = dt.timedelta(hours=delay) if delay else None
+        task = app.noop.using(queue=queue, run_at=run_at, lease=lease * HOUR, **rest, **how)
+        with self.parties.acting(name) as (_, book):
+            if book.must_wait_for([key]):
+                return multiple()
+            book.give_up(key)
+            holder, due = book.holder(key), self.model.due(delay)
+            handle = task.enqueue()
+            assert handle.created == (holder is None)
+            if holder is not None:
+                assert handle.id == holder.id
+                book.meet(holder, conflict, due)
+                return multiple()
+            state, hours = "scheduled" if delay > 0 else "queued", hours if scope == "live" else 0
+            keys = {"key": key, "scope": scope, "held_hours": hours}
+            book.enqueue(Job(handle.id, app.noop.name, queue, lease_hours=lease, state=state, due=due, **rest, **keys))
+        return handle.id
+
+    @rule(target=jobs, name=staff, options=options, limited=limited, number=st.integers(1, 4))
+    def enqueue_limited(self, name, options, limited, number):
+        """With a concurrency key: it has to wait to be admitted."""
+        key, limit, is_strict = limited
+        delay, queue, lease = options["delay"], options["queue"], options["lease"]
+        rest = {name: options[name] for name in ("priority", "max_attempts", "keep")}
+        how = {"concurrency_key": key, "concurrency_limit": limit, "concurrency_strict": is_strict}
+        run_at = dt.timedelta(hours=delay) if delay else None
+        task = app.noop.using(queue=queue, run_at=run_at, lease=lease * HOUR, **rest, **how)
+        with self.parties.acting(name) as (_, book):
+            ids, due = enqueue_many(task, [()] * number), self.model.due(delay)
+            keys = {"state": "scheduled" if delay > 0 else "waiting", "limited_by": key, "limit": limit}
+            for job_id in ids:
+                job = Job(job_id, app.noop.name, queue, lease_hours=lease, due=due, is_strict=is_strict, **rest, **keys)
+                book.enqueue(job)
+        return multiple(*ids)
+
+    @rule(name=anybody, keys=st.sampled_from([["x", "y"], ["x"], ["y"]]))
+    def admit(self, name, keys):
+        with self.parties.acting(name) as (database, book), self.parties.one_transaction(name):
+            assert admit.send(database, keys).read() == book.admit(keys)
+
+    @rule(hours=st.sampled_from([0, 0, 1]))
+    def look_after_keys(self, hours):
+        self.pass_time(hours)
+        book = self.model.open()
+        assert retake(self.house) == book.retake(most_locked=MOST_LOCKED)
+        self.model.close(book, commits=True)
+        book = self.model.open()
+        assert prune_tombstones(self.house) == book.prune()
+        self.model.close(book, commits=True)
+
+    @rule(target=jobs, name=staff, queue=queues, delay=st.sampled_from([0, 1]))
+    def insert(self, name, queue, delay):
+        """From another language, which knows nothing of statuses."""
+        rest = {"priority": 0, "max_attempts": 2, "lease_hours": 1, "keep": True, "state": "queued"}
+        with self.parties.acting(name) as (_, book), connection.cursor() as cursor:
+            cursor.execute(INSERT, [queue, delay])
+            [(job_id,)] = cursor.fetchall()
+            book.enqueue(Job(job_id, "x", queue, due=self.model.due(delay), **rest))
+        return job_id
+
+    # Claim and ack
+
+    @rule(target=runs, name=anybody, worker=workers, wanted=claims)
+    def claim(self, name, worker, wanted):
+        with self.parties.acting(name) as (database, book), self.parties.one_transaction(name):
+            return multiple(*self.take(database, book, worker, **wanted))
+
+    @rule(name=anybody, ended=ended_runs, history=st.booleans())
+    def write(self, name, ended, history):
+        outcomes = self.outcomes(ended)
+        with (
+            keeping_history(history),
+            self.parties.acting(name) as (database, book),
+            self.parties.one_transaction(name),
+        ):
+            answers = ack.send(database, outcomes)
+            assert ack.receipt(database, outcomes, answers) == book.write(outcomes, history=history)
+
+    @rule(target=runs, name=anybody, worker=workers, ended=ended_runs, history=st.booleans(), wanted=claims)
+    def turn(self, name, worker, ended, history, wanted):
+        """As the pump does: write, admit and claim in one transaction, and ask after it about what was not written."""
+        outcomes = self.outcomes(ended)
+        with keeping_history(history), self.parties.acting(name) as (database, book):
+            with self.parties.one_transaction(name):
+                answers = ack.send(database, outcomes)
+                receipt = book.write(outcomes, history=history)
+                assert admit.send(database, ["x", "y"]).read() == book.admit(["x", "y"])
+                claimed = self.take(database, book, worker, **wanted)
+            assert ack.receipt(database, outcomes, answers) == receipt
+        return multiple(*claimed)
+
+    @rule(name=staff, attempt=runs, history=st.booleans())
+    def finish_alone(self, name, attempt, history):
+        """As a task declared atomic=True does, in a transaction of the caller's."""
+        outcome = Outcome(attempt.job, Fate.SUCCEEDED)
+        with keeping_history(history), self.parties.acting(name) as (database, book):
+            with transaction.atomic():
+                is_done = ack.finish_alone(database, outcome, patience_seconds=0)
+            assert (book.write([outcome], history=history) == Receipt()) == is_done
+
+    def take(self, database, book, worker, *, queue, limit, is_full):
+        """Claim, from the best job on or after the last one taken, and compare."""
+        above, after = (None, None) if is_full else self.last_claims.get(queue, (None, None))
+        sent = claim.send(database, queue, limit=limit, worker_id=worker, above=above)
+        claimed = sent.jobs()
+        jobs = book.claim(queue, limit=limit, worker_id=worker, token=sent.lease_token, after=after)
+        assert [job.id for job in claimed] == [job.id for job in jobs]
+        self.check_claimed(claimed, jobs)
+        if claimed:
+            assert sent.lease_token not in {0, *self.tokens}
+            self.tokens.add(sent.lease_token)
+            self.last_claims[queue] = claimed[-1].place, jobs[-1].place
+        return [Run(job, CurrentJob(job)) for job in claimed]
+
+    def check_claimed(self, claimed, jobs):
+        for row, job in zip(claimed, jobs, strict=True):
+            assert (row.lease_token, row.attempt, row.max_attempts) == (job.token, job.attempts, job.max_attempts)
+            assert (row.queue, row.priority, bool(row.flags & KEEP), row.lost) == (
+                job.queue,
+                job.priority,
+                job.keep,
+                job.lost,
+            )
+            assert row.was_killed == job.is_cancelled
+            assert row.is_old == (self.model.now - job.first_started >= 24)
+            assert 1 <= row.attempt <= row.max_attempts
+
+    def outcomes(self, ended):
+        """Run jobs to their endings; return one outcome for each job, as a batch of the pump's has."""
+        return [*{attempt.job.id: self.outcome(attempt, how, later) for attempt, how, later in ended}.values()]
+
+    def outcome(self, attempt: Run, how: str, later: int) -> Outcome:
+        job, current = attempt.job, attempt.current
+        if how == "give back":
+            return Outcome(job, Fate.RELEASED)
+        current.is_cancelled |= job.was_killed
+        outcome = unknown_task(job) if how == "unknown" else run(ENDINGS[how], job, current, ThreadBorder())
+        assert (outcome.fate, outcome.reason) == expected_ending(how, job, is_cancelled=current.is_cancelled)
+        if outcome.fate is Fate.RETRIED:
+            outcome.delay_seconds = later * HOUR
+        elif outcome.fate is Fate.RELEASED:
+            outcome.delay_seconds = HOUR
+        return outcome
+
+    # Worker processes
+
+    @initialize(target=workers)
+    def start_two_workers(self):
+        return multiple(self.start_worker(), self.start_worker())
+
+    @rule(target=workers)
+    def start_worker(self):
+        worker_id = self.register(None)
+        self.model.processes[worker_id] = Process(worker_id, self.model.now + PROCESS_LEASE_HOURS)
+        return worker_id
+
+    @rule(worker=workers)
+    def beat(self, worker):
+        """Renew its lease; one that others have forgotten is written down again."""
+        standing = heartbeat.beat(self.house, {worker: 4711}, lease_seconds=PROCESS_LEASE_HOURS * HOUR)
+        assert standing == {worker} & self.model.processes.keys()
+        if not standing:
+            assert self.register(worker) == worker
+        pid = 4711 if standing else 0
+        self.model.processes[worker] = Process(worker, self.model.now + PROCESS_LEASE_HOURS, pid)
+
+    @rule(worker=workers)
+    def hear_of_cancels(self, worker):
+        """The process learns from its heartbeat which jobs are to stop, and tells the runs it holds."""
+        leases = heartbeat.leases(self.house, [worker])
+        cancelled = {lease.mark for lease in leases if lease.is_cancelled}
+        for reference in self.bundle("runs"):
+            attempt = self.names_to_values[reference.name]
+            attempt.current.is_cancelled |= attempt.job.mark in cancelled
+
+    @rule(worker=workers, is_asked=st.booleans())
+    def forget(self, worker, is_asked):
+        """Remove the row of a process that has ended, or of all that have been silent for long."""
+        if is_asked:
+            heartbeat.deregister(self.house, [worker])
+            self.model.processes.pop(worker, None)
+            return
+        silent = self.model.silent_processes()
+        assert forget_workers(self.house) == len(silent)
+        for worker_id in silent:
+            del self.model.processes[worker_id]
+
+    def register(self, worker_id):
+        who = {"supervisor_id": 1, "host": "model", "name": "", "version": "1", "concurrency": 1, "queues": ()}
+        return heartbeat.register(self.house, lease_seconds=PROCESS_LEASE_HOURS * HOUR, worker_id=worker_id, **who)
+
+    # Workers that die, and those who see to what they leave
+
+    @rule(target=sightings, name=anybody, worker=workers)
+    def look_at_process(self, name, worker):
+        with self.parties.acting(name) as (database, book):
+            leases = heartbeat.leases(database, [worker])
+            assert sorted(leases) == sorted(book.leases([worker]))
+        return multiple(*[leases] if leases else [])
+
+    @rule(target=sightings, name=anybody, hours=st.sampled_from([0, 0, 2]))
+    def look_at_lost_leases(self, name, hours):
+        self.pass_time(hours)
+        with self.parties.acting(name) as (database, book):
+            leases = [Lease._make(row) for row in database.rows(statement("lost_leases"), {})]
+            assert sorted(leases) == sorted(book.lost_leases())
+        return multiple(*[leases] if leases else [])
+
+    @rule(name=anybody, hours=st.sampled_from([0, 0, 2]))
+    def reap(self, name, hours):
+        self.pass_time(hours)
+        with self.parties.acting(name) as (database, book):
+            lost = book.lost_leases()
+            assert reap_lost(database) == book.settle(lost)
+
+    @rule(name=anybody, leases=sightings, how=st.sampled_from(["settle", "release"]))
+    def act_late(self, name, leases, how):
+        """As a second reaper does, or one that was frozen; or a heartbeat, with what its process does not know."""
+        with self.parties.acting(name) as (database, book):
+            if how == "settle":
+                assert reap.settle(database, leases) == book.settle(leases)
+            else:
+                assert sorted(release(database, leases)) == sorted(job.id for job in book.release(leases))
+
+    @rule(name=anybody, leases=sightings, started=st.sets(st.integers(0, 3)), was_stopped=st.booleans())
+    def settle_dead_process(self, name, leases, started, was_stopped):
+        end = {
+            "started": {lease.mark for position, lease in enumerate(leases) if position in started},
+            "was_stopped": was_stopped,
+        }
+        with self.parties.acting(name) as (database, book):
+            assert reap.settle_dead_process(database, leases, **end) == book.settle_dead_process(leases, **end)
+
+    # Staff, and what is due
+
+    @rule(name=staff, verb=st.sampled_from(["kill", "requeue", "run now"]), ids=any_jobs)
+    def intervene(self, name, verb, ids):
+        with self.parties.acting(name) as (_, book):
+            match verb:
+                case "kill":
+                    killed = kill(ids, by="eve")
+                    assert (sorted(killed.dead), sorted(killed.requested)) == book.kill(ids, by="eve")
+                case "requeue":
+                    if not book.must_wait_for(book.keys_of(ids)):
+                        requeued = requeue(ids, by="eve")
+                        assert (sorted(requeued.ids), requeued.held_by) == book.requeue(ids, by="eve")
+                case "run now":
+                    assert sorted(run_now(ids, by="eve")) == book.run_now(ids)
+
+    @rule(name=anybody, hours=st.sampled_from([0, 0, 1]))
+    def promote(self, name, hours):
+        self.pass_time(hours)
+        with self.parties.acting(name) as (database, book):
+            assert promote(database) == book.promote()
+
+    # What holds after each step
+
+    @invariant()
+    def tables_are_as_the_model_says(self):
+        for found, expected in zip(self.parties.found(), self.parties.expected(), strict=True):
+            wrong = sorted(key for key in found | expected if found.get(key) != expected.get(key))
+            assert not wrong, [f"{found.get(key)} should be {expected.get(key)}" for key in wrong]
+
+
+def expected_ending(how: str, job: ClaimedJob, *, is_cancelled: bool) -> tuple[Fate, Reason | None]:
+    """Return the fate and the reason of a run that ends like this."""
+    if how == "unknown" and not job.was_killed:
+        return (Fate.DIED, Reason.UNKNOWN_TASK) if job.attempt == 1 and job.is_old else (Fate.RELEASED, None)
+    if is_cancelled:
+        return Fate.DIED, Reason.KILLED
+    if how == "succeed":
+        return Fate.SUCCEEDED, None
+    if how == "discard":
+        return Fate.DIED, Reason.DISCARDED
+    if how == "run later":
+        return Fate.RELEASED, None
+    return (Fate.DIED, Reason.EXHAUSTED) if job.attempt == job.max_attempts else (Fate.RETRIED, None)
+
+
+@pytest.mark.django_db(transaction=True)
+class TestLifecycle(Lifecycle.TestCase):
+    """To tell a story again that failed, put the decorator that is printed with it on ``Lifecycle``."""

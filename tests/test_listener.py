@@ -1,0 +1,66 @@
+import selectors
+
+import psycopg
+import pytest
+from django.db import Error
+
+from django_pgqueue.lifecycle.wake import announce
+from django_pgqueue.runtime import listener as listener_module
+from django_pgqueue.runtime.listener import Listener
+from django_pgqueue.runtime.session import Session
+from tests.workers import eventually
+
+CUT = (
+    "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity "
+    "WHERE application_name = 'pgqueue listener' AND datname = current_database()"
+)
+
+
+@pytest.fixture
+def heard() -> list:
+    return []
+
+
+@pytest.fixture
+def listener(transactional_db, monkeypatch, heard):
+    """One that is connected, and does not wait for long."""
+    monkeypatch.setattr(listener_module, "PING_SECONDS", 0.1)
+    made = Listener(Session(changed=lambda: None), heard.append)
+    made.pass_once()
+    assert heard.pop() is None
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def hears(queue, listener, heard):
+    """Announce work on a queue and wait until it is heard."""
+
+    def run(name):
+        announce(queue, [name])
+        eventually(lambda: listener.pass_once() or {name} in heard)
+
+    return run
+
+
+def test_listener_that_was_cut_off_listens_again_and_has_everybody_look(queue, sql, listener, heard, hears):
+    """What was announced in between is gone, so whoever it was meant for has to look."""
+    hears("before")
+    assert sql(CUT) == [(True,)]
+    announce(queue, ["in between"])
+    with pytest.raises((Error, psycopg.Error)):
+        eventually(listener.pass_once)  # it returns nothing until it notices
+    listener.pass_once()
+    hears("after")
+    assert heard == [{"before"}, None, {"after"}]
+
+
+def test_announcement_that_comes_with_the_answer_to_a_ping_is_heard(queue, listener, heard):
+    """It has been read from the socket then, which says no more that there is something to read."""
+    announce(queue, ["mail"])
+    with selectors.DefaultSelector() as selector:
+        selector.register(listener._connection.fileno(), selectors.EVENT_READ)
+        assert selector.select(30.0)
+    listener._connection.execute("SELECT 1")
+    listener.pass_once()
+    assert heard == [{"mail"}]

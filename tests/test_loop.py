@@ -1,0 +1,31 @@
+"""How long a supervisor's thread waits after a pass that has failed."""
+
+from django.db import OperationalError
+
+from django_pgqueue.runtime.loop import Loop
+from django_pgqueue.runtime.plan import Plan
+from django_pgqueue.runtime.supervisor import Supervisor
+
+
+def fail() -> float:
+    raise OperationalError("The server is away.")
+
+
+def pauses(loop: Loop) -> list[float]:
+    """Return the pauses after so many failures that they grow no longer."""
+    return [loop._guarded_pass() for _ in range(12)]
+
+
+def test_pauses_grow_up_to_two_seconds_or_so():
+    waits = pauses(Loop("duty", fail))
+    assert waits[0] < 0.2
+    assert 1.7 < waits[-1] < 2.3  # 2.2 at most, as the docs say
+
+
+def test_heart_tries_again_before_others_may_judge(settings):
+    """They may after a full lease in touch, however short that is: whoever is alive must have said so by then."""
+    settings.PGQUEUE = {"LEASE_SECONDS": 3}
+    plan = Plan(queues=(), processes=1, concurrency=1)
+    loop = Supervisor(plan)._heart_loop
+    loop._pass_once = fail
+    assert max(pauses(loop)) == 1.0

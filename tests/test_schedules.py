@@ -1,0 +1,347 @@
+"""Schedules in the table: ticks become jobs, each once, whoever tries."""
+
+import datetime as dt
+import logging
+import random
+import threading
+from collections import Counter
+
+import pytest
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+import tests.app.tasks as app
+from django_pgqueue import pause_schedules, resume_schedules, run_schedules
+from django_pgqueue.base.exceptions import InvalidArguments, UnknownTask
+from django_pgqueue.base.records import Fate, Outcome
+from django_pgqueue.base.states import Reason
+from django_pgqueue.base.ticks import Rhythm
+from django_pgqueue.db import CallerConnection, QueueConnection
+from django_pgqueue.housekeeping import schedules
+from django_pgqueue.housekeeping.schedules import Fired, fire_due, spread_seconds
+from django_pgqueue.lifecycle import ack
+from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.lifecycle.schedules import LastJob, last_jobs
+from django_pgqueue.models import Job, Schedule
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+START = dt.datetime(2026, 10, 20, tzinfo=dt.UTC)
+SECOND, HOUR, DAY = dt.timedelta(seconds=1), dt.timedelta(hours=1), dt.timedelta(days=1)
+RECORD = "tests.app.tasks.record"
+
+
+def make(name: str = "hourly", **values) -> Schedule:
+    """Add a schedule as the admin does, due at START."""
+    timing = {} if values.get("cron") else {"every_seconds": 3600}
+    return Schedule.objects.create(**{"name": name, "task": RECORD, "next_at": START, **timing, **values})
+
+
+def ticks_of_jobs() -> list[dt.datetime]:
+    return sorted(Job.objects.values_list("run_at", flat=True))
+
+
+def test_tick_becomes_a_job_and_the_next_one_is_set(queue):
+    made = make(args=["daily"], kwargs={}, options={"queue": "reports", "priority": 7, "max_attempts": 3})
+    assert fire_due(queue, now=START - SECOND) == Fired(next_seconds=1.0)
+    fired = fire_due(queue, now=START)
+    assert (fired.jobs, fired.payloads, fired.next_seconds) == (1, {"reports"}, 0)
+    job, row = Job.objects.get(), Schedule.objects.get()
+    assert (job.task, job.args, job.queue, job.priority, job.max_attempts) == (RECORD, ["daily"], "reports", 7, 3)
+    assert (job.schedule_id, job.run_at, job.parent_id) == (made.id, START, None)
+    assert (row.next_at, row.last_at, row.last_job_id, row.last_error) == (START + HOUR, START, job.id, "")
+    assert fire_due(queue, now=START).jobs == 0
+    assert fire_due(queue, now=START + HOUR).jobs == 1
+
+
+def test_schedules_that_take_too_long_together_are_moved_on_apart(queue, settings, sql):
+    settings.PGQUEUE = {"STATEMENT_TIMEOUT_SECONDS": 1}
+    for name in ("a", "b"):
+        make(name)
+    sql("CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.55); RETURN NEW; END'")
+    sql("CREATE TRIGGER dawdle AFTER UPDATE ON pgqueue_schedules FOR EACH ROW EXECUTE FUNCTION dawdle()")
+    try:
+        assert fire_due(queue, now=START).jobs == 2
+    finally:
+        sql("DROP TRIGGER dawdle ON pgqueue_schedules; DROP FUNCTION dawdle()")
+
+
+def test_clock_is_that_of_the_database(queue, sql):
+    make("over", next_at=timezone.now() - SECOND)
+    make("to come", next_at=timezone.now() + HOUR)
+    assert fire_due(queue).jobs == 1
+    assert 3590 < fire_due(queue).next_seconds <= 3600
+    assert sql("SELECT name, next_at > now() FROM pgqueue_schedules ORDER BY name") == [
+        ("over", True),
+        ("to come", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "limit", "expected"),
+    [
+        ("none", 100, []),
+        ("last", 100, [72]),
+        ("all", 100, range(73)),
+        ("all", 10, range(63, 73)),
+        ("all", 1, [72]),
+    ],
+)
+@pytest.mark.parametrize("timing", [{"every_seconds": 3600}, {"cron": "0 * * * *", "timezone": "Europe/Berlin"}])
+def test_after_three_days_of_downtime_each_policy_does_what_it_says(queue, catch_up, limit, expected, timing):
+    make(catch_up=catch_up, catch_up_limit=limit, **timing)
+    back = START + 3 * DAY + 1000 * SECOND
+    assert fire_due(queue, now=back).jobs == len(expected)
+    assert ticks_of_jobs() == [START + number * HOUR for number in expected]
+    assert Schedule.objects.get().next_at == START + 73 * HOUR
+    fire_due(queue, now=START + 73 * HOUR)
+    assert ticks_of_jobs() == [START + number * HOUR for number in (*expected, 73)]
+
+
+def test_tick_that_is_a_little_late_is_not_taken_for_missed(queue):
+    make(catch_up="none")
+    assert fire_due(queue, now=START + 60 * SECOND).jobs == 1
+    assert fire_due(queue, now=START + HOUR + 61 * SECOND).jobs == 0
+    assert fire_due(queue, now=START + 2 * HOUR).jobs == 1
+
+
+SLOTS = {
+    "quarters": ("*/15 * * * *", None, "Europe/Berlin"),
+    "nightly": ("30 2 * * *", None, "Europe/Berlin"),
+    "office": ("0 9-17 * * mon-fri", None, "America/New_York"),
+    "islands": ("*/20 1,2 * * *", None, "Australia/Lord_Howe"),
+    "sevenths": ("", 7 * HOUR, "UTC"),
+}
+
+
+def test_eight_workers_make_one_job_of_each_slot_in_ten_days(queue, caplog):
+    """Over the end of daylight saving. Each with a clock of its own, so that they also come too late, or again."""
+    caplog.set_level(logging.WARNING)
+    end, expected = START + 10 * DAY, Counter()
+    for name, (cron, every, zone) in SLOTS.items():
+        rhythm = Rhythm(cron, every, zone)
+        first = rhythm.next_after(START)
+        seconds = every and every.total_seconds()
+        row = make(
+            name, cron=cron, every_seconds=seconds, timezone=zone, next_at=first, catch_up="all", catch_up_limit=10_000
+        )
+        expected.update((row.id, tick) for tick in rhythm.due(first, end, limit=10_000))
+    start, failures = threading.Barrier(8), []
+
+    def work(number: int) -> None:
+        database, chance = QueueConnection("default", f"scheduler {number}"), random.Random(number)
+        now = START
+        try:
+            start.wait()
+            while now < end:
+                now = min(now + chance.uniform(1, 8) * HOUR, end)
+                fire_due(database, now=now)
+        except Exception as error:
+            failures.append(error)
+        finally:
+            database.close()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    while fire_due(queue, now=end).next_seconds == 0:  # what two of them left to each other in the end
+        pass
+    assert not failures
+    assert Counter(Job.objects.values_list("schedule_id", "run_at")) == expected
+    assert len(expected) > 1000
+
+
+def test_jobs_of_schedules_are_spread_over_their_jitter_each_by_its_own_part(queue):
+    for number in range(20):
+        make(f"report {number}", jitter_seconds=600)
+    fire_due(queue, now=START)
+    starts = ticks_of_jobs()
+    assert START <= starts[0] < starts[-1] < START + 600 * SECOND
+    assert len(set(starts)) == 20
+    assert starts[-1] - starts[0] > 300 * SECOND
+    assert Schedule.objects.filter(next_at=START + HOUR).count() == 20
+    assert spread_seconds("report 1", 600) == spread_seconds("report 1", 600) == 2 * spread_seconds("report 1", 300)
+
+
+def test_schedule_that_cannot_be_enqueued_stands_in_no_others_way(queue, caplog, sql):
+    make("misfit", args=["too", "many"])
+    make("odd", options={"priority": 1000})
+    make("unknown option", options={"colour": "red"})
+    make("no cron", cron="0 0 30 2 *")
+    make("no list", args={"label": "x"})
+    make("strange", task="shop.tasks.not_here")
+    make("good")
+    assert fire_due(queue, now=START).jobs == 1
+    rows = {row.name: row for row in Schedule.objects.all()}
+    assert "takes" in rows["misfit"].last_error
+    assert "priority is a whole number" in rows["odd"].last_error
+    assert "There is no option colour" in rows["unknown option"].last_error
+    assert "bad day-of-month" in rows["no cron"].last_error
+    assert "args is a JSON array" in rows["no list"].last_error
+    assert {row.next_at for row in rows.values()} == {START, START + HOUR}
+    assert rows["strange"].next_at == START  # it waits for a worker that knows its task
+    assert (rows["good"].last_error, rows["good"].last_at) == ("", START)
+    assert caplog.text.count("Schedule misfit is passed over") == 1
+    fire_due(queue, now=START + HOUR)
+    assert caplog.text.count("Schedule misfit is passed over") == 1
+    Schedule.objects.filter(name="misfit").update(args=["one"])
+    fire_due(queue, now=START + 2 * HOUR)
+    assert Schedule.objects.get(name="misfit").last_error == ""
+
+
+def test_job_that_the_database_refuses_is_found_among_the_others(queue, sql):
+    for number in range(7):
+        make(f"s{number}", args=[str(number)])
+    sql("ALTER TABLE pgqueue_jobs ADD CONSTRAINT no_four CHECK (args <> '[\"4\"]')")
+    try:
+        assert fire_due(queue, now=START).jobs == 6
+    finally:
+        sql("ALTER TABLE pgqueue_jobs DROP CONSTRAINT no_four")
+    assert list(Schedule.objects.exclude(last_error="").values_list("name", flat=True)) == ["s4"]
+    assert Schedule.objects.get(name="s4").last_error == (
+        'IntegrityError: new row for relation "pgqueue_jobs" violates check constraint "no_four"'
+    )
+    assert set(Schedule.objects.values_list("next_at", flat=True)) == {START + HOUR}
+
+
+def test_scheduler_waits_for_nobody(queue, other_queue):
+    make("edited")
+    make("unique", options={"unique_key": "one"})
+    make("free")
+    with other_queue.transaction():
+        other_queue.rows("SELECT id FROM pgqueue_schedules WHERE name = 'edited' FOR UPDATE", {})
+        other_queue.rows(
+            "INSERT INTO pgqueue_jobs (task, unique_key, unique_scope) VALUES ('x', 'one', 'live') RETURNING id", {}
+        )
+        assert fire_due(queue, now=START).jobs == 1
+    assert set(Schedule.objects.filter(next_at=START).values_list("name", flat=True)) == {"edited", "unique"}
+    assert not Schedule.objects.exclude(last_error="").exists()
+    assert fire_due(queue, now=START).jobs == 2
+
+
+def test_schedule_with_a_unique_key_makes_no_second_job_while_the_first_lives(queue):
+    make(options={"unique_key": "report"})
+    fire_due(queue, now=START)
+    fire_due(queue, now=START + HOUR)
+    assert Schedule.objects.get().last_job_id == Job.objects.get().id
+    assert Schedule.objects.get().next_at == START + 2 * HOUR
+
+
+def test_jobs_and_the_next_tick_are_written_together_or_not_at_all(queue, monkeypatch):
+    make(catch_up="all")
+
+    class Crash(BaseException):
+        pass
+
+    def crash(*_):
+        raise Crash
+
+    monkeypatch.setattr(schedules, "_advance", crash)
+    with pytest.raises(Crash):
+        fire_due(queue, now=START + 3 * HOUR)
+    monkeypatch.undo()
+    assert (Job.objects.count(), Schedule.objects.get().next_at) == (0, START)
+    assert fire_due(queue, now=START + 3 * HOUR).jobs == 4
+
+
+def test_tick_that_was_moved_on_meanwhile_becomes_no_job(queue, monkeypatch):
+    """Should the lock of the row ever fail to keep others out, the comparison of the tick does."""
+    make()
+    enqueue = schedules._enqueue
+
+    def move_on_and_enqueue(database, *rest):
+        database.rows("UPDATE pgqueue_schedules SET next_at = next_at + interval '1 s' RETURNING id", {})
+        return enqueue(database, *rest)
+
+    monkeypatch.setattr(schedules, "_enqueue", move_on_and_enqueue)
+    with pytest.raises(RuntimeError, match="moved on by somebody else"):
+        fire_due(queue, now=START)
+    assert (Job.objects.count(), Schedule.objects.get().next_at) == (0, START)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"cron": "@daily", "every_seconds": 60},
+        {"every_seconds": None},
+        {"every_seconds": 0},
+        {"catch_up": "some"},
+        {"catch_up_limit": 0},
+        {"jitter_seconds": -1},
+        {"name": ""},
+        {"task": ""},
+    ],
+)
+def test_database_refuses_what_no_schedule_is(values):
+    with pytest.raises(IntegrityError):
+        make(**{"name": "odd", **values})
+
+
+# What people do
+
+
+def test_paused_schedule_misses_its_ticks_and_goes_on_with_the_next(queue):
+    now = timezone.now()
+    make(next_at=now - 90 * SECOND)
+    assert pause_schedules(["hourly", "nobody"], by="eve") == ["hourly"]
+    assert pause_schedules(["hourly"], by="eve") == []
+    assert (Schedule.objects.get().is_enabled, Schedule.objects.get().paused_by) == (False, "eve")
+    assert fire_due(queue) == Fired()
+    assert resume_schedules(["hourly", "nobody"], by="ann") == ["hourly"]
+    assert resume_schedules(["hourly"], by="ann") == []
+    row = Schedule.objects.get()
+    assert (row.is_enabled, row.paused_by, row.next_at) == (True, "", now - 90 * SECOND + HOUR)
+    assert fire_due(queue).jobs == 0
+
+
+def test_pause_and_resume_wait_for_nobody(queue, other_queue):
+    make()
+    with other_queue.transaction():
+        other_queue.rows("SELECT id FROM pgqueue_schedules FOR UPDATE", {})
+        assert pause_schedules(["hourly"], by="eve") == []
+        assert resume_schedules(["hourly"], by="eve") == []
+
+
+def test_schedule_is_run_now_besides_its_ticks(queue):
+    made = make(args=["x"], options={"queue": "reports"}, is_enabled=False)
+    with transaction.atomic():
+        jobs = run_schedules(["hourly", "nobody"], by="eve")
+    job = Job.objects.get()
+    assert jobs == {"hourly": job.id}
+    assert (job.args, job.queue, job.status, job.schedule_id) == (["x"], "reports", "queued", made.id)
+    row = Schedule.objects.get()
+    assert (row.last_job_id, row.next_at, row.last_at, row.is_enabled) == (job.id, START, None, False)
+
+
+def test_schedule_that_cannot_be_run_now_says_why():
+    make("strange", task="shop.tasks.not_here")
+    make("misfit", args=["too", "many"])
+    with pytest.raises(UnknownTask, match="shop"):
+        run_schedules(["strange"], by="eve")
+    with pytest.raises(InvalidArguments, match="takes"):
+        run_schedules(["misfit"], by="eve")
+    assert Job.objects.count() == 0
+
+
+def test_last_job_is_told_wherever_it_is(queue, sql):
+    queued, running, retrying, dead, finished, gone = (app.noop.enqueue().id for _ in range(6))
+    sql("UPDATE pgqueue_jobs SET status = 'scheduled', attempts = 1 WHERE id = %s", retrying)
+    Job.objects.filter(pk=gone).delete()
+    found = {job.id: job for job in claim(queue, "default", limit=9, worker_id=1)}
+    ack.write(
+        queue,
+        [
+            Outcome(found[dead], Fate.DIED, reason=Reason.DISCARDED, error={}),
+            Outcome(found[finished], Fate.SUCCEEDED),
+            Outcome(found[queued], Fate.RELEASED),
+        ],
+    )
+    assert last_jobs(CallerConnection(), [queued, running, retrying, dead, finished, gone]) == {
+        queued: LastJob("queued"),
+        running: LastJob("running"),
+        retrying: LastJob("retrying"),
+        dead: LastJob("dead", "discarded"),
+        finished: LastJob("finished"),
+    }

@@ -1,0 +1,72 @@
+"""Nothing runs, is read or is said to the database that the code has not named."""
+
+import ast
+import queue
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import django_pgqueue
+from django_pgqueue import tasks
+from django_pgqueue.base.records import Fate
+from django_pgqueue.runtime.marks import Marks
+from django_pgqueue.runtime.slots import Slots
+from tests.test_run import job
+
+PACKAGE = Path(django_pgqueue.__file__).parent
+TREES = {path: ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
+WORKING = {path: tree for path, tree in TREES.items() if "bench" not in path.parts}  # its data is its own
+
+
+@pytest.mark.parametrize(
+    "name", ["os.system", "tests.app.tasks.mark", "django.core.management.call_command", "this.s", "eval", ""]
+)
+def test_only_registered_tasks_run(name, tmp_path):
+    outbox = queue.SimpleQueue()
+    slots = Slots(1, Marks(), outbox)
+    slots.accept(0, job(f'["touch {tmp_path}/proof"]', task=name))
+    cell, outcome = outbox.get(timeout=30)
+    assert (cell, outcome.fate) == (0, Fate.RELEASED)
+    assert tasks.find(name) is None
+    assert list(tmp_path.iterdir()) == []
+    assert "this" not in sys.modules
+
+
+def test_nothing_is_unpickled_or_evaluated():
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                modules = {getattr(node, "module", None), *(alias.name for alias in node.names)}
+                assert not modules & {"pickle", "marshal", "shelve", "dill", "yaml"}, path
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in {"eval", "exec", "compile", "__import__"}, path
+
+
+def test_what_is_imported_by_name_comes_from_settings():
+    found = [path.name for path, tree in TREES.items() if "import_string" in ast.unparse(tree)]
+    assert sorted(found) == ["checks.py", "conf.py"]
+
+
+def test_statements_are_files_or_constants():
+    """What is sent to the database is a literal, a constant, a statement of a file, or composed by psycopg.sql."""
+    fine = re.compile(r"'|\"|statement\(|sized\(|sql\.SQL\(|[A-Z_]+$")
+    for path, tree in WORKING.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+                text = ast.unparse(node.args[0])
+                if is_sent(node.func) and (path.name, text) not in PASSED_ON:
+                    assert fine.match(text), f"{path}: {node.func.attr}({text})"
+                    assert not isinstance(node.args[0], ast.JoinedStr | ast.BinOp), path
+
+
+def is_sent(call: ast.Attribute) -> bool:
+    return call.attr in {"execute", "executemany", "rows"} or ast.unparse(call).endswith("database.send")
+
+
+PASSED_ON = {
+    ("db.py", "sql"),  # given to rows() and send(), whose callers are looked at
+    ("db.py", "*self._set_local()"),
+    ("retention.py", "statement"),  # given to _brief(), composed by psycopg.sql
+}

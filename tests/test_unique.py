@@ -1,0 +1,593 @@
+"""One live job for each unique key: what a call does to its twin, tombstones, keys that are taken back."""
+
+import contextlib
+import datetime as dt
+import functools
+import os
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import OperationalError, connection, transaction
+from django.utils import timezone
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many, kill, requeue, run_now
+from django_pgqueue.base.records import Fate, Outcome, Receipt
+from django_pgqueue.base.states import Reason
+from django_pgqueue.db import CallerConnection
+from django_pgqueue.housekeeping.promote import promote
+from django_pgqueue.housekeeping.unique import MOST_LOCKED, prune_tombstones, retake
+from django_pgqueue.lifecycle import ack, claim, reap
+from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
+from django_pgqueue.lifecycle.heartbeat import leases
+from django_pgqueue.lifecycle.release import release
+from django_pgqueue.models import DeadJob, FinishedJob, Job
+from tests.test_keyed import keyed
+from tests.workers import beside, eventually
+
+HOUR = dt.timedelta(hours=1)
+WAITING = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND backend_type = 'client backend' AND wait_event_type = 'Lock'
+"""
+
+
+def enqueue(label="x", *, key="k", **options):
+    return app.record.using(unique_key=key, **options).enqueue(label)
+
+
+def claimed(queue):
+    return claim.claim(queue, "default", limit=1, worker_id=1)
+
+
+def succeed(queue, job) -> None:
+    assert ack.write(queue, [Outcome(job, Fate.SUCCEEDED, result='"done"')]) == Receipt()
+
+
+def fail(queue, job, *, delay_seconds=3600.0) -> None:
+    outcome = Outcome(job, Fate.RETRIED, delay_seconds=delay_seconds, error={"error": "ValueError"})
+    assert ack.write(queue, [outcome]) == Receipt()
+
+
+def hours_ahead(job_id) -> int:
+    return round((Job.objects.get(pk=job_id).run_at - timezone.now()) / HOUR)
+
+
+# Replace
+
+
+def test_replace_gives_a_job_that_waits_the_new_arguments_and_metadata(queue):
+    first = enqueue("old", metadata={"of": "old"}, run_at=HOUR, priority=5)
+    second = enqueue("new", on_conflict="replace", metadata={"of": "new"})
+    job = Job.objects.get()
+    assert (second.id, second.created) == (first.id, False) == (job.id, False)
+    assert (job.args, job.metadata, job.status, job.priority) == (["new"], {"of": "new"}, "scheduled", 5)
+
+
+@pytest.mark.parametrize("conflict", ["existing", "replace", "later", "earlier"])
+def test_job_that_runs_is_left_alone(queue, conflict):
+    first = enqueue("old")
+    [job] = claimed(queue)
+    before = Job.objects.values().get()
+    again = enqueue("new", on_conflict=conflict, run_at=HOUR if conflict == "later" else -HOUR)
+    assert (again.id, again.created) == (first.id, False)
+    assert Job.objects.values().get() == before
+    succeed(queue, job)
+
+
+def test_replace_leaves_a_job_of_another_task_alone(db):
+    first = enqueue("old")
+    assert app.noop.using(unique_key="k", on_conflict="replace").enqueue().id == first.id
+    assert Job.objects.get().args == ["old"]
+
+
+def test_last_call_of_a_bulk_replaces(db):
+    """Those before it in the same call, and what was there."""
+    declared = keyed(pair, unique_by=lambda label, number: label, on_conflict="replace")
+    older = declared.enqueue("b", 0).id
+    ids = enqueue_many(declared, [("b", 1), ("a", 2), ("b", 3), ("a", 4), ("c", 5)])
+    assert ids[:2] == ids[2:4]
+    assert ids[0] == older
+    assert sorted(Job.objects.values_list("args", flat=True)) == [["a", 4], ["b", 3], ["c", 5]]
+
+
+def test_last_who_replaces_has_waited_for_the_first(queue):
+    enqueue("old")
+    with contextlib.ExitStack() as later:  # noqa: SIM117 - the transaction ends first
+        with transaction.atomic():
+            enqueue("second", on_conflict="replace")
+            later.enter_context(beside(in_thread(lambda: enqueue("third", on_conflict="replace"))))
+            eventually(lambda: queue.rows(WAITING, {}) == [(1,)])
+    assert Job.objects.get().args == ["third"]
+
+
+@pytest.mark.parametrize("conflict", ["replace", "later", "earlier"])
+def test_job_that_starts_while_it_is_waited_for_is_not_locked(queue, sql, conflict):
+    """Its worker writes the outcome while the caller's transaction is still open."""
+    first, done, found = enqueue("old", run_at=-HOUR).id, threading.Event(), []
+
+    def change_and_stay() -> None:
+        with transaction.atomic():
+            delay = -2 * HOUR if conflict == "earlier" else HOUR
+            found.append(enqueue("new", on_conflict=conflict, run_at=delay).id)
+            assert done.wait(60)
+
+    with contextlib.ExitStack() as later:
+        with queue.transaction():
+            queue.rows("SELECT id FROM pgqueue_jobs FOR NO KEY UPDATE", {})  # as a claim does first
+            later.enter_context(beside(in_thread(change_and_stay)))
+            later.callback(done.set)
+            eventually(lambda: sql(WAITING) == [(1,)])
+            [job] = claim.send(queue, "default", limit=1, worker_id=1).jobs()
+        eventually(lambda: found)
+        succeed(queue, job)
+    assert found == [first]
+    assert FinishedJob.objects.get().args == ["old"]
+
+
+def test_others_of_a_bulk_are_changed_when_one_starts_while_it_is_waited_for(queue, sql):
+    declared = keyed(pair, unique_by=lambda label, number: label, on_conflict="replace")
+    calls = [(label, 1) for label in "cbaed"]
+    ids = enqueue_many(declared, calls)
+    sql("UPDATE pgqueue_jobs SET priority = 9 WHERE id = %s", ids[1])
+    with contextlib.ExitStack() as later:  # noqa: SIM117 - the transaction ends first
+        with queue.transaction():
+            queue.rows("SELECT id FROM pgqueue_jobs WHERE priority = 9 FOR NO KEY UPDATE", {})
+            again = later.enter_context(ThreadPoolExecutor()).submit(
+                in_thread(lambda: enqueue_many(declared, [(label, 2) for label, _ in calls]))
+            )
+            eventually(lambda: sql(WAITING) == [(1,)])
+            [job] = claim.send(queue, "default", limit=1, worker_id=1).jobs()
+    assert again.result() == ids
+    numbers = dict(Job.objects.values_list("args__0", "args__1"))
+    assert numbers == {"a": 2, "b": 1, "c": 2, "d": 2, "e": 2}
+    succeed(queue, job)
+
+
+# Later and earlier
+
+
+@pytest.mark.parametrize(
+    ("first", "conflict", "run_at", "expected"),
+    [
+        ({}, "later", HOUR, ("scheduled", 1)),
+        ({"run_at": -2 * HOUR}, "later", -HOUR, ("queued", -1)),
+        ({"run_at": 2 * HOUR}, "later", HOUR, ("scheduled", 2)),
+        ({"run_at": 2 * HOUR}, "later", 3 * HOUR, ("scheduled", 3)),
+        ({"run_at": 2 * HOUR}, "later", None, ("scheduled", 2)),
+        ({"concurrency_key": "c"}, "later", HOUR, ("scheduled", 1)),
+        ({"run_at": 2 * HOUR}, "earlier", HOUR, ("scheduled", 1)),
+        ({"run_at": 2 * HOUR}, "earlier", 3 * HOUR, ("scheduled", 2)),
+        ({"run_at": 2 * HOUR}, "earlier", None, ("queued", 0)),
+        ({"run_at": 2 * HOUR}, "earlier", -HOUR, ("queued", -1)),
+        ({"run_at": 2 * HOUR, "concurrency_key": "c"}, "earlier", None, ("waiting", 0)),
+        ({"run_at": 2 * HOUR, "fair_key": "f"}, "earlier", None, ("scheduled", 0)),
+        ({}, "earlier", HOUR, ("queued", 0)),
+        ({"concurrency_key": "c"}, "earlier", -HOUR, ("waiting", -1)),
+        ({"run_at": 2 * HOUR}, "existing", None, ("scheduled", 2)),
+    ],
+)
+@pytest.mark.django_db
+def test_twin_is_moved(first, conflict, run_at, expected):
+    job_id = enqueue("old", **first).id
+    assert enqueue("new", on_conflict=conflict, run_at=run_at).id == job_id
+    assert (Job.objects.get().status, hours_ahead(job_id)) == expected
+    assert Job.objects.get().args == ["old"]
+
+
+@pytest.mark.parametrize("strict_backoff", [False, True])
+def test_job_moved_into_the_future_gives_its_slot_back_unless_it_backs_off_with_it(sql, strict_backoff):
+    job_id = enqueue(concurrency_key="c", concurrency_strict=strict_backoff).id
+    status = "scheduled" if strict_backoff else "queued"
+    sql("UPDATE pgqueue_jobs SET status = %s, concurrency_slot = 1", status)
+    enqueue(on_conflict="later", run_at=HOUR)
+    job = Job.objects.get(pk=job_id)
+    assert (job.status, job.concurrency_slot) == ("scheduled", 1 if strict_backoff else None)
+    enqueue(on_conflict="earlier")
+    assert Job.objects.get(pk=job_id).status == ("queued" if strict_backoff else "waiting")
+
+
+def test_moved_job_expires_by_the_call_that_moved_it_later(db):
+    enqueue(expires=60)
+    enqueue(on_conflict="later", run_at=HOUR, expires=120)
+    job = Job.objects.get()
+    assert job.expires_at - job.run_at == dt.timedelta(seconds=120)
+    enqueue(on_conflict="later", run_at=2 * HOUR)
+    assert Job.objects.get().expires_at == job.expires_at, "which that one does not say"
+
+
+def test_workers_are_woken_where_the_job_is_due(db, django_capture_on_commit_callbacks):
+    enqueue("old", queue="mail", run_at=HOUR)
+    enqueue("old", key="limited", concurrency_key="c", run_at=HOUR)
+    with django_capture_on_commit_callbacks() as hooks:
+        enqueue(on_conflict="earlier")
+        enqueue(key="limited", on_conflict="earlier")
+    assert [hook.payloads for hook in hooks] == [("mail",), ("?+c",)]
+
+
+@pytest.mark.parametrize("conflict", ["existing", "later", "earlier"])
+def test_job_that_needs_no_change_is_not_locked(queue, conflict):
+    enqueue(run_at=HOUR)
+    with transaction.atomic():
+        enqueue(on_conflict=conflict, run_at={"later": None, "earlier": 2 * HOUR}.get(conflict))
+        assert len(queue.rows("SELECT id FROM pgqueue_jobs FOR UPDATE SKIP LOCKED", {})) == 1
+
+
+# Tombstones
+
+
+@pytest.mark.parametrize("is_atomic", [False, True])
+@pytest.mark.parametrize("history", [True, False])
+def test_success_leaves_a_tombstone_that_has_the_key(queue, settings, history, is_atomic):
+    settings.PGQUEUE = {"RETENTION_DAYS": 7 if history else 0}
+    first = enqueue("secret", unique_for=HOUR, metadata={"a": 1}, expires=60)
+    [job] = claimed(queue)
+    if is_atomic:
+        with transaction.atomic():
+            assert ack.finish_alone(CallerConnection(), Outcome(job, Fate.SUCCEEDED, result='"done"'))
+    else:
+        succeed(queue, job)
+    row = Job.objects.get()
+    assert (row.id, row.status, row.lease_token, row.worker_id) == (first.id, "held", 0, 0)
+    assert (row.args, row.kwargs, row.metadata, row.errors, row.expires_at) == ([], {}, {}, [], None)
+    assert hours_ahead(row.id) == 1
+    kept = [["secret"]] if history else []
+    assert list(FinishedJob.objects.filter(result="done").values_list("args", flat=True)) == kept
+    for conflict in ("existing", "replace", "later", "earlier"):
+        again = enqueue("new", on_conflict=conflict, run_at=2 * HOUR if conflict == "later" else None)
+        assert (again.id, again.created) == (first.id, False)
+    assert (kill([first.id], by="eve"), run_now([first.id], by="eve")) == (([], []), [])
+    assert claimed(queue) == []
+
+
+def test_tombstone_gives_its_slot_back(queue, sql):
+    enqueue(unique_for=HOUR, concurrency_key="c")
+    sql("UPDATE pgqueue_jobs SET status = 'queued', concurrency_slot = 1")
+    [job] = claimed(queue)
+    succeed(queue, job)
+    assert Job.objects.get().concurrency_slot is None
+
+
+def test_job_that_dies_leaves_no_tombstone(queue):
+    enqueue(unique_for=HOUR)
+    [job] = claimed(queue)
+    ack.write(queue, [Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error={"error": "x"})])
+    assert enqueue(unique_for=HOUR).created
+
+
+def test_tombstone_stands_until_its_time_is_over_and_not_longer(queue, sql):
+    enqueue(unique_for=HOUR)
+    [job] = claimed(queue)
+    succeed(queue, job)
+    sql("UPDATE pgqueue_jobs SET run_at = now() + interval '1 min'")
+    assert prune_tombstones(queue) == 0
+    assert not enqueue().created
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s'")
+    assert promote(queue) == ({}, {})
+    assert prune_tombstones(queue) == 1
+    assert enqueue().created
+
+
+def test_tombstone_whose_time_is_over_is_no_twin_even_where_no_worker_has_come_by(queue, sql):
+    enqueue(unique_for=HOUR)
+    [job] = claimed(queue)
+    succeed(queue, job)
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s'")
+    assert enqueue_many(app.record.using(unique_key="k", on_conflict="replace"), [("a",), ("b",)])[0] != job.id
+    assert Job.objects.get(unique_scope="live").args == ["b"]
+    assert retake(queue) == (0, 0, 0, 0)
+    assert prune_tombstones(queue) == 1
+
+
+def test_tombstone_whose_time_is_over_is_no_twin_from_sql_either(queue, sql):
+    enqueue(unique_for=HOUR)
+    [job] = claimed(queue)
+    succeed(queue, job)
+    call = "SELECT pgqueue_enqueue('shop.send', unique_key => 'k')"
+    assert sql(call) == [(job.id,)]
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s'")
+    [(new_id,)] = sql(call)
+    assert Job.objects.get(status="queued").id == new_id != job.id
+    assert sql(call) == [(new_id,)]
+
+
+def test_prune_takes_a_bounded_slice_and_steps_over_locked_rows(queue, sql):
+    sql("INSERT INTO pgqueue_jobs (task, status) SELECT 'x', 'held' FROM generate_series(1, 12)")
+    sql("INSERT INTO pgqueue_jobs (task, status) VALUES ('due', 'scheduled')")
+    with transaction.atomic():
+        sql("SELECT id FROM pgqueue_jobs LIMIT 1 FOR UPDATE")
+        assert (prune_tombstones(queue, limit=8), prune_tombstones(queue)) == (8, 3)
+    assert prune_tombstones(queue) == 1
+    assert Job.objects.get().task == "due"
+
+
+# Keys that are given up at the start, and taken back
+
+
+def came_back(queue, how: str, job) -> None:
+    """End the run of a job so that it is to be run again."""
+    match how:
+        case "retry":
+            fail(queue, job)
+        case "release":
+            release(queue, [job])
+        case "reap":
+            assert reap.settle(queue, leases(queue, [1])).returned == 1
+        case "requeue":
+            dead_letter(queue, [DeadLetter(job.id, job.lease_token, Reason.EXHAUSTED, {"error": "x"})])
+            requeue([job.id], by="eve")
+
+
+@pytest.mark.parametrize("how", ["retry", "release", "reap"])
+def test_job_that_comes_back_and_finds_a_twin_is_superseded(queue, how):
+    first = enqueue("old", unique_scope="start").id
+    [job] = claimed(queue)
+    twin = enqueue("new", unique_scope="start")
+    assert twin.created
+    came_back(queue, how, job)
+    assert retake(queue) == (0, 1, 0, 0)
+    dead = DeadJob.objects.get()
+    assert (dead.id, dead.reason, dead.args) == (first, "superseded", ["old"])
+    assert (dead.errors[-1]["error"], dead.errors[-1]["twin"]) == (f"superseded by job {twin.id}", twin.id)
+    assert Job.objects.get().id == twin.id
+    requeued = requeue([first], by="eve")
+    assert (requeued.ids, requeued.held_by) == ([], {first: twin.id})
+
+
+@pytest.mark.parametrize("how", ["retry", "release", "reap", "requeue"])
+def test_job_that_comes_back_and_finds_no_twin_has_its_key_again(queue, how):
+    first = enqueue("old", unique_scope="start").id
+    [job] = claimed(queue)
+    assert retake(queue) == (0, 0, 0, 0), "it runs"
+    came_back(queue, how, job)
+    assert retake(queue) == (0 if how == "requeue" else 1, 0, 0, 0)
+    assert enqueue("new").id == first
+    assert Job.objects.get().unique_scope == "start"
+
+
+def test_job_that_is_claimed_before_its_key_is_taken_back_simply_runs(queue):
+    enqueue("old", unique_scope="start")
+    [job] = claimed(queue)
+    enqueue("new", unique_scope="start", run_at=HOUR)
+    release(queue, [job])
+    [job] = claimed(queue)
+    assert retake(queue) == (0, 0, 0, 0)
+    succeed(queue, job)
+    assert FinishedJob.objects.get().args == ["old"]
+
+
+def test_open_transaction_on_a_key_stalls_no_worker(queue):
+    """It would be waited for by whoever inserts the key, or takes it back."""
+    enqueue("old", unique_scope="start")
+    [job] = claimed(queue)
+    with transaction.atomic():
+        twin = enqueue("new", unique_scope="start").id
+        fail(queue, job, delay_seconds=0.0)
+        assert retake(queue) == (0, 0, 1, 0)
+        assert promote(queue).queues == {"default": 1}
+        [job] = claimed(queue)
+        fail(queue, job, delay_seconds=0.0)
+        assert retake(queue) == (0, 0, 1, 0)
+    assert retake(queue) == (0, 1, 0, 0)
+    assert Job.objects.get().id == twin
+
+
+@pytest.mark.parametrize("conflict", ["existing", "replace", "later", "earlier"])
+def test_job_that_an_open_transaction_changes_is_stepped_over_by_workers(queue, sql, conflict):
+    first, other = enqueue(run_at=HOUR).id, enqueue(key="other", run_at=HOUR).id
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s'")
+    with transaction.atomic():
+        enqueue("new", on_conflict=conflict, run_at={"later": HOUR, "earlier": -HOUR}.get(conflict))
+        assert promote(queue).queues == {"default": 2 if conflict == "existing" else 1}
+        assert other in {job.id for job in claim.claim(queue, "default", limit=2, worker_id=1)}
+    assert Job.objects.filter(pk=first).exists()
+
+
+def test_keys_that_others_keep_hide_no_others(queue, sql):
+    """A pass ends after a few, and the next goes on behind them."""
+    sql(
+        "INSERT INTO pgqueue_jobs (task, unique_key, unique_scope) "
+        "SELECT 'x', 'k' || n, 'started' FROM generate_series(1, %s) AS n",
+        MOST_LOCKED + 3,
+    )
+    last, session = Job.objects.latest("id"), queue.rows("SELECT pg_backend_pid()", {})
+    with transaction.atomic():
+        for number in range(1, MOST_LOCKED + 3):
+            enqueue(key=f"k{number}")
+        first = retake(queue)
+        assert first[:3] == (0, 0, MOST_LOCKED)
+        assert retake(queue, after=first.last) == (1, 0, 2, 0)
+    assert queue.rows("SELECT pg_backend_pid()", {}) == session, "it is no trouble with the connection"
+    assert Job.objects.get(pk=last.id).unique_scope == "start"
+
+
+def test_retake_goes_through_all_in_slices(queue, sql):
+    sql(
+        "INSERT INTO pgqueue_jobs (task, unique_key, unique_scope) "
+        "SELECT 'x', 'k' || n, 'started' FROM generate_series(1, 7) AS n"
+    )
+    first = retake(queue, limit=4)
+    assert (first.taken, first.last) == (4, Job.objects.order_by("id")[3].id)
+    assert retake(queue, after=first.last, limit=4) == (3, 0, 0, 0)
+
+
+# Transactions of the caller
+
+
+def test_key_is_free_again_after_a_savepoint_that_rolled_back(db):
+    with transaction.atomic():
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            enqueue("lost")
+            1 / 0  # noqa: B018
+        assert enqueue("kept").created
+        assert not enqueue("late", on_conflict="replace").created
+    assert Job.objects.get().args == ["late"]
+
+
+def test_change_rolls_back_with_its_savepoint(db):
+    enqueue("old")
+    with transaction.atomic():
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            enqueue("new", on_conflict="replace")
+            1 / 0  # noqa: B018
+        assert not connection.needs_rollback
+    assert Job.objects.get().args == ["old"]
+
+
+def test_change_stands_behind_a_savepoint_with_autocommit_off_too(transactional_db):
+    enqueue("old")
+    connection.set_autocommit(False)
+    try:
+        assert not enqueue("new", on_conflict="replace").created
+        connection.rollback()
+        assert not enqueue("newer", on_conflict="replace").created
+        connection.commit()
+    finally:
+        connection.rollback()
+        connection.set_autocommit(True)
+    assert Job.objects.get().args == ["newer"]
+
+
+def test_repeatable_read_meets_what_it_sees_and_fails_for_what_it_does_not_see(queue, sql):
+    seen = enqueue("old").id
+    with transaction.atomic():
+        sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        assert enqueue("new", on_conflict="replace").id == seen
+        with beside(in_thread(lambda: enqueue(key="unseen"))):
+            pass
+        with pytest.raises(OperationalError, match="could not serialize"), transaction.atomic():
+            enqueue(key="unseen")
+    assert Job.objects.get(pk=seen).args == ["new"]
+
+
+def test_keys_in_clashing_orders_are_a_deadlock_as_of_any_rows(transactional_db):
+    """PostgreSQL ends one of the two, and the other goes on."""
+    both, errors = threading.Barrier(2), []
+
+    def take(*keys) -> None:
+        try:
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute("SET LOCAL deadlock_timeout = '50ms'")
+                enqueue(key=keys[0])
+                both.wait(60)
+                enqueue(key=keys[1])
+        except OperationalError as error:
+            errors.append(str(error))
+
+    with beside(in_thread(lambda: take("a", "b"))):
+        take("b", "a")
+    [error] = errors
+    assert "deadlock detected" in error
+    assert Job.objects.count() == 2
+
+
+def test_bulk_that_fails_at_a_twin_has_inserted_nothing(queue, sql):
+    bulk = keyed(unique_by=lambda label: label, on_conflict="replace")
+    bulk.enqueue("b")
+    sql("SET lock_timeout = 100")
+    try:
+        with queue.transaction():
+            queue.rows("SELECT id FROM pgqueue_jobs FOR UPDATE", {})
+            with pytest.raises(OperationalError):
+                enqueue_many(bulk, [("a",), ("b",)])
+    finally:
+        sql("SET lock_timeout = 0")
+    assert Job.objects.get().unique_key == "b"
+
+
+def test_bulks_do_not_deadlock_over_a_key_that_becomes_free(queue, sql):
+    bulk, errors, got = keyed(unique_by=lambda label: label, on_conflict="replace"), [], []
+    bulk.enqueue("a")
+
+    def enqueue_both():
+        try:
+            with transaction.atomic():
+                got.append(enqueue_many(bulk, [("a",), ("b",)]))
+        except OperationalError as error:
+            errors.append(str(error))
+
+    with contextlib.ExitStack() as threads, queue.transaction():
+        queue.rows("SELECT id FROM pgqueue_jobs FOR UPDATE", {})
+        threads.enter_context(beside(in_thread(enqueue_both)))  # has inserted b, and is to replace a
+        eventually(lambda: sql(WAITING) == [(1,)])
+        queue.rows("DELETE FROM pgqueue_jobs RETURNING id", {})
+        threads.enter_context(beside(in_thread(enqueue_both)))
+        eventually(lambda: sql(WAITING) == [(2,)])
+    assert errors == []
+    assert got[0] == got[1]
+
+
+# In threads, with connections of their own
+
+
+def pair(label: str, number: int) -> None:
+    """Nobody runs it."""
+
+
+def in_thread(target):
+    """Return a target for a thread, which closes the connection that Django gives it."""
+
+    def run():
+        try:
+            return target()
+        finally:
+            connection.close()
+
+    return run
+
+
+# Masses
+
+CONNECTIONS, KEYS, TIMES = 16, 100, int(os.environ.get("UNIQUE_TIMES", "2"))
+
+
+def test_many_who_enqueue_the_same_keys_again_and_again_get_one_job_for_each(transactional_db):
+    """One key in a transaction, or all of them in a bulk; every third transaction rolls back.
+
+    With UNIQUE_TIMES=100 in the environment it takes three minutes.
+    """
+    everybody, got, errors = threading.Barrier(CONNECTIONS), [], []
+    declared = keyed(unique_by=lambda label: label)
+
+    def enqueue_all(number: int) -> None:
+        chosen = random.Random(number)
+        mine = set()
+        try:
+            everybody.wait(60)
+            for times in range(TIMES):
+                task = declared.using(on_conflict=("existing", "replace", "later", "earlier")[(number + times) % 4])
+                keys = [f"k{key}" for key in chosen.sample(range(KEYS), KEYS)]
+                for some in [keys] if number % 4 == 0 else [[key] for key in keys]:
+                    mine |= enqueue_or_roll_back(task, some, commits=chosen.random() < 0.67)
+        except Exception as error:
+            errors.append(error)
+            raise
+        got.append(mine)
+
+    with contextlib.ExitStack() as threads:
+        for number in range(CONNECTIONS):
+            threads.enter_context(beside(in_thread(functools.partial(enqueue_all, number)), seconds=600))
+    assert not errors
+    jobs = dict(Job.objects.values_list("unique_key", "id"))
+    assert len(jobs) == Job.objects.count() == KEYS
+    assert set.union(*got) == set(jobs.values())
+
+
+class RolledBack(Exception):
+    pass
+
+
+def enqueue_or_roll_back(task, keys, *, commits: bool) -> set[int]:
+    """Return the ids that were got in a transaction that committed."""
+    try:
+        with transaction.atomic():
+            ids = [task.enqueue(keys[0]).id] if len(keys) == 1 else enqueue_many(task, [(key,) for key in keys])
+            assert len(ids) == len(keys)
+            assert all(ids)
+            if not commits:
+                raise RolledBack
+    except RolledBack:
+        return set()
+    return set(ids)
