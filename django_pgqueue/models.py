@@ -83,6 +83,7 @@ class Job(models.Model):
     metadata = models.JSONField(db_default=EMPTY_OBJECT)
     progress = models.JSONField(null=True)
     errors = models.JSONField(db_default=EMPTY_LIST, help_text=_("One entry for each failed attempt."))
+    awaited = models.BooleanField(db_default=False, help_text=_("Somebody waits for its end, which is announced."))
 
     class Meta:
         db_table = "pgqueue_jobs"

@@ -32,6 +32,7 @@ def job(args="[]", kwargs="{}", **changes) -> ClaimedJob:
         "flags": KEEP,
         "lost": 0,
         "concurrency_key": None,
+        "rest": None,
     }
     return ClaimedJob(**values | changes)
 

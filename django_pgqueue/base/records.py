@@ -33,6 +33,7 @@ class ClaimedJob(NamedTuple):
     flags: int  # KEEP, HOLD
     is_old: bool  # first claimed a day ago or earlier
     concurrency_key: str | None  # when its run has ended, the next job of this key may be admitted
+    rest: str | None  # JSON text: what jobs with metadata, or of the Tasks framework, have besides; decoded where used
     queue: str
     lease_token: int  # with the id, the right to write the outcome; new for each claim
 

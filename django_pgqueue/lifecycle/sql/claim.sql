@@ -42,4 +42,11 @@ RETURNING
         ELSE timeout_seconds
     END,
     lost, keep::integer + 2 * (unique_for_seconds > 0)::integer,
-    first_started_at < statement_timestamp() - INTERVAL '1 day', concurrency_key;
+    first_started_at < statement_timestamp() - INTERVAL '1 day', concurrency_key,
+    CASE
+        WHEN backend <> '' OR metadata <> '{}'
+        THEN jsonb_build_object(
+            'backend', backend, 'metadata', metadata, 'enqueued_at', enqueued_at,
+            'first_started_at', first_started_at, 'started_at', started_at, 'errors', errors
+        )::text
+    END;

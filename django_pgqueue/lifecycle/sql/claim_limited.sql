@@ -77,7 +77,14 @@ claimed AS (
             ELSE timeout_seconds
         END AS timeout_seconds,
         lost, keep::integer + 2 * (unique_for_seconds > 0)::integer AS flags,
-        first_started_at < statement_timestamp() - INTERVAL '1 day' AS is_old, concurrency_key
+        first_started_at < statement_timestamp() - INTERVAL '1 day' AS is_old, concurrency_key,
+        CASE
+            WHEN backend <> '' OR metadata <> '{}'
+            THEN jsonb_build_object(
+                'backend', backend, 'metadata', metadata, 'enqueued_at', enqueued_at,
+                'first_started_at', first_started_at, 'started_at', started_at, 'errors', errors
+            )::text
+        END AS rest
 ),
 spent AS (
     UPDATE pgqueue_queues AS one
@@ -88,5 +95,6 @@ spent AS (
 )
 SELECT
     claimed.rank, claimed.run_at, claimed.id, claimed.task, claimed.args, claimed.kwargs, claimed.attempts,
-    claimed.max_attempts, claimed.timeout_seconds, claimed.lost, claimed.flags, claimed.is_old, claimed.concurrency_key
+    claimed.max_attempts, claimed.timeout_seconds, claimed.lost, claimed.flags, claimed.is_old, claimed.concurrency_key,
+    claimed.rest
 FROM claimed;
