@@ -1,4 +1,4 @@
-"""Which database, which connection, how a statement is run, and what its errors mean.
+"""Which database, which connection, and how a statement is run.
 
 ``CallerConnection`` is the connection of whoever calls, inside their transaction: enqueueing and staff actions use it.
 ``QueueConnection`` is a worker's own, apart from user code: claim, ack, heartbeat and housekeeping use it.
@@ -9,18 +9,18 @@ import copy
 import functools
 import math
 import secrets
-import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import psycopg
-from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError, DataError, Error, InterfaceError, OperationalError, connections, transaction
+from django.db import DatabaseError, Error, InterfaceError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.connection import ConnectionDoesNotExist
 from psycopg import sql
 
 from django_pgqueue.base.conf import conf
+from django_pgqueue.base.conversation import impatient, one_transaction
+from django_pgqueue.base.database_errors import Silence, is_locked, is_transient
 from django_pgqueue.base.exceptions import ConfigurationError
 
 Row = tuple[Any, ...]
@@ -131,7 +131,7 @@ class QueueConnection:
             with self._wrapper.wrap_database_errors:
                 connection = self._open(self._least_patience)
                 self._inside = True
-                with _one_transaction(connection, begins=self._must_begin):
+                with one_transaction(connection, begins=self._must_begin):
                     connection.execute(*self._set_local())
                     yield
         except Error as error:
@@ -207,33 +207,10 @@ class QueueConnection:
     def _wait(self, connection: Any, steps: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
         """Wait as the connection itself does, but not for ever."""
         try:
-            return type(connection).wait(connection, _impatient(steps, self._patience), *args, **kwargs)
+            return type(connection).wait(connection, impatient(steps, self._patience), *args, **kwargs)
         except Silence:
             connection.close()  # else leaving the pipeline would wait as long again
             raise
-
-
-class Silence(psycopg.OperationalError):
-    """The server has not said a word for longer than any statement may take."""
-
-
-def _impatient(steps: Generator[Any, Any, Any], patience_seconds: float) -> Generator[Any, Any, Any]:
-    """Go through the steps of a conversation, which yield what they wait for and are told whether it has come.
-
-    psycopg tells so several times a second where nothing has.
-    """
-    heard_at = time.monotonic()
-    try:
-        wanted = next(steps)
-        while True:
-            is_ready = yield wanted
-            if is_ready:
-                heard_at = time.monotonic()
-            elif time.monotonic() - heard_at > patience_seconds:
-                raise Silence(f"the server has not answered for {patience_seconds:g} s")
-            wanted = steps.send(is_ready)
-    except StopIteration as end:
-        return end.value
 
 
 def only_reads(connection: Any) -> bool:
@@ -318,98 +295,3 @@ def postgresql(alias: str) -> BaseDatabaseWrapper:
             "Set PGQUEUE['DATABASE'] to the alias of a PostgreSQL database."
         )
     return connection
-
-
-def is_transient(error: BaseException) -> bool:
-    """Whether trying again later can help: the server is away, busy, full, read-only, or broke a deadlock."""
-    if isinstance(error, ImproperlyConfigured):
-        return False
-    cause = error.__cause__ if isinstance(error, DatabaseError | InterfaceError) else error
-    sqlstate = getattr(cause, "sqlstate", None)
-    if sqlstate is None:
-        return isinstance(error, OperationalError | InterfaceError | psycopg.OperationalError | psycopg.InterfaceError)
-    return sqlstate[:2] in TRANSIENT_CLASSES or sqlstate in TRANSIENT_STATES
-
-
-# Source: https://www.postgresql.org/docs/current/errcodes-appendix.html
-TRANSIENT_CLASSES = {"08", "40", "53", "57", "58"}  # connection, rollback, resources, intervention, system
-TRANSIENT_STATES = {"25006", "25P03", "25P04", "55P03", "55006"}  # read-only, two time limits, lock, in use
-
-
-def is_locked(error: BaseException) -> bool:
-    """Whether a lock was waited for in vain, for as long as ``lock_timeout`` says."""
-    return getattr(error.__cause__, "sqlstate", None) == "55P03"
-
-
-def is_refusal(error: Error) -> bool:
-    """Whether the database refuses the very values it was given, so that trying again cannot help."""
-    sqlstate = getattr(error.__cause__, "sqlstate", None) or ""
-    return sqlstate[:2] in REFUSING_CLASSES or isinstance(error, DataError)
-
-
-def is_too_much(error: Error) -> bool:
-    """Whether less work in one statement may help: it took too long, or more memory or room than there is."""
-    sqlstate = getattr(error.__cause__, "sqlstate", None) or ""
-    return is_too_slow(error) or isinstance(error.__cause__, Silence) or sqlstate[:2] == "53" or sqlstate == "25P04"
-
-
-def is_too_slow(error: BaseException) -> bool:
-    """Whether a statement was cancelled: it took longer than it may. The database itself is well."""
-    return getattr(error.__cause__, "sqlstate", None) == "57014"
-
-
-REFUSING_CLASSES = {"22", "23", "54"}  # data, integrity, program limits
-
-
-@contextlib.contextmanager
-def _one_transaction(connection: Any, *, begins: bool) -> Iterator[None]:
-    """Send statements without waiting for each answer, where the client library can.
-
-    Without BEGIN and COMMIT: to the server, all that comes before the pipeline's one Sync is one transaction. If the
-    caller fails for reasons of its own, that Sync must not be sent.
-    Source: https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-PIPELINING
-
-    Args:
-        begins: whether a BEGIN is needed after all, to say READ COMMITTED.
-
-    Raises:
-        psycopg.Error: of a statement, or of the commit; CommitFailed where that is all that is known.
-    """
-    if not psycopg.Pipeline.is_supported():
-        with connection.transaction():
-            yield
-        return
-    is_sent = False
-    try:
-        with connection.pipeline():
-            try:
-                if begins:
-                    connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-                yield
-                if begins:
-                    connection.execute("COMMIT")
-                is_sent = True
-            except BaseException as error:
-                if begins or not getattr(error, "sqlstate", None):  # else the server has said so, and rolled back
-                    connection.close()
-                raise
-    except (IndexError, psycopg.OperationalError) as error:
-        is_told = connection.closed and not isinstance(error, IndexError)
-        if not is_sent or is_told or getattr(error, "sqlstate", None):
-            raise
-        connection.close()
-        raise _at_commit(error) from None
-
-
-class CommitFailed(psycopg.OperationalError):
-    """All statements went well, and their commit did not: a deferred trigger has failed, or the notification of one."""
-
-
-def _at_commit(error: Exception) -> psycopg.Error:
-    """Return why a commit failed, as far as it can be known.
-
-    psycopg has no statement to which this answer to the Sync belongs. It raises the error and stumbles over it when it
-    leaves the pipeline; or, where the Sync's own end was read along with it, loses count of the answers.
-    """
-    cause = error.__context__
-    return cause if isinstance(cause, psycopg.Error) else CommitFailed("the transaction failed at its commit")

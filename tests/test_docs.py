@@ -23,10 +23,10 @@ from django.test import override_settings
 import django_pgqueue
 from django_pgqueue.base import exceptions, records, signals
 from django_pgqueue.base.conf import DEFAULTS
+from django_pgqueue.base.database_errors import REFUSING_CLASSES
 from django_pgqueue.base.options import LONGEST_DELAY, LONGEST_TIMEOUT_SECONDS, Options
 from django_pgqueue.base.states import Reason, Status
 from django_pgqueue.checks import check_settings
-from django_pgqueue.db import REFUSING_CLASSES
 from django_pgqueue.management.commands.pgqueue_jobs import Command as JobsCommand
 from django_pgqueue.management.commands.pgqueue_queues import Command as QueuesCommand
 from django_pgqueue.management.commands.pgqueue_schedule import Command as ScheduleCommand

@@ -6,7 +6,8 @@ nobody claims; and claims go by the clock.
 
 from django.db import Error
 
-from django_pgqueue.db import QueueConnection, is_locked
+from django_pgqueue.base.database_errors import is_locked
+from django_pgqueue.db import QueueConnection
 from django_pgqueue.lifecycle.sql import statement
 
 LOCK_MILLISECONDS = 20

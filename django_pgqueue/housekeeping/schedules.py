@@ -10,9 +10,10 @@ from typing import NamedTuple
 from django.db import Error
 
 from django_pgqueue import tasks
+from django_pgqueue.base.database_errors import is_locked, is_too_much, is_transient
 from django_pgqueue.base.exceptions import PgQueueError
 from django_pgqueue.base.states import CatchUp
-from django_pgqueue.db import QueueConnection, is_locked, is_too_much, is_transient
+from django_pgqueue.db import QueueConnection
 from django_pgqueue.lifecycle.enqueue import enqueue_tick
 from django_pgqueue.lifecycle.schedules import ScheduleRow
 from django_pgqueue.lifecycle.sql import ladder_size, sized, statement

@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 from django.db import Error, IntegrityError
 
+from django_pgqueue.base.database_errors import is_locked
 from django_pgqueue.base.states import Reason
-from django_pgqueue.db import Database, QueueConnection, is_locked
+from django_pgqueue.db import Database, QueueConnection
 from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.lifecycle.sql import ladder_size, sized, statement
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from django.db import Error
 
-from django_pgqueue.db import is_too_much, is_too_slow, is_transient
+from django_pgqueue.base.database_errors import is_too_much, is_too_slow, is_transient
 
 logger = logging.getLogger("django_pgqueue.worker")
 

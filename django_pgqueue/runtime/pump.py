@@ -15,10 +15,11 @@ from django.db import Error
 
 from django_pgqueue import tasks
 from django_pgqueue.base.conf import conf
+from django_pgqueue.base.database_errors import is_refusal
 from django_pgqueue.base.exceptions import InvalidArguments
 from django_pgqueue.base.records import EXPIRED, ClaimedJob, Fate, Outcome, Receipt
 from django_pgqueue.base.states import Reason
-from django_pgqueue.db import QueueConnection, is_refusal
+from django_pgqueue.db import QueueConnection
 from django_pgqueue.housekeeping.queues import note_queue
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import Claim

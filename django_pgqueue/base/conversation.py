@@ -1,0 +1,79 @@
+"""How statements travel to the server and answers back: many at a time, and never waited for without an end."""
+
+import contextlib
+import time
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import psycopg
+
+from django_pgqueue.base.database_errors import CommitFailed, Silence
+
+
+@contextlib.contextmanager
+def one_transaction(connection: Any, *, begins: bool) -> Iterator[None]:
+    """Send statements without waiting for each answer, where the client library can.
+
+    Without BEGIN and COMMIT: to the server, all that comes before the pipeline's one Sync is one transaction. If the
+    caller fails for reasons of its own, that Sync must not be sent.
+    Source: https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-PIPELINING
+
+    Args:
+        begins: whether a BEGIN is needed after all, to say READ COMMITTED.
+
+    Raises:
+        psycopg.Error: of a statement, or of the commit; CommitFailed where that is all that is known.
+    """
+    if not psycopg.Pipeline.is_supported():
+        with connection.transaction():
+            yield
+        return
+    is_sent = False
+    try:
+        with connection.pipeline():
+            try:
+                if begins:
+                    connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+                yield
+                if begins:
+                    connection.execute("COMMIT")
+                is_sent = True
+            except BaseException as error:
+                if begins or not getattr(error, "sqlstate", None):  # else the server has said so, and rolled back
+                    connection.close()
+                raise
+    except (IndexError, psycopg.OperationalError) as error:
+        is_told = connection.closed and not isinstance(error, IndexError)
+        if not is_sent or is_told or getattr(error, "sqlstate", None):
+            raise
+        connection.close()
+        raise _at_commit(error) from None
+
+
+def _at_commit(error: Exception) -> psycopg.Error:
+    """Return why a commit failed, as far as it can be known.
+
+    psycopg has no statement to which this answer to the Sync belongs. It raises the error and stumbles over it when it
+    leaves the pipeline; or, where the Sync's own end was read along with it, loses count of the answers.
+    """
+    cause = error.__context__
+    return cause if isinstance(cause, psycopg.Error) else CommitFailed("the transaction failed at its commit")
+
+
+def impatient(steps: Generator[Any, Any, Any], patience_seconds: float) -> Generator[Any, Any, Any]:
+    """Go through the steps of a conversation, which yield what they wait for and are told whether it has come.
+
+    psycopg tells so several times a second where nothing has.
+    """
+    heard_at = time.monotonic()
+    try:
+        wanted = next(steps)
+        while True:
+            is_ready = yield wanted
+            if is_ready:
+                heard_at = time.monotonic()
+            elif time.monotonic() - heard_at > patience_seconds:
+                raise Silence(f"the server has not answered for {patience_seconds:g} s")
+            wanted = steps.send(is_ready)
+    except StopIteration as end:
+        return end.value

@@ -1,0 +1,57 @@
+"""What an error of the database means for whoever got it: try again, do less, or give up.
+
+They are asked about Django's errors, whose cause is the driver's.
+"""
+
+import psycopg
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError, DataError, Error, InterfaceError, OperationalError
+
+
+class Silence(psycopg.OperationalError):
+    """The server has not said a word for longer than any statement may take."""
+
+
+class CommitFailed(psycopg.OperationalError):
+    """All statements went well, and their commit did not: a deferred trigger has failed, or the notification of one."""
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether trying again later can help: the server is away, busy, full, read-only, or broke a deadlock."""
+    if isinstance(error, ImproperlyConfigured):
+        return False
+    cause = error.__cause__ if isinstance(error, DatabaseError | InterfaceError) else error
+    sqlstate = getattr(cause, "sqlstate", None)
+    if sqlstate is None:
+        return isinstance(error, OperationalError | InterfaceError | psycopg.OperationalError | psycopg.InterfaceError)
+    return sqlstate[:2] in TRANSIENT_CLASSES or sqlstate in TRANSIENT_STATES
+
+
+# Source: https://www.postgresql.org/docs/current/errcodes-appendix.html
+TRANSIENT_CLASSES = {"08", "40", "53", "57", "58"}  # connection, rollback, resources, intervention, system
+TRANSIENT_STATES = {"25006", "25P03", "25P04", "55P03", "55006"}  # read-only, two time limits, lock, in use
+
+
+def is_locked(error: BaseException) -> bool:
+    """Whether a lock was waited for in vain, for as long as ``lock_timeout`` says."""
+    return getattr(error.__cause__, "sqlstate", None) == "55P03"
+
+
+def is_refusal(error: Error) -> bool:
+    """Whether the database refuses the very values it was given, so that trying again cannot help."""
+    sqlstate = getattr(error.__cause__, "sqlstate", None) or ""
+    return sqlstate[:2] in REFUSING_CLASSES or isinstance(error, DataError)
+
+
+def is_too_much(error: Error) -> bool:
+    """Whether less work in one statement may help: it took too long, or more memory or room than there is."""
+    sqlstate = getattr(error.__cause__, "sqlstate", None) or ""
+    return is_too_slow(error) or isinstance(error.__cause__, Silence) or sqlstate[:2] == "53" or sqlstate == "25P04"
+
+
+def is_too_slow(error: BaseException) -> bool:
+    """Whether a statement was cancelled: it took longer than it may. The database itself is well."""
+    return getattr(error.__cause__, "sqlstate", None) == "57014"
+
+
+REFUSING_CLASSES = {"22", "23", "54"}  # data, integrity, program limits
