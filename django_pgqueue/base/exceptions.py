@@ -5,6 +5,7 @@
     PgQueueError
     ├── ConfigurationError     (ImproperlyConfigured)  settings, databases, declarations
     ├── UnknownTask            (LookupError)           a name no registered task answers to
+    ├── UnknownJob             (LookupError)           an id of which nothing is there
     ├── InvalidJob             (ValueError)            an option out of range
     │   └── InvalidArguments   (TypeError)             arguments that do not fit, or are not JSON
     ├── InvalidSchedule        (ValueError)            a schedule that can never be due, or not as written
@@ -35,6 +36,10 @@ class ConfigurationError(PgQueueError, ImproperlyConfigured):
 
 class UnknownTask(PgQueueError, LookupError):  # noqa: N818 - the name says what is wrong
     """No registered task has this name."""
+
+
+class UnknownJob(PgQueueError, LookupError):  # noqa: N818 - the name says what is wrong
+    """No job has this id: it was never committed, or nothing is kept of it any more."""
 
 
 class InvalidJob(PgQueueError, ValueError):  # noqa: N818 - the name says what is wrong

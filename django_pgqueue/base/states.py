@@ -14,6 +14,10 @@ class Status(StrEnum):
     HELD = "held"  # finished; only its unique key still counts
 
 
+# Where a job is that does not live any more.
+DEAD, FINISHED = "dead", "finished"
+
+
 class Reason(StrEnum):
     """Why a job stands in ``pgqueue_dead_jobs``."""
 

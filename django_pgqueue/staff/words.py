@@ -22,7 +22,6 @@ NONE = "none"
 
 MOST_LISTED = 10_000
 
-DEAD, FINISHED = "dead", "finished"
 LIVE = tuple(status.value for status in Status if status is not Status.HELD)
 REASONS = tuple(reason.value for reason in Reason)
 

@@ -1,0 +1,77 @@
+"""Find a job by its id, whichever table it is in."""
+
+import datetime as dt
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from django_pgqueue.base.exceptions import UnknownJob
+from django_pgqueue.base.states import DEAD, FINISHED, Status
+from django_pgqueue.db import Database
+from django_pgqueue.lifecycle.sql import statement
+
+LARGEST_ID = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """What is known of a job at one moment, by the columns of ``find_job.sql`` in their order.
+
+    Attributes:
+        status: of a live job its status; or ``dead``, or ``finished``, of which only ``held`` may be left.
+        ended_at: when it finished or died.
+        worker_id: the worker process of the last attempt; of a live job None unless it runs.
+        reason: why it is dead.
+        result: what its task returned; None where it has not finished, or the result is not kept.
+        keeps_result: whether it has finished and the result is kept.
+    """
+
+    id: int
+    status: str
+    queue: str
+    task: str
+    backend: str
+    priority: int
+    run_at: dt.datetime
+    enqueued_at: dt.datetime
+    first_started_at: dt.datetime | None
+    started_at: dt.datetime | None
+    ended_at: dt.datetime | None
+    worker_id: int | None
+    attempts: int
+    lost: int
+    reason: str | None
+    args: Any = field(repr=False)
+    kwargs: Any = field(repr=False)
+    result: Any = field(repr=False)
+    errors: list[Any] = field(repr=False)
+    metadata: Any = field(repr=False)
+    progress: Any
+    keeps_result: bool
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether it has succeeded."""
+        return self.status in (FINISHED, Status.HELD)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has finished or died."""
+        return self.status == DEAD or self.has_finished
+
+
+def find(database: Database, job_id: int) -> JobState:
+    """Return where a job is, and all that is known of it, by one statement.
+
+    Raises:
+        UnknownJob: there is none of this id.
+    """
+    if not 0 < job_id <= LARGEST_ID or not (rows := database.rows(statement("find_job"), {"id": job_id})):
+        raise UnknownJob(
+            f"There is no job {job_id}: it was never committed, or nothing is kept of it any more. What has finished "
+            "is kept for RETENTION_DAYS; jobs of tasks with keep=False are not."
+        )
+    *columns, args, kwargs, result, errors, metadata, progress = rows[0]
+    texts = (args, kwargs, result, errors, metadata, progress)
+    values = [*columns, *(None if text is None else json.loads(text) for text in texts), result is not None]
+    return JobState(*values)
