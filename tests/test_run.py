@@ -11,6 +11,7 @@ from django_pgqueue.base.records import KEEP, ClaimedJob, Fate
 from django_pgqueue.base.signals import job_finished, job_started
 from django_pgqueue.base.states import Reason
 from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
+from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.context import CurrentJob
 from django_pgqueue.lifecycle.run import arun, describe, run, unknown_task
 
@@ -240,6 +241,14 @@ def test_current_job_is_known_while_it_runs_and_not_after():
     outcome_of(lambda: seen.append(current_job()), job(attempt=2))
     assert (seen[0].id, seen[0].attempt, seen[0].max_attempts, seen[0].is_cancelled) == (1, 2, 3, False)
     assert current_job() is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_current_job_knows_its_metadata(queue):
+    for given in ({"order": {"id": 7}}, {}):
+        app.noop.using(metadata=given).enqueue()
+        [claimed] = claim(queue, "default", limit=1, worker_id=1)
+        assert CurrentJob(claimed).metadata == given
 
 
 def test_signals_surround_the_run_and_a_broken_receiver_harms_nothing(caplog):

@@ -2,7 +2,9 @@
 
 import contextvars
 import datetime as dt
+import json
 import math
+from typing import Any
 
 from django_pgqueue.base.exceptions import InvalidJob
 from django_pgqueue.base.options import Options
@@ -52,6 +54,11 @@ class CurrentJob:
     def queue(self) -> str:
         """Its queue."""
         return self._job.queue
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What ``using(metadata=…)`` gave it, as it was when this attempt was claimed."""
+        return dict(json.loads(self._job.rest)["metadata"]) if self._job.rest else {}
 
     def run_again(self, when: float | dt.timedelta | dt.datetime = 0) -> None:
         """Let another job like this one follow when it has succeeded: same task, arguments, options and keys.
