@@ -49,6 +49,8 @@ SET_LOCAL_FROM_17 = f"{SET_LOCAL}, set_config('transaction_timeout', %s, true)"
 class Database(Protocol):
     """What the verbs of ``lifecycle/`` need of a connection."""
 
+    alias: str
+
     def rows(self, sql: str, parameters: Parameters) -> list[Row]:
         """Run one statement that returns rows, as every statement of the queue does; return them all."""
         ...
@@ -59,6 +61,10 @@ class Database(Protocol):
         Returns:
             That many rows, or none.
         """
+        ...
+
+    def notify(self, sql: str, parameters: Parameters) -> None:
+        """Run one statement that notifies, which the server may refuse as late as at its commit."""
         ...
 
 
@@ -90,6 +96,10 @@ class CallerConnection:
                 transaction.set_rollback(True, using=self.alias)
         return [] if is_short else rows
 
+    def notify(self, sql: str, parameters: Parameters) -> None:
+        """Run it. In an open transaction it is that one's commit that may be refused."""
+        self.rows(sql, parameters)
+
 
 class QueueConnection:
     """A connection of the queue's own, opened when first needed and again after it broke.
@@ -118,10 +128,13 @@ class QueueConnection:
         self._knows_transaction_timeout = False
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self, *, commits: bool = False) -> Iterator[None]:
         """Run a few statements in one short transaction, with time limits and planner settings of its own.
 
         What is only sent in it makes one round trip altogether, commit included. An error in between rolls back.
+
+        Args:
+            commits: say COMMIT, so that what the server answers to it is known, and the connection outlives a refusal.
 
         Raises:
             django.db.Error: as Django maps it. After trouble with the connection or the server, it is closed; the next
@@ -131,7 +144,7 @@ class QueueConnection:
             with self._wrapper.wrap_database_errors:
                 connection = self._open(self._least_patience)
                 self._inside = True
-                with one_transaction(connection, begins=self._must_begin):
+                with one_transaction(connection, begins=self._must_begin or commits):
                     connection.execute(*self._set_local())
                     yield
         except Error as error:
@@ -152,6 +165,11 @@ class QueueConnection:
         """Run it, and undo nothing: the locks go with the transaction, which is short."""
         rows = self.rows(sql, parameters)
         return rows if len(rows) == number else []
+
+    def notify(self, sql: str, parameters: Parameters) -> None:
+        """Run it in a transaction of its own."""
+        with self.transaction(commits=True):
+            self.rows(sql, parameters)
 
     def send(self, sql: str, parameters: Parameters) -> "Answer":
         """Send one statement inside ``transaction()``, whose answer may be read once that is over."""

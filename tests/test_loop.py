@@ -29,3 +29,23 @@ def test_heart_tries_again_before_others_may_judge(settings):
     loop = Supervisor(plan)._heart_loop
     loop._pass_once = fail
     assert max(pauses(loop)) == 1.0
+
+
+def test_trouble_that_lasts_takes_few_lines(caplog):
+    """The first failure, every tenth, every other reason, and the end."""
+    reasons = iter(["away"] * 12 + ["full"] * 8 + [None])
+
+    def fail_for_a_reason() -> float:
+        if reason := next(reasons):
+            raise OperationalError(reason)
+        return 0.0
+
+    loop = Loop("duty", fail_for_a_reason)
+    for _ in range(21):
+        loop._guarded_pass()
+    assert [record.message.removeprefix("The duty ") for record in caplog.records] == [
+        "failed and is tried again (failure 1): away",
+        "failed and is tried again (failure 11): away",
+        "failed and is tried again (failure 13): full",
+        "works again after 20 failures",
+    ]

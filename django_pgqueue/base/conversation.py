@@ -19,7 +19,7 @@ def one_transaction(connection: Any, *, begins: bool) -> Iterator[None]:
     Source: https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-PIPELINING
 
     Args:
-        begins: whether a BEGIN is needed after all, to say READ COMMITTED.
+        begins: whether BEGIN and COMMIT are needed after all: to say READ COMMITTED, or to hear of the commit.
 
     Raises:
         psycopg.Error: of a statement, or of the commit; CommitFailed where that is all that is known.

@@ -13,7 +13,7 @@ class Silence(psycopg.OperationalError):
 
 
 class CommitFailed(psycopg.OperationalError):
-    """All statements went well, and their commit did not: a deferred trigger has failed, or the notification of one."""
+    """All statements went well, and their commit did not, as when a deferred trigger fails."""
 
 
 def is_transient(error: BaseException) -> bool:
@@ -54,4 +54,14 @@ def is_too_slow(error: BaseException) -> bool:
     return getattr(error.__cause__, "sqlstate", None) == "57014"
 
 
+def is_over_limit(error: BaseException) -> bool:
+    """Whether a limit of the server is exceeded; by a notification, because the queue of those is full."""
+    return getattr(error.__cause__, "sqlstate", None) == "54000"
+
+
 REFUSING_CLASSES = {"22", "23", "54"}  # data, integrity, program limits
+
+
+def one_line(error: BaseException) -> str:
+    """Return what an error says, on one line: what the database says takes several."""
+    return " ".join(str(error).split())

@@ -9,6 +9,7 @@ from django.db import Error, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_pgqueue.base.conf import conf
+from django_pgqueue.base.database_errors import is_over_limit, is_transient, one_line
 from django_pgqueue.db import CallerConnection, Database, postgresql
 from django_pgqueue.lifecycle.sql import statement
 
@@ -59,11 +60,9 @@ class WakeUp:
     def __call__(self) -> None:
         """Send it after the commit. Failing must not reach the caller: the job is there, and polling finds it."""
         try:
-            self.send()
-        except Error:
-            logger.exception(
-                "Wake-up %s failed; workers find out by polling, or with their next heartbeat", list(self.payloads)
-            )
+            announce_or_warn(CallerConnection(self.database), self.payloads)
+        except Error as error:
+            _warn(self.payloads, error)
 
     def send(self) -> None:
         """Send it now, in the transaction that is open if one is."""
@@ -99,9 +98,49 @@ def wake_for_gate(alias: str, queue: str) -> None:
         _after_commit(WakeUp(alias, (GATE + queue,)))
 
 
-def announce(database: Database, payloads: Iterable[str]) -> None:
-    """Send notifications in a transaction of their own, or in the one that is open on ``database``."""
-    database.rows(statement("notify"), {"channel": CHANNEL, "payloads": list(payloads)})
+def announce(database: Database, payloads: Collection[str]) -> None:
+    """Send notifications in a transaction of their own, or in the one that is open on ``database``.
+
+    Raises:
+        django.db.Error: as the server refuses them; ``is_over_limit``: its queue is full of what somebody has not read.
+    """
+    parameters = {"channel": CHANNEL, "payloads": list(payloads)}
+    try:
+        database.notify(statement("notify"), parameters)
+    except Error as error:
+        if not is_over_limit(error):
+            raise
+        database.rows(statement("drop_notifications"), {})
+        database.notify(statement("notify"), parameters)
+
+
+def announce_or_warn(database: Database, payloads: Collection[str]) -> None:
+    """Announce what polling finds too: where the server refuses notifications, a warning says so, and work goes on.
+
+    Raises:
+        django.db.Error: there is trouble with the connection, or the server, that the caller will have as well.
+    """
+    try:
+        announce(database, payloads)
+    except Error as error:
+        if is_transient(error):
+            raise
+        if database.alias not in _refused:
+            _warn(payloads, error)
+        _refused.add(database.alias)
+    else:
+        _refused.discard(database.alias)
+
+
+_refused: set[str] = set()  # aliases by which the last announcement was, which is said once
+
+
+def _warn(payloads: Collection[str], error: Error) -> None:
+    logger.warning(
+        "Wake-up %s failed; workers find out by polling, or with their next heartbeat: %s",
+        list(payloads),
+        one_line(error),
+    )
 
 
 def _after_commit(wake_up: WakeUp) -> None:

@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from django.db import Error
 from psycopg import sql
 
 from django_pgqueue.base.conf import conf
+from django_pgqueue.base.database_errors import is_over_limit
 from django_pgqueue.db import QueueConnection, only_reads
 from django_pgqueue.lifecycle.wake import CHANNEL, ECHO, announce
 from django_pgqueue.runtime.session import Session
@@ -29,6 +31,15 @@ TRY_AGAIN_SECONDS = 300.0
 
 UNLISTENS = 20
 """How many transactions to make, at most, until a pooler lends the same server again."""
+
+DEAF = (
+    "gets no notifications: is a pooler in between, in transaction mode? Set PGQUEUE['LISTEN_DATABASE'] to an alias "
+    "that leads to the same database directly."
+)
+FULL = (
+    "is of no use now: the server takes no more notifications, as its queue of them is full of what some session does "
+    "not read. The server's log names it."
+)
 
 BACKEND = "SELECT pg_backend_pid()"
 
@@ -78,7 +89,8 @@ class Listener:
 
     def _connect(self) -> None:
         connection: Any = self._database.autocommit()
-        worked, self.works = self.works, self._try(connection)
+        useless = self._try(connection)
+        worked, self.works = self.works, useless is None
         self.is_settled.set()
         if self.works:
             self._connection = connection
@@ -88,37 +100,42 @@ class Listener:
             return
         if worked is not False:
             logger.warning(
-                "LISTEN by way of %r gets no notifications: is a pooler in between, in transaction mode? Polling every "
-                "%g s instead. Set PGQUEUE['LISTEN_DATABASE'] to an alias that leads to the same database directly.",
-                self._alias,
-                conf.poll_seconds,
+                "LISTEN by way of %r %s Polling every %g s instead.", self._alias, useless, conf.poll_seconds
             )
         self.close()
         self._session.forgo()
 
-    def _try(self, connection: Any) -> bool:
-        """Listen, and see whether a notification arrives that was sent the way that enqueuers send theirs."""
+    def _try(self, connection: Any) -> str | None:
+        """Listen, and see whether a notification arrives that was sent the way that enqueuers send theirs.
+
+        Returns:
+            Why it is of no use to listen; None: it is.
+        """
         other = QueueConnection(conf.database, "listener echo")
         try:
             if self._database.is_pooled and is_lent(connection, other):
-                return False
+                return DEAF
             [backend] = connection.execute(BACKEND).fetchone()
             connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
-            if self._hears(connection, other):
-                return True
-            unlisten(connection, backend)
-            return False
+            if useless := self._hears_not(connection, other):
+                unlisten(connection, backend)
+            return useless
         finally:
             other.close()
 
-    def _hears(self, connection: Any, other: QueueConnection) -> bool:
+    def _hears_not(self, connection: Any, other: QueueConnection) -> str | None:
         payload = ECHO + secrets.token_hex(8)
-        announce(other, [payload])
+        try:
+            announce(other, [payload])
+        except Error as error:
+            if is_over_limit(error):
+                return FULL
+            raise
         deadline = time.monotonic() + ECHO_SECONDS
         while (left := deadline - time.monotonic()) > 0:
             if any(notify.payload == payload for notify in connection.notifies(timeout=left, stop_after=1)):
-                return True
-        return False
+                return None
+        return DEAF
 
     def _wait(self) -> None:
         with selectors.DefaultSelector() as selector:

@@ -5,11 +5,6 @@ import logging
 FORMAT = "%(asctime)s %(levelname)-7s [%(process)d] %(message)s"
 
 
-def one_line(error: BaseException) -> str:
-    """Return what an error says, on one line: what the database says takes several."""
-    return " ".join(str(error).split())
-
-
 def configure(verbosity: int) -> None:
     """Send the worker's log to stderr, unless the project handles the logger ``django_pgqueue`` already.
 

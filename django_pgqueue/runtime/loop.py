@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable
 
 from django_pgqueue.base.backoff import reconnect_delay
-from django_pgqueue.base.database_errors import is_transient
-from django_pgqueue.runtime.logs import one_line
+from django_pgqueue.base.database_errors import is_transient, one_line
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -26,7 +26,7 @@ from django_pgqueue.lifecycle.claim import Claim
 from django_pgqueue.lifecycle.gates import Gates
 from django_pgqueue.lifecycle.redact import scrubber_of
 from django_pgqueue.lifecycle.run import describe
-from django_pgqueue.lifecycle.wake import announce, of_queue
+from django_pgqueue.lifecycle.wake import announce_or_warn, of_queue
 from django_pgqueue.runtime.admissions import Admissions
 from django_pgqueue.runtime.book import Book, Held
 from django_pgqueue.runtime.gates import KnownGates
@@ -226,7 +226,7 @@ class Pump:
         self._intake.hear([queue for queue in served if claimed is None or queue != claimed.queue])
         if conf.notify and (others := set(queues).difference(served)):
             try:
-                announce(self.database, sorted(map(of_queue, others)))
+                announce_or_warn(self.database, sorted(map(of_queue, others)))
             except Error as error:
                 self._back_off(error, 0)
 

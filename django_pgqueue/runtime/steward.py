@@ -12,7 +12,7 @@ from django_pgqueue.housekeeping.queues import end_pauses, note_queues
 from django_pgqueue.lifecycle import heartbeat
 from django_pgqueue.lifecycle.drain import is_drained
 from django_pgqueue.lifecycle.reap import settle_dead_process
-from django_pgqueue.lifecycle.wake import announce, of_queue
+from django_pgqueue.lifecycle.wake import announce_or_warn, of_queue
 from django_pgqueue.runtime.admissions import Sweep
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.duties import LONGEST_SLEEP_SECONDS, Duties, Slice
@@ -199,4 +199,4 @@ class Steward:
     def _call(self, payloads: set[str]) -> None:
         self._wake(payloads)
         if conf.notify:
-            announce(self.database, sorted(payloads))
+            announce_or_warn(self.database, sorted(payloads))

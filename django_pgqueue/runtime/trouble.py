@@ -6,8 +6,7 @@ import time
 from django.db import Error
 
 from django_pgqueue.base.backoff import reconnect_delay
-from django_pgqueue.base.database_errors import is_too_much
-from django_pgqueue.runtime.logs import one_line
+from django_pgqueue.base.database_errors import is_too_much, one_line
 from django_pgqueue.runtime.marks import CAPACITY, Marks
 
 logger = logging.getLogger("django_pgqueue.worker")
