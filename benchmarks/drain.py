@@ -134,6 +134,7 @@ def successes(claimed, token: int) -> dict[str, str | None]:
         "ids": f"{{{b','.join([claimed.get_value(row, column) for row in range(size)]).decode()}}}",
         "lease_tokens": f"{{{','.join([str(token)] * size)}}}",
         "results": None,
+        "left_out": None,
         "run_seconds": f"{{{','.join(['0'] * size)}}}",
     }
 

@@ -167,8 +167,8 @@ class QueueConnection:
         return rows if len(rows) == number else []
 
     def notify(self, sql: str, parameters: Parameters) -> None:
-        """Run it in a transaction of its own."""
-        with self.transaction(commits=True):
+        """Run it in the transaction that is open, or in one of its own."""
+        with contextlib.nullcontext() if self._inside else self.transaction(commits=True):
             self.rows(sql, parameters)
 
     def send(self, sql: str, parameters: Parameters) -> "Answer":

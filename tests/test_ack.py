@@ -1,4 +1,5 @@
 import threading
+from dataclasses import replace
 
 import pytest
 from django.db import transaction
@@ -7,6 +8,7 @@ import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.base.records import Fate, Outcome, Receipt
 from django_pgqueue.base.states import NEVER, Reason
+from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob, Job
@@ -171,3 +173,54 @@ def test_two_flushes_of_the_same_jobs_in_clashing_order_do_not_deadlock(queue, o
         thread.join()
     assert len(receipts) == 2
     assert sum(300 - len(receipt.locked) - len(receipt.stale) for receipt in receipts) == 300
+
+
+ENDS = {
+    "finished": Outcome(None, Fate.SUCCEEDED),
+    "repeated": Outcome(None, Fate.REPEATED),
+    "dead": Outcome(None, Fate.DIED, reason=Reason.EXHAUSTED, error={"error": "x"}),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("task", [app.noop, app.unkept], ids=["kept", "unkept"])
+@pytest.mark.parametrize("unique_for", [None, 60], ids=["", "held"])
+def test_receipt_names_the_jobs_whose_end_somebody_waits_for(queue, sql, end, task, unique_for):
+    for key in "abc":
+        task.using(unique_key=key, unique_for=unique_for).enqueue()
+    jobs = claim(queue, "default", limit=3, worker_id=1)
+    sql("UPDATE pgqueue_jobs SET awaited = true WHERE id = %s", jobs[1].id)
+    receipt = write(queue, *(replace(ENDS[end], job=job) for job in jobs))
+    assert receipt == Receipt(awaited=frozenset([jobs[1].id]))
+
+
+def test_job_that_is_not_over_is_announced_when_it_is(queue, sql, claimed):
+    jobs = claimed(2)
+    sql("UPDATE pgqueue_jobs SET awaited = true")
+    failed, released = Outcome(jobs[0], Fate.RETRIED, error={"error": "x"}), Outcome(jobs[1], Fate.RELEASED)
+    assert write(queue, failed, released) == Receipt()
+    sql("UPDATE pgqueue_jobs SET status = 'queued', run_at = now()")
+    again = claim(queue, "default", limit=2, worker_id=1)
+    receipt = write(queue, *(Outcome(job, Fate.SUCCEEDED) for job in again))
+    assert receipt == Receipt(awaited=frozenset(job.id for job in jobs))
+
+
+def test_job_that_its_own_transaction_has_removed_is_announced_too(queue, sql, claimed):
+    first, second = (Outcome(job, Fate.SUCCEEDED) for job in claimed(2))
+    sql("UPDATE pgqueue_jobs SET awaited = true WHERE id = %s", first.job.id)
+    for outcome in (first, second):
+        with transaction.atomic():
+            assert ack.finish_alone(CallerConnection(), outcome)
+        outcome.fate = Fate.RECORDED
+    assert write(queue, first, second) == Receipt(awaited=frozenset([first.job.id]))
+
+
+@pytest.mark.parametrize("fate", [Fate.SUCCEEDED, Fate.REPEATED])
+@pytest.mark.parametrize("unique_for", [None, 60], ids=["", "held"])
+def test_result_that_was_left_out_is_another_thing_than_none(queue, sql, fate, unique_for):
+    for key in "abc":
+        app.noop.using(unique_key=key, unique_for=unique_for).enqueue()
+    jobs = claim(queue, "default", limit=3, worker_id=1)
+    write(queue, *(Outcome(job, fate, result=result) for job, result in zip(jobs, (None, "null", "5"), strict=True)))
+    kept = sql("SELECT result::text FROM pgqueue_finished_jobs ORDER BY id")
+    assert kept == [(None,), ("null",), ("5",)]

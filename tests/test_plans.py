@@ -133,6 +133,7 @@ def test_ack_touches_only_its_own_rows(queue, analyze, name, running_at_analyze)
         "ids": [job.id for job in jobs],
         "lease_tokens": [job.lease_token for job in jobs],
         "results": f"[{','.join(['null'] * 500)}]",
+        "left_out": None,
         "run_seconds": [0.1] * 500,
         "delays": [1.0] * 500,
         "next_ats": [None] * 500,

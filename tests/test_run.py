@@ -175,7 +175,7 @@ def test_job_may_still_decide_for_itself_after_its_time_limit():
 
 def test_result_that_is_not_json_is_not_kept_and_the_work_not_repeated(caplog):
     outcome = outcome_of(lambda: {1, 2})
-    assert (outcome.fate, outcome.result) == (Fate.SUCCEEDED, "null")
+    assert (outcome.fate, outcome.result) == (Fate.SUCCEEDED, None)
     assert "succeeded, but its result is not kept: Cannot be stored as JSON: result is the set {1, 2}" in caplog.text
     caplog.clear()
     assert outcome_of(lambda: {1, 2}, job(flags=0)).fate is Fate.SUCCEEDED

@@ -84,11 +84,12 @@ class Outcome:
     job: ClaimedJob
     fate: Fate
     run_seconds: float = 0.0
-    result: str = field(default="null", repr=False)  # JSON text
+    result: str | None = field(default="null", repr=False)  # JSON text; None: it cannot be stored
     delay_seconds: float = 0.0  # RETRIED, RELEASED and REPEATED: due again in
     next_at: dt.datetime | None = None  # REPEATED: due again at, in place of the delay
     reason: Reason | None = None  # DIED
     error: dict[str, Any] | None = None  # RETRIED and DIED: one entry of the history
+    is_awaited: bool = False  # RECORDED: somebody waits for the end of the job
 
 
 Ended = tuple[int, Outcome]
@@ -97,10 +98,11 @@ Ended = tuple[int, Outcome]
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Which outcomes of a batch were not written, by job id. All others were."""
+    """What became of a batch of outcomes, by job id. Those neither locked nor stale were written."""
 
     locked: frozenset[int] = frozenset()  # somebody holds the row; try again with the next flush
     stale: frozenset[int] = frozenset()  # the lease is gone; the outcome is dropped
+    awaited: frozenset[int] = frozenset()  # the job has ended, and somebody waits for that
 
 
 class Lease(NamedTuple):

@@ -78,12 +78,13 @@ class Bare:
         return [(job_id, token) for job_id in ids]
 
     def _ack(self, claimed: Claimed) -> None:
-        parameters = {
+        parameters: dict[str, Any] = {
             "ids": number_array(job_id for job_id, _ in claimed),
             "lease_tokens": number_array(token for _, token in claimed),
         }
         if self.history:
             parameters["results"] = f"[{','.join(['null'] * len(claimed))}]"
+            parameters["left_out"] = None
             parameters["run_seconds"] = number_array(0.0 for _ in claimed)
         _, seconds = self._timed(statement("archive" if self.history else "finish"), parameters)
         self.acks.append(seconds)

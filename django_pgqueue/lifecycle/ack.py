@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.records import HOLD, KEEP, Fate, Outcome, Receipt
@@ -36,17 +37,22 @@ def send(database: QueueConnection, outcomes: Collection[Outcome]) -> list[Answe
 
 def receipt(database: Database, outcomes: Collection[Outcome], answers: Sequence[Answer]) -> Receipt:
     """Read the answers to ``send``; ask about the outcomes that are not among them, if any."""
-    written = [row[0] for answer in answers for row in answer.fetchall()]
+    written = [row for answer in answers for row in answer.fetchall()]
+    awaited = [row[0] for row in written if row[1]]
     if len(written) == len(outcomes):
-        return Receipt()
-    known = {*written, *(outcome.job.id for outcome in outcomes if outcome.fate is Fate.RECORDED)}
+        return Receipt(awaited=frozenset(awaited)) if awaited else Receipt()
+    recorded = {outcome.job.id: outcome.is_awaited for outcome in outcomes if outcome.fate is Fate.RECORDED}
+    known = {*(row[0] for row in written), *recorded}
     missing = [outcome for outcome in outcomes if outcome.job.id not in known]
     locked = _standing(database, missing) if missing else frozenset()
-    return Receipt(locked, frozenset(outcome.job.id for outcome in missing) - locked)
+    awaited += [job_id for job_id, is_awaited in recorded.items() if is_awaited]
+    return Receipt(locked, frozenset(outcome.job.id for outcome in missing) - locked, frozenset(awaited))
 
 
 def finish_alone(database: Database, outcome: Outcome, *, patience_seconds: float = 1.0) -> bool:
     """Remove one job that succeeded, or leave its tombstone, in the transaction of its own handler.
+
+    Notes at the outcome whether somebody waits for it, who is to be told after the commit.
 
     Args:
         patience_seconds: how long to try while somebody else holds the row.
@@ -56,10 +62,11 @@ def finish_alone(database: Database, outcome: Outcome, *, patience_seconds: floa
     """
     deadline = time.monotonic() + patience_seconds
     [(name, parameters)] = STORES[outcome.fate]([outcome])
-    while not database.rows(statement(name), parameters):
+    while not (rows := database.rows(statement(name), parameters)):
         if not _standing(database, [outcome]) or time.monotonic() > deadline:
             return False
         time.sleep(0.02)
+    outcome.is_awaited = rows[0][1]
     return True
 
 
@@ -96,25 +103,27 @@ def _finish(outcomes: Sequence[Outcome]) -> Iterator[Named]:
             batch = [outcome for outcome in outcomes if outcome.job.flags & telling == flags]
         parameters = fence([outcome.job for outcome in batch])
         if flags & KEEP:
-            parameters |= {
-                "results": _results(batch),
-                "run_seconds": number_array([outcome.run_seconds for outcome in batch]),
-            }
+            parameters |= _results(batch)
         yield FINISHING[flags], parameters
 
 
-def _results(outcomes: Sequence[Outcome]) -> str | None:
+def _results(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Return what the statements that keep results need of them; nothing for each where all are null."""
     results = [outcome.result for outcome in outcomes]
-    return None if results.count("null") == len(results) else f"[{','.join(results)}]"
+    is_null = results.count("null") == len(results)
+    return {
+        "results": None if is_null else f"[{','.join([result or 'null' for result in results])}]",
+        "left_out": [result is None for result in results] if None in results else None,
+        "run_seconds": number_array([outcome.run_seconds for outcome in outcomes]),
+    }
 
 
 def _repeat(outcomes: Sequence[Outcome]) -> Iterator[Named]:
     yield (
         "repeat",
         fence([outcome.job for outcome in outcomes])
+        | _results(outcomes)
         | {
-            "results": _results(outcomes),
-            "run_seconds": number_array([outcome.run_seconds for outcome in outcomes]),
             "delays": number_array([outcome.delay_seconds for outcome in outcomes]),
             "next_ats": [outcome.next_at for outcome in outcomes],
             "history": conf.retention_days > 0,

@@ -8,7 +8,7 @@ from django_pgqueue.base.states import Reason
 from django_pgqueue.db import CallerConnection, Database, Parameters
 from django_pgqueue.lifecycle.fence import fence
 from django_pgqueue.lifecycle.sql import statement
-from django_pgqueue.lifecycle.wake import wake, wake_to_admit
+from django_pgqueue.lifecycle.wake import tell_waiters, wake, wake_to_admit
 
 
 class DeadLetter(NamedTuple):
@@ -21,7 +21,7 @@ class DeadLetter(NamedTuple):
 
 
 def dead_letter(database: Database, letters: Sequence[DeadLetter], *, by: str | None = None) -> dict[int, str | None]:
-    """Move jobs to ``dead_jobs``.
+    """Move jobs to ``dead_jobs``; those who wait for them are told once that is committed.
 
     Args:
         by: who wanted it, where somebody did.
@@ -30,7 +30,9 @@ def dead_letter(database: Database, letters: Sequence[DeadLetter], *, by: str | 
         The ids moved, with their concurrency keys, of which others may be admitted now. Other jobs were locked, or
         their lease is gone.
     """
-    return dict(database.rows(statement("dead_letter"), dead_letter_parameters(letters, by=by)))
+    rows = database.rows(statement("dead_letter"), dead_letter_parameters(letters, by=by))
+    tell_waiters(database, [job_id for job_id, is_awaited, _ in rows if is_awaited])
+    return {job_id: key for job_id, _, key in rows}
 
 
 def dead_letter_parameters(letters: Sequence[DeadLetter], *, by: str | None = None) -> Parameters:

@@ -133,4 +133,4 @@ def _retry(database: Database, leases: Sequence[Lease]) -> dict[int, str | None]
         "delays": number_array([with_jitter(exponential(lease.attempts)) for lease in leases]),
         "errors": [json.dumps(last_entry(lease, Reason.EXHAUSTED)) for lease in leases],
     }
-    return dict(database.rows(statement("retry"), parameters))
+    return {job_id: key for job_id, _, key in database.rows(statement("retry"), parameters)}

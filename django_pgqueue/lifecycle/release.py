@@ -17,7 +17,7 @@ def release(database: Database, rows: Sequence[Fenced], delays: Sequence[float] 
         The ids released. Others were locked, or their lease is gone.
     """
     rows_released = database.rows(statement("release"), release_parameters(rows, delays))
-    return [job_id for (job_id,) in rows_released]
+    return [job_id for job_id, _ in rows_released]
 
 
 def release_parameters(rows: Sequence[Fenced], delays: Sequence[float] | None = None) -> Parameters:

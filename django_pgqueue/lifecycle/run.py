@@ -208,8 +208,8 @@ def _arguments(job: ClaimedJob) -> tuple[list[Any], dict[str, Any]]:
     return args, kwargs
 
 
-def _result(job: ClaimedJob, value: Any) -> str:
-    """Return the result as JSON; null, and a warning, where it cannot be stored: the work is done all the same."""
+def _result(job: ClaimedJob, value: Any) -> str | None:
+    """Return the result as JSON; None, and a warning, where it cannot be stored: the work is done all the same."""
     if value is None or not (job.flags & KEEP and conf.retention_days):
         return "null"
     try:
@@ -217,7 +217,7 @@ def _result(job: ClaimedJob, value: Any) -> str:
     except InvalidArguments as error:
         why = scrubber_of(tasks.find(job.task), job)(str(error))
         logger.warning("Job %s (%s) succeeded, but its result is not kept: %s", job.id, job.task, why)
-        return "null"
+        return None
 
 
 def _backoff(task: tasks.Task[..., Any], job: ClaimedJob) -> float:

@@ -1,4 +1,4 @@
-"""Tell idle workers that there is something to do. Whoever misses it finds out by polling."""
+"""Tell idle workers that there is something to do, and waiters that a job has ended. Who misses it will poll."""
 
 import logging
 from collections.abc import Collection, Iterable
@@ -24,6 +24,10 @@ QUEUE: Final = "?="  # then the queue's name
 GATE: Final = "?|"  # then the name of a queue: it was paused, resumed or limited
 ADMIT: Final = "?+"  # then a concurrency key: a job waits to be admitted; alone: of any key
 ECHO: Final = "?~"  # then something random: does a notification arrive?
+
+# Another channel, for those who wait for the end of jobs: they are not to wake for each enqueue, nor workers for each
+# end. A payload is the id of a job that has ended.
+ENDS: Final = "pgqueue_done"
 
 MOST_KEYS = 100
 """Whoever makes jobs of more concurrency keys wait does not name them."""
@@ -56,17 +60,18 @@ class WakeUp:
 
     database: str
     payloads: tuple[str, ...]
+    channel: str = CHANNEL
 
     def __call__(self) -> None:
         """Send it after the commit. Failing must not reach the caller: the job is there, and polling finds it."""
         try:
-            announce_or_warn(CallerConnection(self.database), self.payloads)
+            announce_or_warn(CallerConnection(self.database), self.payloads, channel=self.channel)
         except Error as error:
             _warn(self.payloads, error)
 
     def send(self) -> None:
         """Send it now, in the transaction that is open if one is."""
-        announce(CallerConnection(self.database), self.payloads)
+        announce(CallerConnection(self.database), self.payloads, channel=self.channel)
 
 
 def wake(alias: str, queue: str) -> None:
@@ -98,13 +103,25 @@ def wake_for_gate(alias: str, queue: str) -> None:
         _after_commit(WakeUp(alias, (GATE + queue,)))
 
 
-def announce(database: Database, payloads: Collection[str]) -> None:
+def tell_waiters(database: Database, ids: Collection[int]) -> None:
+    """Announce that jobs have ended for which somebody waits, once that is committed.
+
+    On a connection of the queue's own it is: each of its statements is a transaction, or else this belongs to the same.
+    """
+    payloads = tuple(map(str, ids)) if conf.notify else ()
+    if payloads and isinstance(database, CallerConnection):
+        _after_commit(WakeUp(database.alias, payloads, ENDS))
+    elif payloads:
+        announce_or_warn(database, payloads, channel=ENDS)
+
+
+def announce(database: Database, payloads: Collection[str], *, channel: str = CHANNEL) -> None:
     """Send notifications in a transaction of their own, or in the one that is open on ``database``.
 
     Raises:
         django.db.Error: as the server refuses them; ``is_over_limit``: its queue is full of what somebody has not read.
     """
-    parameters = {"channel": CHANNEL, "payloads": list(payloads)}
+    parameters = {"channel": channel, "payloads": list(payloads)}
     try:
         database.notify(statement("notify"), parameters)
     except Error as error:
@@ -114,14 +131,14 @@ def announce(database: Database, payloads: Collection[str]) -> None:
         database.notify(statement("notify"), parameters)
 
 
-def announce_or_warn(database: Database, payloads: Collection[str]) -> None:
+def announce_or_warn(database: Database, payloads: Collection[str], *, channel: str = CHANNEL) -> None:
     """Announce what polling finds too: where the server refuses notifications, a warning says so, and work goes on.
 
     Raises:
         django.db.Error: there is trouble with the connection, or the server, that the caller will have as well.
     """
     try:
-        announce(database, payloads)
+        announce(database, payloads, channel=channel)
     except Error as error:
         if is_transient(error):
             raise

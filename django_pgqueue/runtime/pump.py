@@ -13,10 +13,8 @@ from collections.abc import Collection, Iterable
 
 from django.db import Error
 
-from django_pgqueue import tasks
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.database_errors import is_refusal
-from django_pgqueue.base.exceptions import InvalidArguments
 from django_pgqueue.base.records import EXPIRED, ClaimedJob, Fate, Outcome, Receipt
 from django_pgqueue.base.states import Reason
 from django_pgqueue.db import QueueConnection
@@ -24,14 +22,13 @@ from django_pgqueue.housekeeping.queues import note_queue
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import Claim
 from django_pgqueue.lifecycle.gates import Gates
-from django_pgqueue.lifecycle.redact import scrubber_of
-from django_pgqueue.lifecycle.run import describe
-from django_pgqueue.lifecycle.wake import announce_or_warn, of_queue
+from django_pgqueue.lifecycle.wake import announce_or_warn, of_queue, tell_waiters
 from django_pgqueue.runtime.admissions import Admissions
 from django_pgqueue.runtime.book import Book, Held
 from django_pgqueue.runtime.gates import KnownGates
 from django_pgqueue.runtime.intake import REMEMBERED, Intake
 from django_pgqueue.runtime.marks import Marks
+from django_pgqueue.runtime.refused import in_place_of
 from django_pgqueue.runtime.report import report_all
 from django_pgqueue.runtime.slots import Slots
 from django_pgqueue.runtime.speed import LINGER_SECONDS, Speed
@@ -192,6 +189,8 @@ class Pump:
         self._marks.add_finished(finished)
         self._speed.measure(turns=time.monotonic() - begun, finished=finished)
         self._trouble.over()
+        if receipt.awaited:
+            self._tell_waiters(receipt)
         if admitted:
             self._tell_of(admitted, claimed)
         if claimed is not None and claimed.queue not in self._noted and len(self._noted) < REMEMBERED:
@@ -229,6 +228,13 @@ class Pump:
                 announce_or_warn(self.database, sorted(map(of_queue, others)))
             except Error as error:
                 self._back_off(error, 0)
+
+    def _tell_waiters(self, receipt: Receipt) -> None:
+        """Announce what has ended to those who wait for it."""
+        try:
+            tell_waiters(self.database, receipt.awaited)
+        except Error as error:
+            self._back_off(error, 0)
 
     def _note_queue(self, name: str) -> None:
         """See to it that a queue has a row in ``pgqueue_queues`` from its first use on."""
@@ -335,22 +341,14 @@ class Pump:
                         self._write_apart({cell: batch[cell] for cell in half})
         else:
             self._settle(batch, receipt)
+            self._tell_waiters(receipt)
 
     def _replace(self, cell: int, outcome: Outcome, error: Error) -> None:
         """Record that an outcome could not be recorded; if even that fails, leave the job to its lease."""
-        job = outcome.job
-        scrub = scrubber_of(tasks.find(job.task), job)
-        logger.error("The outcome of job %s (%s) cannot be written: %s", job.id, job.task, scrub(str(error)))
-        if "refused" in (outcome.error or {}):
+        if other := in_place_of(outcome, error):
+            self._book.unwritten[cell] = other
+        else:
             self._book.abandon(cell)
-            return
-        refused = InvalidArguments(f"The outcome was refused by the database: {error}")
-        self._book.unwritten[cell] = Outcome(
-            job,
-            Fate.DIED,
-            reason=Reason.DISCARDED,
-            error=describe(refused, scrub) | {"refused": outcome.fate.name.lower()},
-        )
 
     # Giving back
 

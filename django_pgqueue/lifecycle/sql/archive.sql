@@ -1,14 +1,18 @@
 -- Move jobs that succeeded to finished_jobs, with result and run time. Called like finish.sql, when history is on, and
 -- finds its rows in the same way. Never waits: locked rows are left for the next flush. No results at all means that all
--- are null.
+-- are null; one that was left out, because it cannot be stored, is NULL. Returns the ids, and whether somebody waits.
 WITH done AS MATERIALIZED (
-    SELECT job.place, COALESCE(ack.result, 'null') AS result, ack.run_seconds
+    SELECT
+        job.place,
+        CASE WHEN ack.left_out THEN NULL ELSE COALESCE(ack.result, 'null') END AS result,
+        ack.run_seconds
     FROM ROWS FROM (
         unnest(%(ids)s::bigint[]),
         unnest(%(lease_tokens)s::bigint[]),
         jsonb_array_elements(%(results)s::jsonb),
-        unnest(%(run_seconds)s::double precision[])
-    ) AS ack (id, lease_token, result, run_seconds)
+        unnest(%(run_seconds)s::double precision[]),
+        unnest(%(left_out)s::boolean[])
+    ) AS ack (id, lease_token, result, run_seconds, left_out)
     CROSS JOIN LATERAL (
         SELECT one.ctid AS place
         FROM pgqueue_jobs AS one
@@ -22,15 +26,18 @@ gone AS (
     USING done
     WHERE job.ctid = done.place
     RETURNING job.*, done.result AS result, done.run_seconds AS run_seconds
+),
+kept AS (
+    INSERT INTO pgqueue_finished_jobs (
+        id, finished_at, enqueued_at, run_at, first_started_at, started_at, worker_id, schedule_id, parent_id,
+        run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, result, metadata, progress, errors
+    )
+    SELECT
+        gone.id, statement_timestamp(), gone.enqueued_at, gone.run_at, gone.first_started_at, gone.started_at,
+        gone.worker_id, gone.schedule_id, gone.parent_id, gone.run_seconds, gone.priority, gone.attempts, gone.lost,
+        gone.queue, gone.task, gone.backend, gone.args, gone.kwargs, gone.result, gone.metadata, gone.progress,
+        gone.errors
+    FROM gone
 )
-INSERT INTO pgqueue_finished_jobs (
-    id, finished_at, enqueued_at, run_at, first_started_at, started_at, worker_id, schedule_id, parent_id, run_seconds,
-    priority, attempts, lost, queue, task, backend, args, kwargs, result, metadata, progress, errors
-)
-SELECT
-    gone.id, statement_timestamp(), gone.enqueued_at, gone.run_at, gone.first_started_at, gone.started_at,
-    gone.worker_id, gone.schedule_id, gone.parent_id, gone.run_seconds, gone.priority, gone.attempts, gone.lost,
-    gone.queue, gone.task, gone.backend, gone.args, gone.kwargs, gone.result, gone.metadata, gone.progress,
-    gone.errors
-FROM gone
-RETURNING id;
+SELECT gone.id, gone.awaited
+FROM gone;

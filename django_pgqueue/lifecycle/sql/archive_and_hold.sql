@@ -2,13 +2,17 @@
 -- Called like finish.sql, when history is on, and finds its rows in the same way. Never waits: locked rows are left for
 -- the next flush.
 WITH done AS MATERIALIZED (
-    SELECT job.*, COALESCE(ack.result, 'null') AS result, ack.run_seconds
+    SELECT
+        job.*,
+        CASE WHEN ack.left_out THEN NULL ELSE COALESCE(ack.result, 'null') END AS result,
+        ack.run_seconds
     FROM ROWS FROM (
         unnest(%(ids)s::bigint[]),
         unnest(%(lease_tokens)s::bigint[]),
         jsonb_array_elements(%(results)s::jsonb),
-        unnest(%(run_seconds)s::double precision[])
-    ) AS ack (id, lease_token, result, run_seconds)
+        unnest(%(run_seconds)s::double precision[]),
+        unnest(%(left_out)s::boolean[])
+    ) AS ack (id, lease_token, result, run_seconds, left_out)
     CROSS JOIN LATERAL (
         SELECT one.*, one.ctid AS place
         FROM pgqueue_jobs AS one
@@ -33,15 +37,18 @@ held AS (
     FROM done
     WHERE job.ctid = done.place
     RETURNING done.*
+),
+kept AS (
+    INSERT INTO pgqueue_finished_jobs (
+        id, finished_at, enqueued_at, run_at, first_started_at, started_at, worker_id, schedule_id, parent_id,
+        run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, result, metadata, progress, errors
+    )
+    SELECT
+        held.id, statement_timestamp(), held.enqueued_at, held.run_at, held.first_started_at, held.started_at,
+        held.worker_id, held.schedule_id, held.parent_id, held.run_seconds, held.priority, held.attempts, held.lost,
+        held.queue, held.task, held.backend, held.args, held.kwargs, held.result, held.metadata, held.progress,
+        held.errors
+    FROM held
 )
-INSERT INTO pgqueue_finished_jobs (
-    id, finished_at, enqueued_at, run_at, first_started_at, started_at, worker_id, schedule_id, parent_id, run_seconds,
-    priority, attempts, lost, queue, task, backend, args, kwargs, result, metadata, progress, errors
-)
-SELECT
-    held.id, statement_timestamp(), held.enqueued_at, held.run_at, held.first_started_at, held.started_at,
-    held.worker_id, held.schedule_id, held.parent_id, held.run_seconds, held.priority, held.attempts, held.lost,
-    held.queue, held.task, held.backend, held.args, held.kwargs, held.result, held.metadata, held.progress,
-    held.errors
-FROM held
-RETURNING id;
+SELECT held.id, held.awaited
+FROM held;

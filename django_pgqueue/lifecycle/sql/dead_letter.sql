@@ -1,7 +1,7 @@
 -- Move jobs to dead_jobs, with the reason and a last entry in their history. Called by ack.send() for failures, and by
 -- dead_letter.dead_letter() for lost workers, kills and expiry. Never waits: locked rows are left out. Found like those of
 -- finish.sql; the token 0 stands for a job that is not running, and leaves tombstones alone. Returns the ids it moved,
--- with their concurrency keys.
+-- whether somebody waits, and their concurrency keys.
 WITH died AS MATERIALIZED (
     SELECT job.place, ack.reason, ack.error::jsonb AS error
     FROM unnest(
@@ -25,33 +25,36 @@ gone AS (
         job.*, died.reason AS reason, died.error AS error,
         -- an expiry that the claim found out is no attempt
         job.attempts - (died.reason = 'expired' AND job.lease_token <> 0)::integer AS runs
+),
+buried AS (
+    INSERT INTO pgqueue_dead_jobs (
+        id, died_at, run_at, enqueued_at, first_started_at, started_at, worker_id, schedule_id, parent_id, expires_at,
+        lease_seconds, timeout_seconds, priority, attempts, max_attempts, lost, concurrency_limit, unique_for_seconds,
+        keep, concurrency_strict, reason, queue, task, backend, args, kwargs, unique_key, unique_scope, concurrency_key,
+        fair_key, cancelled_by, metadata, progress, errors
+    )
+    SELECT
+        gone.id, statement_timestamp(), gone.run_at, gone.enqueued_at,
+        CASE WHEN gone.reason = 'expired' AND gone.runs = 0 THEN 'epoch' ELSE gone.first_started_at END,
+        gone.started_at, gone.worker_id, gone.schedule_id, gone.parent_id, gone.expires_at, gone.lease_seconds,
+        gone.timeout_seconds, gone.priority, gone.runs, gone.max_attempts,
+        gone.lost + (gone.reason = 'lost')::integer, gone.concurrency_limit, gone.unique_for_seconds, gone.keep, gone.concurrency_strict, gone.reason, gone.queue, gone.task,
+        gone.backend, gone.args, gone.kwargs, gone.unique_key, gone.unique_scope,
+        gone.concurrency_key, gone.fair_key, COALESCE(gone.cancelled_by, %(by)s::text), gone.metadata, gone.progress,
+        CASE WHEN jsonb_array_length(gone.errors) >= 20 THEN gone.errors - 10 ELSE gone.errors END
+            || (
+                gone.error
+                || CASE
+                    WHEN gone.reason = 'killed' THEN jsonb_build_object('by', COALESCE(gone.cancelled_by, %(by)s::text))
+                    WHEN gone.reason = 'expired' THEN jsonb_build_object(
+                        'message',
+                        'not started by ' || to_char(gone.expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"')
+                    )
+                    ELSE '{}'
+                END
+                || jsonb_build_object('attempt', gone.runs, 'at', statement_timestamp())
+            )
+    FROM gone
 )
-INSERT INTO pgqueue_dead_jobs (
-    id, died_at, run_at, enqueued_at, first_started_at, started_at, worker_id, schedule_id, parent_id, expires_at,
-    lease_seconds, timeout_seconds, priority, attempts, max_attempts, lost, concurrency_limit, unique_for_seconds, keep,
-    concurrency_strict, reason, queue, task, backend, args, kwargs, unique_key, unique_scope, concurrency_key, fair_key,
-    cancelled_by, metadata, progress, errors
-)
-SELECT
-    gone.id, statement_timestamp(), gone.run_at, gone.enqueued_at,
-    CASE WHEN gone.reason = 'expired' AND gone.runs = 0 THEN 'epoch' ELSE gone.first_started_at END, gone.started_at,
-    gone.worker_id, gone.schedule_id, gone.parent_id, gone.expires_at, gone.lease_seconds, gone.timeout_seconds,
-    gone.priority, gone.runs, gone.max_attempts, gone.lost + (gone.reason = 'lost')::integer, gone.concurrency_limit,
-    gone.unique_for_seconds, gone.keep, gone.concurrency_strict, gone.reason, gone.queue, gone.task,
-    gone.backend, gone.args, gone.kwargs, gone.unique_key, gone.unique_scope,
-    gone.concurrency_key, gone.fair_key, COALESCE(gone.cancelled_by, %(by)s::text), gone.metadata, gone.progress,
-    CASE WHEN jsonb_array_length(gone.errors) >= 20 THEN gone.errors - 10 ELSE gone.errors END
-        || (
-            gone.error
-            || CASE
-                WHEN gone.reason = 'killed' THEN jsonb_build_object('by', COALESCE(gone.cancelled_by, %(by)s::text))
-                WHEN gone.reason = 'expired' THEN jsonb_build_object(
-                    'message',
-                    'not started by ' || to_char(gone.expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"')
-                )
-                ELSE '{}'
-            END
-            || jsonb_build_object('attempt', gone.runs, 'at', statement_timestamp())
-        )
-FROM gone
-RETURNING id, concurrency_key;
+SELECT gone.id, gone.awaited, gone.concurrency_key
+FROM gone;

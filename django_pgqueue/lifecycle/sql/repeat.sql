@@ -1,11 +1,11 @@
 -- End jobs that succeeded and put the next of each in its place: a new id, the same task, arguments, options and keys.
 -- Called by ack.send() and, alone, in an atomic task's own transaction. Finds its rows as finish.sql does, and never
 -- waits: locked rows are left for the next flush. The unique key passes from parent to child, so nobody is in the way.
--- Returns the ids that ended.
+-- Returns the ids that ended, and whether somebody waits.
 WITH done AS MATERIALIZED (
     SELECT
         job.place,
-        COALESCE(ack.result, 'null') AS result,
+        CASE WHEN ack.left_out THEN NULL ELSE COALESCE(ack.result, 'null') END AS result,
         ack.run_seconds,
         COALESCE(ack.next_at, statement_timestamp() + make_interval(secs => ack.delay)) AS next_at
     FROM ROWS FROM (
@@ -14,8 +14,9 @@ WITH done AS MATERIALIZED (
         jsonb_array_elements(%(results)s::jsonb),
         unnest(%(run_seconds)s::double precision[]),
         unnest(%(delays)s::double precision[]),
-        unnest(%(next_ats)s::timestamptz[])
-    ) AS ack (id, lease_token, result, run_seconds, delay, next_at)
+        unnest(%(next_ats)s::timestamptz[]),
+        unnest(%(left_out)s::boolean[])
+    ) AS ack (id, lease_token, result, run_seconds, delay, next_at, left_out)
     CROSS JOIN LATERAL (
         SELECT one.ctid AS place
         FROM pgqueue_jobs AS one
@@ -60,5 +61,5 @@ next AS (
     FROM gone
     WHERE gone.cancel_requested_at IS NULL  -- who asks one to stop means the chain
 )
-SELECT gone.id
+SELECT gone.id, gone.awaited
 FROM gone;

@@ -1,0 +1,26 @@
+"""What stands in the place of an outcome that the database refuses."""
+
+import logging
+
+from django.db import Error
+
+from django_pgqueue import tasks
+from django_pgqueue.base.exceptions import InvalidArguments
+from django_pgqueue.base.records import Fate, Outcome
+from django_pgqueue.base.states import Reason
+from django_pgqueue.lifecycle.redact import scrubber_of
+from django_pgqueue.lifecycle.run import describe
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+
+def in_place_of(outcome: Outcome, error: Error) -> Outcome | None:
+    """Return the outcome that says that another could not be recorded; None if it is that one which is refused."""
+    job = outcome.job
+    scrub = scrubber_of(tasks.find(job.task), job)
+    logger.error("The outcome of job %s (%s) cannot be written: %s", job.id, job.task, scrub(str(error)))
+    if "refused" in (outcome.error or {}):
+        return None
+    refused = InvalidArguments(f"The outcome was refused by the database: {error}")
+    story = describe(refused, scrub) | {"refused": outcome.fate.name.lower()}
+    return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=story)
