@@ -3,6 +3,7 @@ import os
 
 import environ
 
+from tests.conformance import DRIVER
 from tests.server import database_url
 
 SECRET_KEY = "tests only"
@@ -26,6 +27,9 @@ INSTALLED_APPS = [
     "django_pgqueue",
     "tests.app",
 ]
+if os.environ["CONFORMANCE_BACKEND"]:
+    INSTALLED_APPS += [*DRIVER.apps, "tests.conformance"]
+    TASKS = DRIVER.tasks()
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",

@@ -48,13 +48,15 @@ def database_url() -> str:
 
 
 class Worker:
-    """One ``manage.py pgqueue_worker``, its log in a file."""
+    """One ``manage.py pgqueue_worker``, or a worker command of somebody else, its log in a file."""
 
-    def __init__(self, options: Sequence[str], environment: dict[str, str], *, log: Path) -> None:
+    def __init__(
+        self, options: Sequence[str], environment: dict[str, str], *, log: Path, command: str = "pgqueue_worker"
+    ) -> None:
         self.log = log
         with log.open("wb") as file:
             self.process = subprocess.Popen(
-                [sys.executable, str(MANAGE), "pgqueue_worker", *options],
+                [sys.executable, str(MANAGE), command, *options],
                 env={**os.environ, "DATABASE_URL": database_url(), "SQLITE_NAME": "unused", **environment},
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -66,8 +68,8 @@ class Worker:
 
     def wait_until_ready(self) -> "Worker":
         """Wait for the banner and a heartbeat that names the children's pids."""
-        eventually(lambda: "pgqueue worker" in self.text() or self._must_live())
-        eventually(lambda: self.children() or self._must_live())
+        eventually(lambda: "pgqueue worker" in self.text() or self.must_live())
+        eventually(lambda: self.children() or self.must_live())
         return self
 
     def children(self) -> list[int]:
@@ -95,7 +97,7 @@ class Worker:
         if self.process.poll() is None:
             self.kill_group()
 
-    def _must_live(self) -> bool:
+    def must_live(self) -> bool:
         assert self.process.poll() is None, f"The worker ended:\n{self.text()}"
         return False
 

@@ -1,0 +1,8 @@
+"""What any backend of django.tasks must do, tried on the one that ``--backend`` names.
+
+See ``docs/explanation/tasks-conformance.md``: what is tested, how to run it on a backend of one's own, what was found.
+"""
+
+from tests.conformance.drivers import chosen
+
+DRIVER = chosen()
