@@ -13,6 +13,8 @@ import django
 OURS = "django_pgqueue.backend.PgQueueBackend"
 BACKPORT = ("django_tasks",) if django.VERSION < (6, 0) else ()
 
+WITHOUT_QUEUES = "CONFORMANCE_WITHOUT_QUEUES"  # in the environment of a worker: what was taken out of its settings
+
 
 class Driver:
     """A backend that needs nothing and has no worker: only what can be seen without one is tested.
@@ -46,7 +48,7 @@ class Driver:
     serving: tuple[str, ...] = ()
     retrying_serving: tuple[str, ...] = ()
     environment: dict[str, str] = {}
-    patience_seconds = 30.0
+    patience_seconds = 10.0
     ready = ""
     stopping = ""
 
@@ -63,8 +65,9 @@ class Driver:
         def alias(*queues: str, **options: Any) -> dict[str, Any]:
             return {"BACKEND": self.backend, "QUEUES": list(queues), "OPTIONS": self.options | options}
 
+        gone = set(os.environ.get(WITHOUT_QUEUES, "").split(","))
         return {
-            "default": alias("default", "other"),
+            "default": alias("default", "other", *({"leaving"} - gone)),
             "second": alias("default", "second"),
             "open": alias(),
             "retrying": alias("default", **(self.retrying or {})),
@@ -80,6 +83,7 @@ class PgQueue(Driver):
     until_idle = (("--drain", "--concurrency=1"),)
     serving = retrying_serving = ("--concurrency=2",)
     environment = {"LEASE_SECONDS": "3"}
+    patience_seconds = 60.0
     ready = "pgqueue worker"
     stopping = "Stopping on"
 

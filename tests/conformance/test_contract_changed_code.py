@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.conformance import needs
+from tests.conformance import needs, tasks
 from tests.conformance.compat import FRAMEWORK, TaskResultStatus, task_backends
+from tests.conformance.drivers import WITHOUT_QUEUES
 
 pytestmark = [needs.worker, needs.results, pytest.mark.django_db]
 
@@ -105,12 +106,13 @@ def deployed(batch, tmp_path_factory) -> Deployed:
                 name if module == changing else "module goes": getattr(code, name).enqueue(name).id for name in names
             }
             del sys.modules[module]
+        ids["queue goes"] = tasks.add.using(queue_name="leaving").enqueue(1, b=2).id
         (folder / f"{vanishing}.py").unlink()
         supports_async = task_backends["default"].supports_async_task
         (folder / f"{changing}.py").write_text(AFTER.format(becomes_async=ASYNC if supports_async else ""))
         patch.setenv("PYTHONPATH", str(folder), prepend=":")
         patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-        dead = workers.until_idle()
+        dead = workers.until_idle(**{WITHOUT_QUEUES: "leaving"})
         results = {}
         for name, id_ in ids.items():
             try:
@@ -156,6 +158,11 @@ def test_result_of_a_task_that_is_gone_can_be_asked_for(deployed, name):
     assert result.status in {TaskResultStatus.FAILED, TaskResultStatus.READY}
     assert result.task.module_path.rpartition(".")[2] == name.replace("module goes", "stays")
     assert result.args == [name.replace("module goes", "stays")]
+
+
+def test_task_whose_queue_was_taken_out_of_the_settings_is_not_stuck(deployed):
+    """It runs, since it was enqueued in good order; or it fails, or waits. But no worker ends by it."""
+    assert deployed.result("queue goes").status is not TaskResultStatus.RUNNING
 
 
 def test_what_is_not_a_task_is_never_called(deployed):

@@ -1,5 +1,6 @@
 """Enqueueing: what comes back, what is refused, what is said, and the caller's transaction."""
 
+import asyncio
 import contextlib
 import datetime as dt
 import decimal
@@ -69,7 +70,16 @@ def test_result_says_what_was_enqueued(enqueue):
 def test_ids_are_texts_of_their_own(enqueue):
     ids = [enqueue(tasks.nothing).id for _ in range(5)]
     assert len(set(ids)) == 5
-    assert all(isinstance(id_, str) and 0 < len(id_) <= 64 for id_ in ids)
+    assert all(isinstance(id_, str) and 0 < len(id_) < 64 for id_ in ids)
+
+
+def test_coroutines_enqueue_side_by_side():
+    async def enqueue():
+        return await asyncio.gather(*(tasks.nothing.aenqueue(number) for number in range(10)))
+
+    results = async_to_sync(enqueue)()
+    assert [result.args for result in results] == [[number] for number in range(10)]
+    assert len({result.id for result in results}) == 10
 
 
 def test_backend_takes_the_names_that_the_framework_passes():
