@@ -28,7 +28,7 @@ INSTALLED_APPS = [
     "tests.app",
 ]
 if os.environ["CONFORMANCE_BACKEND"]:
-    INSTALLED_APPS += [*DRIVER.apps, "tests.conformance"]
+    INSTALLED_APPS += DRIVER.installed()
     TASKS = DRIVER.tasks()
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",

@@ -13,7 +13,9 @@ import django
 OURS = "django_pgqueue.backend.PgQueueBackend"
 BACKPORT = ("django_tasks",) if django.VERSION < (6, 0) else ()
 
-WITHOUT_QUEUES = "CONFORMANCE_WITHOUT_QUEUES"  # in the environment of a worker: what was taken out of its settings
+# In the environment of a worker: what has changed in its settings.
+WITHOUT_QUEUES = "CONFORMANCE_WITHOUT_QUEUES"
+MORE_APPS = "CONFORMANCE_MORE_APPS"
 
 
 class Driver:
@@ -59,6 +61,10 @@ class Driver:
         """Enqueue one task with many arguments at once and return the results; None where that cannot be done."""
         return None
 
+    def installed(self) -> list[str]:
+        """Return what to add to ``INSTALLED_APPS``."""
+        return [*self.apps, "tests.conformance", *os.environ.get(MORE_APPS, "").split()]
+
     def tasks(self) -> dict[str, Any]:
         """Return the setting ``TASKS``."""
 
@@ -86,6 +92,9 @@ class PgQueue(Driver):
     patience_seconds = 60.0
     ready = "pgqueue worker"
     stopping = "Stopping on"
+
+    def enqueue_many(self, task: Any, calls: list[tuple[Any, ...]]) -> list[Any]:
+        return task.enqueue_many(calls)
 
 
 class TasksDb(Driver):

@@ -6,7 +6,6 @@ import threading
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.conf import settings as django_settings
 from django.core.checks import run_checks
 from django.db import connections
 
@@ -26,7 +25,7 @@ FLAGS = ["supports_defer", "supports_async_task", "supports_get_result", "suppor
 
 
 def test_aliases_are_backends_of_the_class_in_the_settings():
-    for alias in django_settings.TASKS:
+    for alias in DRIVER.tasks():
         backend = task_backends[alias]
         assert isinstance(backend, BaseTaskBackend)
         assert f"{type(backend).__module__}.{type(backend).__qualname__}".endswith(DRIVER.backend.rpartition(".")[2])
@@ -148,7 +147,7 @@ def test_task_can_be_declared_before_apps_are_ready_and_without_a_database():
 
 @pytest.mark.django_db(databases=["default", "other", "lite"])
 def test_checks_find_nothing_to_complain_about():
-    for alias in django_settings.TASKS:
+    for alias in DRIVER.tasks():
         assert list(task_backends[alias].check()) == []
     assert [str(message) for message in run_checks() if "TASKS" in str(message)] == []
 

@@ -1,7 +1,7 @@
 """Code that has changed between enqueueing and running, as with every deploy."""
 
-import contextlib
 import dataclasses
+import importlib
 import itertools
 import sys
 from typing import Any
@@ -10,7 +10,7 @@ import pytest
 
 from tests.conformance import needs, tasks
 from tests.conformance.compat import FRAMEWORK, TaskResultStatus, task_backends
-from tests.conformance.drivers import WITHOUT_QUEUES
+from tests.conformance.drivers import MORE_APPS, WITHOUT_QUEUES
 
 pytestmark = [needs.worker, needs.results, pytest.mark.django_db]
 
@@ -93,40 +93,42 @@ class Deployed:
 def deployed(batch, tmp_path_factory) -> Deployed:
     """Enqueue with the old code, run with the new, and ask for the results with the new."""
     workers, trace = batch
+    app = f"shop_{next(numbers)}"
+    changing, vanishing = f"{app}.changing", f"{app}.vanishing"
     folder = tmp_path_factory.mktemp("code")
-    changing, vanishing = (f"shop_{next(numbers)}_{name}" for name in ("changes", "vanishes"))
+    (folder / app).mkdir()
+    (folder / app / "__init__.py").touch()
+    files = {module: folder / app / f"{module.rpartition('.')[2]}.py" for module in (changing, vanishing)}
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
-        ids = {}
-        for module in (changing, vanishing):
-            (folder / f"{module}.py").write_text(BEFORE)
-            code = __import__(module)
-            names = NAMES if module == changing else ["stays"]
-            ids |= {
-                name if module == changing else "module goes": getattr(code, name).enqueue(name).id for name in names
-            }
-            del sys.modules[module]
-        ids["queue goes"] = tasks.add.using(queue_name="leaving").enqueue(1, b=2).id
-        (folder / f"{vanishing}.py").unlink()
-        supports_async = task_backends["default"].supports_async_task
-        (folder / f"{changing}.py").write_text(AFTER.format(becomes_async=ASYNC if supports_async else ""))
         patch.setenv("PYTHONPATH", str(folder), prepend=":")
         patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-        dead = workers.until_idle(**{WITHOUT_QUEUES: "leaving"})
+        patch.setattr(sys, "dont_write_bytecode", True)  # the new code may be as long as the old, and as young
+        ids = {"queue goes": tasks.add.using(queue_name="leaving").enqueue(1, b=2).id}
+        for module, file in files.items():
+            file.write_text(BEFORE)
+            code = importlib.import_module(module)
+            wanted = {name: name for name in NAMES} if module == changing else {"module goes": "stays"}
+            ids |= {key: getattr(code, name).enqueue(name).id for key, name in wanted.items()}
+            del sys.modules[module]
+        files[vanishing].unlink()
+        supports_async = task_backends["default"].supports_async_task
+        files[changing].write_text(AFTER.format(becomes_async=ASYNC if supports_async else ""))
+        importlib.invalidate_caches()
+        dead = workers.until_idle(**{MORE_APPS: app, WITHOUT_QUEUES: "leaving"})
         results = {}
         for name, id_ in ids.items():
             try:
                 results[name] = task_backends["default"].get_result(id_)
             except Exception as error:
                 results[name] = error
-        for module in (changing, vanishing):
-            with contextlib.suppress(KeyError):
-                del sys.modules[module]
+        for module in (changing, vanishing, app):
+            sys.modules.pop(module, None)
     return Deployed(results, trace.labels(), dead)
 
 
 def test_changed_function_runs_as_it_is_now(deployed):
-    """Though its module is not one in which Django or the backend look for tasks."""
+    """Though its module has another name than ``tasks``."""
     assert deployed.result("stays").status is TaskResultStatus.SUCCESSFUL
     assert deployed.result("stays").return_value == "new"
 
