@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import psycopg
 import pytest
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
@@ -13,10 +13,8 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.base.exceptions import JobKilled
 from django_pgqueue.base.records import Fate, Lease, Outcome
 from django_pgqueue.base.served import Served
-from django_pgqueue.db import QueueConnection
 from django_pgqueue.housekeeping.promote import promote
 from django_pgqueue.housekeeping.reaper import forget_workers, reap_gone, reap_lost
-from django_pgqueue.housekeeping.retention import keep_partitions
 from django_pgqueue.lifecycle import ack, heartbeat
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.drain import is_drained
@@ -640,74 +638,6 @@ def test_drained_means_nothing_claimable_due_or_running_here(queue, sql):
     assert drained()
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s'")
     assert not drained()
-
-
-# Retention
-
-
-def partitions() -> set[str]:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'pgqueue_finished_jobs'::regclass"
-        )
-        return {name for (name,) in cursor.fetchall()}
-
-
-def day(offset: int) -> str:
-    return f"pgqueue_finished_jobs_{dt.datetime.now(dt.UTC).date() + dt.timedelta(offset):%Y%m%d}"
-
-
-def test_partitions_are_made_ahead_and_dropped_behind(queue, sql):
-    name = day(-9)
-    sql(f"CREATE TABLE {name} PARTITION OF pgqueue_finished_jobs FOR VALUES FROM ('{name[-8:]}') TO ('{day(-8)[-8:]}')")
-    sql(f"DROP TABLE {day(7)}")
-    assert keep_partitions(queue, retention_days=7) == (1, 1)
-    assert day(7) in partitions()
-    assert name not in partitions()
-    assert keep_partitions(queue, retention_days=7) == (0, 0)
-
-
-def test_history_that_was_switched_off_is_dropped_but_for_today(queue):
-    assert keep_partitions(queue, retention_days=0) == (0, 0)
-    name = day(-1)
-    queue.autocommit().execute(
-        f"CREATE TABLE {name} PARTITION OF pgqueue_finished_jobs FOR VALUES FROM ('{name[-8:]}') TO ('{day(0)[-8:]}')"
-    )
-    assert keep_partitions(queue, retention_days=1) == (0, 0)
-    assert keep_partitions(queue, retention_days=0) == (0, 1)
-
-
-def test_reader_in_the_way_of_a_drop_postpones_it(queue, sql):
-    name = day(-9)
-    sql(f"CREATE TABLE {name} PARTITION OF pgqueue_finished_jobs FOR VALUES FROM ('{name[-8:]}') TO ('{day(-8)[-8:]}')")
-    with transaction.atomic():
-        list(FinishedJob.objects.all()[:1])
-        assert keep_partitions(queue, retention_days=7) == (0, 0)
-    assert keep_partitions(queue, retention_days=7) == (0, 1)
-
-
-def test_day_whose_rows_are_in_the_default_partition_is_left_there(queue, sql):
-    sql(f"DROP TABLE {day(0)}")
-    app.noop.enqueue()
-    [job] = claim(queue, "default", limit=1, worker_id=1)
-    ack.write(queue, [Outcome(job, Fate.SUCCEEDED)])
-    assert keep_partitions(queue, retention_days=7) == (0, 0)
-    assert FinishedJob.objects.count() == 1
-    sql("DELETE FROM pgqueue_finished_jobs")
-    assert keep_partitions(queue, retention_days=7) == (1, 0)
-
-
-def test_role_that_does_not_own_the_table_is_told_so(queue, sql, caplog):
-    sql("DROP ROLE IF EXISTS pgqueue_lesser")
-    sql("CREATE ROLE pgqueue_lesser")
-    sql(f"DROP TABLE {day(7)}")
-    lesser = QueueConnection("default", "lesser")
-    lesser.autocommit().execute("SET ROLE pgqueue_lesser")
-    assert keep_partitions(lesser, retention_days=7) == (0, 0)
-    lesser.close()
-    sql("DROP ROLE pgqueue_lesser")
-    assert "The worker's role must own the table" in caplog.text
-    assert keep_partitions(queue, retention_days=7) == (1, 0)
 
 
 def test_id_that_is_in_use_is_not_given_to_a_new_process(queue, sql):
