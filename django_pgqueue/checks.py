@@ -77,6 +77,7 @@ def check_rights(databases: Collection[str] | None = None, **_: Any) -> list[Che
         duty
         for duty, is_wanted, is_allowed in (
             ("make and drop partitions of finished jobs", conf.retention_days, allowed.may_partition),
+            ("prune dead jobs", conf.dead_retention_days, allowed.may_prune),
             ("VACUUM pgqueue_jobs", conf.vacuum_dead_rows, allowed.may_vacuum),
         )
         if is_wanted and not is_allowed
@@ -115,15 +116,17 @@ def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
         "MAX_PAYLOAD_BYTES": (int, 1, 256 * 1024 * 1024),
         "POLL_SECONDS": ((int, float), 0.01, 3600),
         "RETENTION_DAYS": (int, 0, 36500),
+        "DEAD_RETENTION_DAYS": (int, 1, 36500),
         "VACUUM_DEAD_ROWS": (int, 0, 1_000_000_000),
         "STATEMENT_TIMEOUT_SECONDS": (int, 1, 86400),
     }
     for key, (kind, lowest, highest) in bounds.items():
         value = values[key]
+        if value is DEFAULTS[key] is None:
+            continue
         if isinstance(value, bool) or not isinstance(value, kind) or not lowest <= value <= highest:  # type: ignore[arg-type]
-            yield Error(
-                f"PGQUEUE[{key!r}] is {value!r}.", hint=f"Use a number from {lowest} to {highest}.", id="pgqueue.E002"
-            )
+            hint = f"Use a number from {lowest} to {highest}{', or None' if DEFAULTS[key] is None else ''}."
+            yield Error(f"PGQUEUE[{key!r}] is {value!r}.", hint=hint, id="pgqueue.E002")
     for key, allowed in {"NOTIFY": (True, False), "PREPARED_STATEMENTS": (None, True, False)}.items():
         if not any(values[key] is value for value in allowed):
             hint = f"Use {', '.join(map(str, allowed[:-1]))} or {allowed[-1]}."

@@ -84,6 +84,7 @@ class Job(models.Model):
     progress = models.JSONField(null=True)
     errors = models.JSONField(db_default=EMPTY_LIST, help_text=_("One entry for each failed attempt."))
     awaited = models.BooleanField(db_default=False, help_text=_("Somebody waits for its end, which is announced."))
+    keep_seconds = models.IntegerField(null=True, help_text=_("For how long; empty: as long as any finished job."))
 
     class Meta:
         db_table = "pgqueue_jobs"
@@ -219,6 +220,7 @@ class DeadJob(models.Model):
     metadata = models.JSONField(db_default=EMPTY_OBJECT)
     progress = models.JSONField(null=True)
     errors = models.JSONField(db_default=EMPTY_LIST)
+    keep_seconds = models.IntegerField(null=True)
 
     class Meta:
         db_table = "pgqueue_dead_jobs"
@@ -267,11 +269,17 @@ class FinishedJob(models.Model):
     metadata = models.JSONField()
     progress = models.JSONField(null=True)
     errors = models.JSONField()
+    prune_at = models.DateTimeField(null=True, help_text=_("Removed after that; empty: with its partition."))
 
     class Meta:
         db_table = "pgqueue_finished_jobs"
         verbose_name = _("finished job")
         verbose_name_plural = _("finished jobs")
+        indexes = [
+            models.Index(
+                fields=["prune_at"], name="pgqueue_finished_jobs_prune", condition=models.Q(prune_at__isnull=False)
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.task} #{self.pk}"

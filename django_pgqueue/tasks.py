@@ -139,7 +139,7 @@ def task(
     backoff: Backoff | float = exponential,
     timeout: float | dt.timedelta | None = None,
     lease: float | dt.timedelta | None = None,
-    keep: bool = True,
+    keep: bool | float | dt.timedelta = True,
     atomic: bool = False,
     aliases: Iterable[str] = (),
     sensitive: Iterable[str] | bool = (),

@@ -15,6 +15,7 @@ def found(**settings) -> list:
 
 def test_good_settings_raise_nothing():
     assert found(PGQUEUE={}) == []
+    assert found(PGQUEUE={"DEAD_RETENTION_DAYS": 1}) == []
     assert found(PGQUEUE={"DATABASE": "other"}, DATABASE_ROUTERS=[ROUTER]) == []
 
 
@@ -26,6 +27,8 @@ def test_good_settings_raise_nothing():
         ({"LEASE_SECONDS": "30"}, "pgqueue.E002", "is '30'"),
         ({"MAX_ATTEMPTS": 0}, "pgqueue.E002", "MAX_ATTEMPTS"),
         ({"RETENTION_DAYS": -1}, "pgqueue.E002", "RETENTION_DAYS"),
+        ({"DEAD_RETENTION_DAYS": 0}, "pgqueue.E002", "PGQUEUE['DEAD_RETENTION_DAYS'] is 0"),
+        ({"DEAD_RETENTION_DAYS": False}, "pgqueue.E002", "PGQUEUE['DEAD_RETENTION_DAYS'] is False"),
         ({"POLL_SECONDS": True}, "pgqueue.E002", "POLL_SECONDS"),
         ({"NOTIFY": "no"}, "pgqueue.E002", "PGQUEUE['NOTIFY'] is 'no'"),
         ({"ENCODER": "no.such.Encoder"}, "pgqueue.E002", "cannot be imported"),
@@ -88,6 +91,8 @@ def test_duty_that_is_switched_off_needs_no_right(lesser, off, left):
     [message] = found_in("default", **{off: 0})
     assert left in message.msg
     assert found_in("default", VACUUM_DEAD_ROWS=0, RETENTION_DAYS=0) == []
+    [message] = found_in("default", VACUUM_DEAD_ROWS=0, RETENTION_DAYS=0, DEAD_RETENTION_DAYS=30)
+    assert "may not prune dead jobs, so" in message.msg
 
 
 def test_rights_are_looked_at_only_where_the_queue_is(lesser):

@@ -44,7 +44,7 @@ def test_enqueue_stores_arguments_and_options():
     assert (handle.task, handle.queue, handle.database) == ("tests.app.tasks.record", "mail", "default")
     assert (job.task, job.args, job.kwargs, job.status) == ("tests.app.tasks.record", [], {"label": "x"}, "queued")
     assert (job.queue, job.priority, job.max_attempts, job.timeout_seconds, job.lease_seconds) == ("mail", 7, 3, 2, 90)
-    assert (job.keep, job.metadata, job.parent_id) == (False, {"order": 1}, None)
+    assert (job.keep, job.keep_seconds, job.metadata, job.parent_id) == (False, None, {"order": 1}, None)
 
 
 @pytest.mark.django_db

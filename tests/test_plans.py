@@ -387,3 +387,47 @@ def test_limited_claim_reads_what_it_takes_and_what_runs(queue, analyze, sql):
     assert (claimed["Node Type"], claimed["Actual Rows"]) == ("Index Scan", 20)
     [running] = [node for node in nodes if node.get("Index Name") == "pgqueue_jobs_running"]
     assert running["Actual Rows"] == 500
+
+
+FINISHED = """
+INSERT INTO pgqueue_finished_jobs (
+    id, finished_at, enqueued_at, run_at, first_started_at, started_at, worker_id, run_seconds, priority, attempts,
+    lost, queue, task, backend, args, kwargs, metadata, errors, prune_at
+)
+SELECT
+    number, now() + mod(number, 8) * interval '1 day', now(), now(), now(), now(), 1, 0, 0, 1, 0, 'default', 'x', '',
+    '[]', '{}', '{}', '[]', CASE WHEN mod(number, 100) = 0 THEN now() END
+FROM generate_series(1, %(number)s) AS number
+RETURNING 1
+"""
+
+
+def test_pruning_reads_what_is_to_be_pruned_and_no_other_finished_job(queue):
+    queue.rows(FINISHED, {"number": 40_000})
+    nodes = explain(queue, sized("prune_kept", 100), {})
+    assert nodes[0]["Actual Rows"] == 100
+    scans = [node for node in nodes if node.get("Relation Name", "").startswith("pgqueue_finished_jobs_")]
+    scans = [scan for scan in scans if scan["Node Type"] != "ModifyTable"]
+    assert {scan["Node Type"] for scan in scans} == {"Index Scan"}, json.dumps(nodes, indent=1)
+    assert max(rows_read(scan) for scan in scans) <= 110
+    root = explain(queue, statement("prunable"), {"days": 7})[0]
+    assert root["Shared Hit Blocks"] + root["Shared Read Blocks"] < 50, json.dumps(root, indent=1)
+
+
+def test_pruning_dead_jobs_reads_no_more_than_it_removes(queue, sql):
+    sql(
+        "INSERT INTO pgqueue_dead_jobs (id, died_at, run_at, enqueued_at, reason, queue, task) SELECT number, "
+        "now() - interval '1 year' + number * interval '1 s', now(), now(), 'killed', 'default', 'x' "
+        "FROM generate_series(1, 20000) AS number"
+    )
+    nodes = explain(queue, sized("prune_dead", 100), {"days": 7})
+    assert nodes[0]["Actual Rows"] == 100
+    [scan] = [node for node in nodes if node.get("Index Name") == "pgqueue_dead_jobs_age"]
+    assert rows_read(scan) == 100
+
+
+def test_stretch_of_the_default_partition_is_read_by_its_pages(queue, sql):
+    queue.rows(FINISHED.replace("+ mod(number, 8)", "- 100"), {"number": 40_000})
+    nodes = explain(queue, statement("prune_default"), {"retention_days": 200, "page": 64})
+    [scan] = [node for node in nodes if node["Node Type"] == "Tid Range Scan"]
+    assert scan["Shared Hit Blocks"] + scan["Shared Read Blocks"] <= 64

@@ -39,7 +39,7 @@ def repeat(queue, job, delay=0.0, **values) -> Receipt:
 def test_next_job_has_all_of_the_first_but_its_id_and_its_past(queue, sql):
     task = app.record.using(
         priority=7, max_attempts=4, timeout=60, lease=90, metadata={"a": 1}, expires=600, unique_key="u", unique_for=5,
-        concurrency_key="c", concurrency_limit=3, concurrency_strict=True, fair_key="f",
+        concurrency_key="c", concurrency_limit=3, concurrency_strict=True, fair_key="f", keep=HOUR,
     )  # fmt: skip
     first = task.enqueue("x").id
     sql("UPDATE pgqueue_jobs SET status = 'queued', concurrency_slot = 1")
@@ -51,6 +51,7 @@ def test_next_job_has_all_of_the_first_but_its_id_and_its_past(queue, sql):
     assert (job.lease_token, job.worker_id, job.errors, job.concurrency_slot) == (0, 0, [], None)
     assert (job.task, job.args, job.queue, job.priority, job.max_attempts) == (app.record.name, ["x"], "default", 7, 4)
     assert (job.timeout_seconds, job.lease_seconds, job.metadata, job.keep) == (60, 90, {"a": 1}, True)
+    assert (job.keep_seconds, finished.prune_at - finished.finished_at) == (3600, HOUR)
     assert (job.unique_key, job.unique_scope, job.unique_for_seconds) == ("u", "live", 5)
     assert (job.concurrency_key, job.concurrency_limit, job.concurrency_strict, job.fair_key) == ("c", 3, True, "f")
     assert 59 <= (job.run_at - finished.finished_at).total_seconds() <= 61

@@ -285,9 +285,9 @@ def test_role_that_may_not_is_told_once_what_to_do(role, kill_rows, caplog):
 def test_owner_may(role, sql, kill_rows):
     kill_rows(1000)
     lesser = role()
-    assert rights(lesser) == (False, False)
+    assert rights(lesser) == (False, False, False)
     sql("ALTER TABLE pgqueue_jobs OWNER TO pgqueue_lesser")
-    assert rights(lesser) == (True, False)
+    assert rights(lesser) == (True, False, False)
     eventually(lambda: left(lesser) == 0)
 
 
@@ -297,7 +297,7 @@ def test_role_with_maintain_may(role, sql, kill_rows):
     kill_rows(1000)
     sql("GRANT MAINTAIN ON pgqueue_jobs TO pgqueue_lesser")
     lesser = role()
-    assert rights(lesser) == (True, False)
+    assert rights(lesser) == (True, False, False)
     eventually(lambda: left(lesser) == 0)
 
 

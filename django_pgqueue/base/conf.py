@@ -17,6 +17,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "NOTIFY": True,
     "POLL_SECONDS": 1.0,
     "RETENTION_DAYS": 7,
+    "DEAD_RETENTION_DAYS": None,
     "VACUUM_DEAD_ROWS": 20_000,
     "STATEMENT_TIMEOUT_SECONDS": 30,
     "PREPARED_STATEMENTS": None,
@@ -52,7 +53,7 @@ class Settings:
     def maintenance_database(self) -> str:
         """Alias of the same database by a role that owns the tables. Default: that of ``DATABASE``.
 
-        Used to make and drop partitions, and to VACUUM.
+        Used to make and drop partitions, to prune, and to VACUUM.
         """
         return str(self._get("MAINTENANCE_DATABASE") or self.database)
 
@@ -100,6 +101,12 @@ class Settings:
     def retention_days(self) -> int:
         """Days for which finished jobs are kept; 0 keeps none. Default: 7."""
         return int(self._get("RETENTION_DAYS"))
+
+    @property
+    def dead_retention_days(self) -> int | None:
+        """Days after which dead jobs are removed. Default: None, they stay until somebody purges them."""
+        days: int | None = self._get("DEAD_RETENTION_DAYS")
+        return days
 
     @property
     def vacuum_dead_rows(self) -> int:

@@ -38,7 +38,8 @@ class Options:
         timeout: seconds above 0, or a timedelta, of a year at most, that one attempt may take. None: no limit.
         lease: seconds above 0, or a timedelta, of a year at most, for which a silent worker keeps the job. None:
             ``PGQUEUE["LEASE_SECONDS"]``.
-        keep: whether the finished job is kept in ``finished_jobs``. Default: True.
+        keep: whether the finished job is kept in ``finished_jobs``; or seconds above 0, or a timedelta, of a year at
+            most, for how long, and never longer than ``PGQUEUE["RETENTION_DAYS"]``. Default: True.
         run_at: earliest start: an aware datetime, or a timedelta of at most 100 years from
             now, by the database's clock. None: now.
         expires: until when it may be started: an aware datetime, or seconds or a timedelta after it is due. Later it
@@ -67,7 +68,7 @@ class Options:
     max_attempts: int | None = None
     timeout: float | dt.timedelta | None = None
     lease: float | dt.timedelta | None = None
-    keep: bool = True
+    keep: bool | float | dt.timedelta = True
     run_at: dt.datetime | dt.timedelta | None = None
     expires: float | dt.datetime | dt.timedelta | None = None
     unique_key: str | None = None
@@ -90,9 +91,10 @@ class Options:
             _check_seconds("timeout", self.timeout)
         if self.lease is not None:
             _check_seconds("lease", self.lease)
-        for option in ("keep", "concurrency_strict"):
-            if not isinstance(value := getattr(self, option), bool):
-                raise InvalidJob(f"{option} is True or False, not {value!r}.")
+        if not isinstance(self.keep, bool):
+            _check_seconds("keep, where it is not True or False,", self.keep)
+        if not isinstance(self.concurrency_strict, bool):
+            raise InvalidJob(f"concurrency_strict is True or False, not {self.concurrency_strict!r}.")
         if not isinstance(self.metadata, Mapping):
             raise InvalidJob(f"metadata is a JSON object, not {self.metadata!r}.")
         _check_run_at("run_at", self.run_at)
@@ -130,6 +132,15 @@ class Options:
     @property
     def lease_seconds(self) -> int:
         return math.ceil(_seconds(self.lease)) if self.lease is not None else conf.lease_seconds
+
+    @property
+    def is_kept(self) -> bool:
+        return self.keep is not False
+
+    @property
+    def keep_seconds(self) -> int | None:
+        """For how long a finished job is kept; None: as long as its partition, or not at all."""
+        return None if isinstance(self.keep, bool) else math.ceil(_seconds(self.keep))
 
     @property
     def unique_for_seconds(self) -> int:

@@ -14,5 +14,6 @@
     queues         rows of queues, and pauses that have ended
     backlog        how long jobs wait, and how many
     retention      partitions of finished jobs
+    prune          finished and dead jobs that go by age, one by one
     vacuum         VACUUM of the jobs
 """

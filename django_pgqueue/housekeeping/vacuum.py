@@ -58,6 +58,7 @@ class Rights(NamedTuple):
 
     may_vacuum: bool
     may_partition: bool
+    may_prune: bool  # dead jobs
 
 
 class Vacuumed(NamedTuple):

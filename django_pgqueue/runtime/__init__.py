@@ -13,6 +13,7 @@
         unique     when to look after unique keys
         fair       when to look whether fair keys have their turns
       janitor    partitions and VACUUM, by the role that owns the tables
+        pruning    when to prune jobs by age, and how much at once
       duties     several duties of one thread, and what a failing one means for the others
       listener   LISTEN, and wake the children
       session    how others see that the command lives, and it sees that others do not

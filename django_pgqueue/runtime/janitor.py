@@ -1,4 +1,4 @@
-"""What only an owner of the tables may do: partitions, and VACUUM when dead rows ask for it.
+"""What only an owner of the tables may do: partitions, what goes by age, and VACUUM when dead rows ask for it.
 
 It has a thread and a connection of its own, because both may wait or take long and reaping must not. The connection is
 that of MAINTENANCE_DATABASE, and open only while there is something to look at.
@@ -16,10 +16,13 @@ from django_pgqueue.housekeeping.retention import keep_partitions
 from django_pgqueue.housekeeping.vacuum import Past, vacuum
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.duties import Duties
+from django_pgqueue.runtime.pruning import Pruning
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 CHORES_SECONDS = 3600.0
+LONGEST_RETRY_SECONDS = 60.0
+"""While somebody is in the way of a partition, it is tried again after 1, 2, 4 … seconds, up to so many."""
 
 QUIET_SECONDS = 60.0
 """How often to look at a table on which the own children do little: others may be at work on it."""
@@ -40,10 +43,11 @@ class Janitor:
 
     def __init__(self, crew: Crew) -> None:
         self.database = QueueConnection(conf.maintenance_database, "maintenance")
-        self._duties = Duties(self._keep_partitions, self._vacuum)
+        self._duties = Duties(self._keep_partitions, Pruning(self.database).prune, self._vacuum)
         self._crew = crew
         self._past = Past()
         self._partitions_at = self._look_at = 0.0
+        self._blocked = 0  # so many times in a row somebody was in the way of the partitions
         self._finished = 0  # by the crew, when last looked at
         self._vacuuming: psycopg.Connection[Row] | None = None
         self._stopping = False
@@ -60,9 +64,12 @@ class Janitor:
                 connection.cancel_safe(timeout=1.0)
 
     def _keep_partitions(self) -> None:
-        if time.monotonic() >= self._partitions_at:
-            keep_partitions(self.database, retention_days=conf.retention_days)
-            self._partitions_at = time.monotonic() + CHORES_SECONDS
+        if time.monotonic() < self._partitions_at:
+            return
+        kept = keep_partitions(self.database, retention_days=conf.retention_days)
+        self._blocked = self._blocked + 1 if kept.is_blocked else 0
+        retry = min(2.0 ** min(self._blocked - 1, 10), LONGEST_RETRY_SECONDS)
+        self._partitions_at = time.monotonic() + (retry if kept.is_blocked else CHORES_SECONDS)
 
     def _vacuum(self) -> None:
         threshold = conf.vacuum_dead_rows

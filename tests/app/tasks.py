@@ -1,6 +1,7 @@
 """Tasks for the tests. Each writes what it did into tests.app.models.Mark, on the caller's own connection."""
 
 import asyncio
+import datetime as dt
 import multiprocessing
 import os
 import signal
@@ -397,3 +398,8 @@ def go_on(times: int, seconds: float = 0) -> None:
     mark()
     if job.attempt == 1 and Mark.objects.count() == 2:
         raise ValueError("not this time")
+
+
+@task(keep=dt.timedelta(hours=1))
+def kept_for_an_hour() -> None:
+    pass

@@ -41,13 +41,14 @@ held AS (
 kept AS (
     INSERT INTO pgqueue_finished_jobs (
         id, finished_at, enqueued_at, run_at, first_started_at, started_at, worker_id, schedule_id, parent_id,
-        run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, result, metadata, progress, errors
+        run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, result, metadata, progress, errors,
+        prune_at
     )
     SELECT
         held.id, statement_timestamp(), held.enqueued_at, held.run_at, held.first_started_at, held.started_at,
         held.worker_id, held.schedule_id, held.parent_id, held.run_seconds, held.priority, held.attempts, held.lost,
         held.queue, held.task, held.backend, held.args, held.kwargs, held.result, held.metadata, held.progress,
-        held.errors
+        held.errors, statement_timestamp() + make_interval(secs => held.keep_seconds)
     FROM held
 )
 SELECT held.id, held.awaited

@@ -2,8 +2,8 @@
 -- A missing run_at means queued; a later one is compared by the clock of this statement, because now() is as old as the
 -- caller's transaction. Returns the new id, and whether it may run now.
 INSERT INTO pgqueue_jobs (
-    task, queue, priority, run_at, status, max_attempts, lease_seconds, timeout_seconds, keep, parent_id, schedule_id,
-    args, kwargs, metadata
+    task, queue, priority, run_at, status, max_attempts, lease_seconds, timeout_seconds, keep, keep_seconds, parent_id,
+    schedule_id, args, kwargs, metadata
 )
 SELECT
     %(task)s::text,
@@ -15,6 +15,7 @@ SELECT
     %(lease_seconds)s::integer,
     %(timeout_seconds)s::integer,
     %(keep)s::boolean,
+    %(keep_seconds)s::integer,
     %(parent_id)s::bigint,
     %(schedule_id)s::bigint,
     %(args)s::jsonb,

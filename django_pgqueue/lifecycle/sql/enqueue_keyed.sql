@@ -21,9 +21,9 @@ WITH call AS MATERIALIZED (
     ) AS call (position, args, kwargs, unique_key, concurrency_key, fair_key, turn_at)
 )
 INSERT INTO pgqueue_jobs (
-    task, queue, priority, run_at, status, max_attempts, lease_seconds, timeout_seconds, keep, parent_id, schedule_id,
-    args, kwargs, metadata, expires_at, unique_key, unique_scope, unique_for_seconds, concurrency_key, concurrency_limit,
-    concurrency_strict, fair_key
+    task, queue, priority, run_at, status, max_attempts, lease_seconds, timeout_seconds, keep, keep_seconds, parent_id,
+    schedule_id, args, kwargs, metadata, expires_at, unique_key, unique_scope, unique_for_seconds, concurrency_key,
+    concurrency_limit, concurrency_strict, fair_key
 )
 SELECT
     %(task)s::text,
@@ -42,6 +42,7 @@ SELECT
     %(lease_seconds)s::integer,
     %(timeout_seconds)s::integer,
     %(keep)s::boolean,
+    %(keep_seconds)s::integer,
     %(parent_id)s::bigint,
     %(schedule_id)s::bigint,
     COALESCE(call.args::jsonb, '[]'),

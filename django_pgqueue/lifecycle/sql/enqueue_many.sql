@@ -2,8 +2,8 @@
 -- Locks nothing but its own rows. Returns the new ids, which ascend in the order of the arguments, and whether they may
 -- run now. Arguments come as one JSON array for all jobs, or as NULL if no job has any.
 INSERT INTO pgqueue_jobs (
-    task, queue, priority, run_at, status, max_attempts, lease_seconds, timeout_seconds, keep, parent_id, args, kwargs,
-    metadata
+    task, queue, priority, run_at, status, max_attempts, lease_seconds, timeout_seconds, keep, keep_seconds, parent_id,
+    args, kwargs, metadata
 )
 SELECT
     %(task)s::text,
@@ -15,6 +15,7 @@ SELECT
     %(lease_seconds)s::integer,
     %(timeout_seconds)s::integer,
     %(keep)s::boolean,
+    %(keep_seconds)s::integer,
     %(parent_id)s::bigint,
     COALESCE(call.args::jsonb, '[]'),
     COALESCE(call.kwargs::jsonb, '{}'),

@@ -34,13 +34,14 @@ gone AS (
 archived AS (
     INSERT INTO pgqueue_finished_jobs (
         id, finished_at, enqueued_at, run_at, first_started_at, started_at, worker_id, schedule_id, parent_id,
-        run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, result, metadata, progress, errors
+        run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, result, metadata, progress, errors,
+        prune_at
     )
     SELECT
         gone.id, statement_timestamp(), gone.enqueued_at, gone.run_at, gone.first_started_at, gone.started_at,
         gone.worker_id, gone.schedule_id, gone.parent_id, gone.run_seconds, gone.priority, gone.attempts, gone.lost,
         gone.queue, gone.task, gone.backend, gone.args, gone.kwargs, gone.result, gone.metadata, gone.progress,
-        gone.errors
+        gone.errors, statement_timestamp() + make_interval(secs => gone.keep_seconds)
     FROM gone
     WHERE gone.keep AND %(history)s::boolean
 ),
@@ -48,16 +49,17 @@ archived AS (
 next AS (
     INSERT INTO pgqueue_jobs (
         run_at, parent_id, expires_at, lease_seconds, timeout_seconds, unique_for_seconds, priority, max_attempts,
-        concurrency_limit, keep, concurrency_strict, status, queue, task, backend, args, kwargs, unique_key,
-        unique_scope, concurrency_key, fair_key, metadata
+        concurrency_limit, keep, keep_seconds, concurrency_strict, status, queue, task, backend, args, kwargs,
+        unique_key, unique_scope, concurrency_key, fair_key, metadata
     )
     SELECT
         gone.next_at, gone.id,
         -- for as long as its parent, whose run_at says no more when that was once it is a retry's, or a turn
         gone.next_at + (gone.expires_at - GREATEST(LEAST(gone.run_at, gone.first_started_at), gone.enqueued_at)),
         gone.lease_seconds, gone.timeout_seconds, gone.unique_for_seconds, gone.priority, gone.max_attempts,
-        gone.concurrency_limit, gone.keep, gone.concurrency_strict, 'scheduled', gone.queue, gone.task, gone.backend,
-        gone.args, gone.kwargs, gone.unique_key, gone.unique_scope, gone.concurrency_key, gone.fair_key, gone.metadata
+        gone.concurrency_limit, gone.keep, gone.keep_seconds, gone.concurrency_strict, 'scheduled', gone.queue,
+        gone.task, gone.backend, gone.args, gone.kwargs, gone.unique_key, gone.unique_scope, gone.concurrency_key,
+        gone.fair_key, gone.metadata
     FROM gone
     WHERE gone.cancel_requested_at IS NULL  -- who asks one to stop means the chain
 )

@@ -1,0 +1,57 @@
+"""Delete what is old enough, slice by slice: finished jobs with a time of their own, dead ones, the default partition.
+
+A whole day of history goes with its partition, see ``retention``. What cannot go so are rows among others that stay.
+
+The time of a finished job is in its row: ``keep=`` stands in ``keep_seconds`` of the job from the enqueueing on, and
+the ack makes ``prune_at`` of it. So any worker can tell, also one that does not know the task or knows another one, and
+one call may say it otherwise than its task. The ack has no more to do for it: rows without a time, as almost all,
+have null there and no entry in the index, which holds only what will be pruned, in that order. The other ways that were
+looked at need a memory of what has been swept, by page or by time, for each task: it would be lost with the worker, or
+be one more table, and be wrong as soon as the room of pruned rows is used again.
+"""
+
+from typing import NamedTuple
+
+from django_pgqueue.db import Database
+from django_pgqueue.lifecycle.sql import ladder_size, sized, statement
+
+STRETCH = 64
+"""Pages of the default partition that ``prune_default.sql`` reads at once: a few thousand rows."""
+
+
+class Prunable(NamedTuple):
+    """What there is to prune; the columns of ``prunable.sql``."""
+
+    kept: bool  # finished jobs whose own time is over
+    dead: bool  # jobs that have been dead for too long
+    default: bool  # rows in the default partition, of whatever age
+
+
+class Stretch(NamedTuple):
+    """What has come of one stretch of the default partition."""
+
+    removed: int
+    next_page: int | None  # where the next one begins; None: that was the last
+
+
+def look(database: Database, *, dead_days: int | None) -> Prunable:
+    """Return what there is to prune."""
+    [row] = database.rows(statement("prunable"), {"days": dead_days})
+    return Prunable._make(row)
+
+
+def prune_kept(database: Database, *, limit: int) -> int:
+    """Remove up to ``limit`` finished jobs whose own time is over; return how many."""
+    return len(database.rows(sized("prune_kept", ladder_size(limit)), {}))
+
+
+def prune_dead(database: Database, *, days: int, limit: int) -> int:
+    """Remove up to ``limit`` jobs that have been dead for so many days, 1 or more; return how many."""
+    return len(database.rows(sized("prune_dead", ladder_size(limit)), {"days": days}))
+
+
+def prune_default(database: Database, *, retention_days: int, page: int) -> Stretch:
+    """Remove what is older than the retention from the pages of the default partition from ``page`` on."""
+    parameters = {"retention_days": retention_days, "page": page}
+    [(removed, pages)] = database.rows(statement("prune_default"), parameters)
+    return Stretch(removed, page + STRETCH if page + STRETCH < pages else None)
