@@ -4,7 +4,7 @@ from django.db.models import Model
 
 from django_pgqueue.base.conf import conf
 
-APP = "django_pgqueue"
+APPS = {"django_pgqueue", "pgqueue_cutover"}
 
 
 class PgQueueRouter:
@@ -14,9 +14,9 @@ class PgQueueRouter:
     """
 
     def db_for_read(self, model: type[Model], **hints: Any) -> str | None:
-        return conf.database if model._meta.app_label == APP else None  # noqa: SLF001
+        return conf.database if model._meta.app_label in APPS else None  # noqa: SLF001
 
     db_for_write = db_for_read
 
     def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
-        return db == conf.database if app_label == APP else None
+        return db == conf.database if app_label in APPS else None

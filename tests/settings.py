@@ -25,6 +25,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.staticfiles",
     "django_pgqueue",
+    "django_pgqueue.cutover",
     "tests.app",
 ]
 if os.environ["CONFORMANCE_BACKEND"]:

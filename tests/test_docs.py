@@ -27,6 +27,9 @@ from django_pgqueue.base.database_errors import REFUSING_CLASSES
 from django_pgqueue.base.options import LONGEST_DELAY, LONGEST_TIMEOUT_SECONDS, Options
 from django_pgqueue.base.states import Reason, Status
 from django_pgqueue.checks import check_settings
+from django_pgqueue.cutover.management.commands.pgqueue_cutover import Command as CutoverCommand
+from django_pgqueue.cutover.models import Call
+from django_pgqueue.cutover.stages import STAGES
 from django_pgqueue.management.commands.pgqueue_jobs import Command as JobsCommand
 from django_pgqueue.management.commands.pgqueue_queues import Command as QueuesCommand
 from django_pgqueue.management.commands.pgqueue_schedule import Command as ScheduleCommand
@@ -294,6 +297,17 @@ def test_page_of_the_command_lists_every_verb_and_option(page, command):
     taken = dict(parser._actions[-1].choices)
     options = {option for verb in taken.values() for action in verb._actions for option in action.option_strings[:1]}
     assert sorted(first_names(reference(page))) == sorted({*taken, *options} - {"-h"})
+
+
+def test_page_of_the_app_for_switching_lists_stages_options_and_columns():
+    page = reference("cutover")
+    assert first_names(section(page, "## The flag")) == list(STAGES)
+    parser = CommandParser(add_help=False)
+    CutoverCommand().add_arguments(parser)
+    options = {option for action in parser._actions for option in action.option_strings}
+    assert options <= set(first_names(section(page, "## manage.py pgqueue_cutover")))
+    columns = {field.column for field in Call._meta.fields}
+    assert sorted(first_names(section(page, "## pgqueue_cutover_calls"))) == sorted(columns)
 
 
 # The jobs command

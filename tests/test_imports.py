@@ -49,11 +49,18 @@ def test_imports_go_down_only(path):
 
 
 def test_faces_do_not_import_each_other():
-    faces = {"admin", "apps", "checks", "routers", "embedded", "management"}
+    faces = {"admin", "apps", "checks", "cutover", "routers", "embedded", "management"}
     for path in modules():
         here = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
         if here in faces:
             assert not {room(module) for module in imports_of(path)} & (faces - {here}), path
+
+
+def test_only_the_app_for_switching_knows_of_itself():
+    """It is installed for a while, and removed."""
+    for path in modules():
+        if path.relative_to(PACKAGE).parts[0] != "cutover":
+            assert "django_pgqueue.cutover" not in path.read_text(), path
 
 
 def test_lifecycle_does_not_need_the_models():

@@ -17,6 +17,7 @@ TABLES = {
     "pgqueue_workers",
     "pgqueue_stats",
 }
+CUTOVER = "pgqueue_cutover_calls"
 
 
 def tables(alias="default") -> set[str]:
@@ -48,7 +49,7 @@ def test_models_and_migrations_agree():
 
 @pytest.mark.django_db
 def test_all_tables_are_there():
-    assert tables() == TABLES
+    assert tables() == {*TABLES, CUTOVER}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -56,9 +57,20 @@ def test_migrating_down_and_up_again_gives_the_same_schema():
     before = describe()
     call_command("migrate", "django_pgqueue", "zero", verbosity=0)
     try:
-        assert tables() == set()
+        assert tables() == {CUTOVER}
     finally:
         call_command("migrate", "django_pgqueue", verbosity=0)
+    assert describe() == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_app_for_switching_goes_alone():
+    before = describe()
+    call_command("migrate", "pgqueue_cutover", "zero", verbosity=0)
+    try:
+        assert tables() == TABLES
+    finally:
+        call_command("migrate", "pgqueue_cutover", verbosity=0)
     assert describe() == before
 
 

@@ -11,6 +11,7 @@ import time
 from django.db import connection, transaction
 
 from django_pgqueue import Discard, RetryLater, current_job, task
+from django_pgqueue.cutover import new_side
 from tests.app.models import Mark, Place
 
 
@@ -403,3 +404,33 @@ def go_on(times: int, seconds: float = 0) -> None:
 @task(keep=dt.timedelta(hours=1))
 def kept_for_an_hour() -> None:
     pass
+
+
+@task(max_attempts=3, backoff=0)
+@new_side
+def switched(label: str, until: int = 1) -> str:
+    return act(label, until)
+
+
+@task
+@new_side
+async def aswitched(label: str, until: int = 1) -> str:
+    from asgiref.sync import sync_to_async
+
+    return await sync_to_async(act)(label, until)
+
+
+@task(atomic=True, max_attempts=3, backoff=0)
+@new_side
+def switched_atomic(label: str, until: int = 1) -> str:
+    return act(label, until)
+
+
+def act(label: str, until: int = 1) -> str:
+    """Do what both sides of a switch do: leave a mark, and fail before attempt ``until``."""
+    job = current_job()
+    attempt = job.attempt if job else 1
+    Mark.objects.create(job_id=job.id if job else 0, attempt=attempt, label=label)
+    if attempt < until:
+        raise ValueError(f"not before attempt {until}")
+    return f"done {label}"

@@ -1,0 +1,80 @@
+"""Send a call to the side, or to both sides, that the stage of its task names."""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, ParamSpec
+
+from asgiref.sync import sync_to_async
+from django.db import transaction
+
+from django_pgqueue.base.conf import conf
+from django_pgqueue.cutover.mark import KEY, Mark
+from django_pgqueue.cutover.stages import Stage, stage_of
+from django_pgqueue.lifecycle.enqueue import JobHandle
+from django_pgqueue.tasks import Task
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cutover(Generic[P]):
+    """One task on both sides of the switch; ``enqueue`` takes the place of that of either.
+
+    Attributes:
+        new: our task. Its name is the one that the flag and the report know.
+        old: a function that enqueues on the old queue, such as ``delay`` of a Celery task. It gets the arguments of the
+            call and, while both sides get calls, the keyword argument ``pgqueue_cutover``.
+        compare: both sides run the function and their results are compared. For functions without effects.
+    """
+
+    new: Task[P, Any]
+    old: Callable[..., object]
+    compare: bool = False
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle | None:
+        """Send one call, where its stage says. Ours is inserted in the caller's transaction on the queue's database.
+
+        The old queue gets the call once that has committed, so that a rollback sends neither; at once, where there is
+        no transaction. What it raises then is raised, unless it only follows: then that is logged.
+
+        Returns:
+            The handle of our job; None where only the old side gets the call.
+
+        Raises:
+            ConfigurationError: the flag says a stage that there is not.
+            As ``Task.enqueue``, where our side gets the call.
+        """
+        stage = stage_of(self.new.name)
+        if stage is Stage.NEW:
+            return self.new.enqueue(*args, **kwargs)
+        if stage is Stage.OLD:
+            self._enqueue_old(args, kwargs)
+            return None
+        with transaction.atomic(using=conf.database):
+            return self._enqueue_both(stage, args, kwargs)
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle | None:
+        """Do what ``enqueue`` does from async code."""
+        return await sync_to_async(self.enqueue, thread_sensitive=True)(*args, **kwargs)
+
+    def _enqueue_both(self, stage: Stage, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobHandle:
+        from django_pgqueue.cutover.models import Call  # noqa: PLC0415 - tasks are declared before apps are loaded
+
+        mark = Mark(call=str(uuid.uuid4()), leads=stage.removesuffix("_leads"), compares=self.compare)
+        metadata = {**self.new.options.metadata, KEY: mark.as_json()}
+        handle = self.new.using(metadata=metadata).enqueue(*args, **kwargs)
+        if handle.created:
+            Call.objects.using(conf.database).create(
+                id=mark.call, task=self.new.name, stage=stage, compares=self.compare
+            )
+            self._enqueue_old(args, {**kwargs, KEY: mark.as_json()}, is_robust=stage is Stage.NEW_LEADS)
+        elif stage is Stage.OLD_LEADS:  # our job has met its twin, by a key that the old side does not know
+            self._enqueue_old(args, kwargs)
+        return handle
+
+    def _enqueue_old(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_robust: bool = False) -> None:
+        def call() -> None:
+            self.old(*args, **kwargs)
+
+        transaction.on_commit(call, using=conf.database, robust=is_robust)
