@@ -9,7 +9,7 @@ import difflib
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from django_pgqueue.base import keys
 from django_pgqueue.base.backoff import Backoff, exponential
@@ -18,6 +18,7 @@ from django_pgqueue.base.keys import KeyBy, Keys, KeysBy
 from django_pgqueue.base.options import Options
 
 if TYPE_CHECKING:
+    from django_pgqueue.base.records import ClaimedJob, Outcome
     from django_pgqueue.lifecycle.enqueue import JobHandle
 
 P = ParamSpec("P")
@@ -25,6 +26,48 @@ R = TypeVar("R")
 
 _registry: "dict[str, Task[..., Any]]" = {}
 _aliases: "dict[str, Task[..., Any]]" = {}
+
+
+class Contract(Protocol):
+    """What Django's Tasks framework wants of a task of its own besides; made by ``backend``.
+
+    Attributes:
+        signature: of the function, without the context that the framework gives it.
+    """
+
+    signature: inspect.Signature
+
+    def begin(self, job: "ClaimedJob") -> "ContractRun":
+        """Return what goes with one run of a job."""
+        ...
+
+
+class ContractRun(Protocol):
+    """What the framework wants of one run. Nothing is raised but by ``result``."""
+
+    def arguments(self, args: list[Any]) -> list[Any]:
+        """Return the positional arguments with the context before them, if the task takes it."""
+        ...
+
+    def result(self, value: Any) -> str:
+        """Return what the task returned as JSON.
+
+        Raises:
+            ResultRefused: it cannot be stored.
+        """
+        ...
+
+    def tell_started(self) -> None:
+        """Send the framework's signal before the run."""
+        ...
+
+    def tell_ended(self, outcome: "Outcome") -> None:
+        """Send the framework's signal after the last run, inside the ``except`` of what that has raised."""
+        ...
+
+    async def atell_started(self) -> None: ...
+
+    async def atell_ended(self, outcome: "Outcome") -> None: ...
 
 
 class Task(Generic[P, R]):
@@ -40,6 +83,7 @@ class Task(Generic[P, R]):
         sensitive: names of arguments, or of keys in them, that nobody is to see; True: all arguments.
         keys_by: how keys are computed from the arguments of a job.
         needs_control: whether its jobs take more than a place in their queue.
+        backend: the alias in ``TASKS``, and ``contract`` the rest, of a task of Django's Tasks framework.
     """
 
     def __init__(
@@ -53,6 +97,9 @@ class Task(Generic[P, R]):
         aliases: tuple[str, ...] = (),
         sensitive: frozenset[str] | bool = False,
         keys_by: KeysBy = keys.NONE,
+        signature: inspect.Signature | None = None,
+        backend: str = "",
+        contract: Contract | None = None,
     ) -> None:
         self.func = func
         self.name = name
@@ -64,7 +111,9 @@ class Task(Generic[P, R]):
         self.keys_by = keys_by
         self.needs_control = options.needs_control or keys_by != keys.NONE
         self.is_async = inspect.iscoroutinefunction(func)
-        self.signature = inspect.signature(func)
+        self.signature = signature or inspect.signature(func)
+        self.backend = backend
+        self.contract = contract
         self.__doc__ = func.__doc__
         self.__module__ = func.__module__
         self.__name__ = getattr(func, "__name__", name)
@@ -94,6 +143,9 @@ class Task(Generic[P, R]):
             aliases=self.aliases,
             sensitive=self.sensitive,
             keys_by=self.keys_by,
+            signature=self.signature,
+            backend=self.backend,
+            contract=self.contract,
         )
 
     def keys(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Keys:
@@ -192,21 +244,54 @@ def task(
     """
 
     def declare(func: Callable[P, R]) -> Task[P, R]:
-        called = name or f"{func.__module__}.{func.__qualname__}"
         return register(
-            Task(
+            make(
                 func,
-                name=called,
+                name=name or f"{func.__module__}.{func.__qualname__}",
                 options=_replace(Options(), options),
-                backoff=backoff if callable(backoff) else _constant(backoff),
+                backoff=backoff,
                 atomic=atomic,
-                aliases=tuple(aliases),
-                sensitive=_sensitive(sensitive),
-                keys_by=KeysBy.of(func, called, unique=unique_by, concurrency=concurrency_by, fair=fair_by),
+                aliases=aliases,
+                sensitive=sensitive,
+                unique_by=unique_by,
+                concurrency_by=concurrency_by,
+                fair_by=fair_by,
             )
         )
 
     return declare if func is None else declare(func)
+
+
+def make(
+    func: Callable[P, R],
+    *,
+    name: str,
+    options: Options,
+    backoff: Backoff | float = exponential,
+    atomic: bool = False,
+    aliases: Iterable[str] = (),
+    sensitive: Iterable[str] | bool = (),
+    unique_by: KeyBy = None,
+    concurrency_by: KeyBy = None,
+    fair_by: KeyBy = None,
+    backend: str = "",
+    contract: Contract | None = None,
+) -> Task[P, R]:
+    """Make a task of what it was declared with, which is checked; see ``@task``. It is not registered yet."""
+    signature = contract.signature if contract else inspect.signature(func)
+    return Task(
+        func,
+        name=name,
+        options=options,
+        backoff=backoff if callable(backoff) else _constant(backoff),
+        atomic=atomic,
+        aliases=tuple(aliases),
+        sensitive=_sensitive(sensitive),
+        keys_by=KeysBy.of(signature, name, unique=unique_by, concurrency=concurrency_by, fair=fair_by),
+        signature=signature,
+        backend=backend,
+        contract=contract,
+    )
 
 
 def register(task: Task[P, R]) -> Task[P, R]:

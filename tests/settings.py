@@ -4,6 +4,7 @@ import os
 import environ
 
 from tests.conformance import DRIVER
+from tests.conformance.drivers import BACKPORT, OURS
 from tests.server import database_url
 
 SECRET_KEY = "tests only"
@@ -31,6 +32,13 @@ INSTALLED_APPS = [
 if os.environ["CONFORMANCE_BACKEND"]:
     INSTALLED_APPS += DRIVER.installed()
     TASKS = DRIVER.tasks()
+else:
+    INSTALLED_APPS += BACKPORT
+    TASKS = {
+        "default": {"BACKEND": OURS, "QUEUES": ["default", "mail"]},
+        "patient": {"BACKEND": OURS, "QUEUES": [], "OPTIONS": {"max_attempts": 3, "backoff": 0}},
+        "dummy": {"BACKEND": f"{'django_tasks' if BACKPORT else 'django.tasks'}.backends.dummy.DummyBackend"},
+    }
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",

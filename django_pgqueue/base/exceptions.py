@@ -10,10 +10,14 @@
     │   └── InvalidArguments   (TypeError)             arguments that do not fit, or are not JSON
     ├── InvalidSchedule        (ValueError)            a schedule that can never be due, or not as written
     ├── InvalidGate            (ValueError)            a pause or a limit that cannot work
-    └── LeaseLost                                      the right to finish this run has passed on
+    ├── LeaseLost                                      the right to finish this run has passed on
+    ├── JobLost                                        what the history says where nobody was left to raise it
+    ├── JobExpired
+    └── JobSuperseded
 
     JobControl
     ├── Discard                                        stop trying: to dead_jobs at once
+    │   └── ResultRefused                              the same, for what a task of the Tasks framework returned
     └── RetryLater                                     not now: back to scheduled, attempt restored
 
     JobInterrupted             (BaseException)
@@ -65,6 +69,18 @@ class LeaseLost(PgQueueError):  # noqa: N818 - the name says what is wrong
     """
 
 
+class JobLost(PgQueueError):  # noqa: N818 - the name says what is wrong
+    """The worker died while it was running the job. Nobody raises it: a ``TaskResult`` names it among its errors."""
+
+
+class JobExpired(PgQueueError):  # noqa: N818 - the name says what is wrong
+    """The job was not started before its deadline. A ``TaskResult`` names it among its errors."""
+
+
+class JobSuperseded(PgQueueError):  # noqa: N818 - the name says what is wrong
+    """A newer job has the unique key of this one. A ``TaskResult`` names it among its errors."""
+
+
 class JobControl(Exception):  # noqa: N818 - not errors: the job decides
     """How a running job decides its own fate. Not a failure, and never counted as one."""
 
@@ -74,6 +90,13 @@ class Discard(JobControl):
 
     Args:
         message: why there is no point in another attempt.
+    """
+
+
+class ResultRefused(Discard):
+    """What a task of Django's Tasks framework returned cannot be stored, for the reason that is its cause.
+
+    The framework's contract calls that a failure. The work is done, so there is no other attempt.
     """
 
 

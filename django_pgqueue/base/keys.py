@@ -42,7 +42,7 @@ class KeysBy:
     fair: Compute = no_key
 
     @classmethod
-    def of(cls, func: Callable[..., Any], name: str, *, unique: KeyBy, concurrency: KeyBy, fair: KeyBy) -> "KeysBy":
+    def of(cls, signature: inspect.Signature, name: str, *, unique: KeyBy, concurrency: KeyBy, fair: KeyBy) -> "KeysBy":
         """Make those of a task from what ``@task`` was given.
 
         Args:
@@ -51,7 +51,6 @@ class KeysBy:
         Raises:
             ConfigurationError: a name is not that of an argument.
         """
-        signature = inspect.signature(func)
         return cls(
             unique=_computing("unique_by", unique, signature, prefix=f"{name}:"),
             concurrency=_computing("concurrency_by", concurrency, signature),

@@ -77,7 +77,8 @@ def enqueue_one(
 ) -> JobHandle:
     """Check the arguments and insert the job; ``Task.enqueue`` and ``enqueue`` end here."""
     check_signature(task, args, kwargs)
-    return _insert_one(task, args, kwargs, _of_caller(task, schedule_id=schedule_id))
+    inserted = _insert_one(task, args, kwargs, _of_caller(task, schedule_id=schedule_id))
+    return JobHandle(inserted.ids[0], task.name, task.options.queue, _database(task), inserted.created[0])
 
 
 def enqueue_tick(
@@ -101,7 +102,7 @@ def enqueue_tick(
         lambda keys: payloads.update(ADMIT + key for key in keys),
         schedule_id,
     )
-    return _insert_one(task, args, kwargs, way).id
+    return _insert_one(task, args, kwargs, way).ids[0]
 
 
 def enqueue_many(task: AnyTask, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]], /) -> list[int]:
@@ -118,19 +119,29 @@ def enqueue_many(task: AnyTask, calls: Iterable[tuple[Any, ...] | Mapping[str, A
         As ``enqueue``; the message of InvalidArguments names the position of the call.
     """
     task = _task(task)
-    checked = [_arguments(call, position) for position, call in enumerate(calls)]
-    check_signatures(task, checked)
-    if not checked:
-        return []
+    checked = arguments_of(calls)
+    return insert_many(task, checked).ids if checked else []
+
+
+def insert_one(task: tasks.Task[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> keyed.Inserted:
+    """Do what ``enqueue`` does, and say all that it came to."""
+    check_signature(task, args, kwargs)
+    return _insert_one(task, args, kwargs, _of_caller(task))
+
+
+def insert_many(task: tasks.Task[..., Any], calls: Sequence[Call]) -> keyed.Inserted:
+    """Do what ``enqueue_many`` does, for one call or more, and say all that it came to."""
+    check_signatures(task, calls)
+    way = _of_caller(task)
     if task.needs_control:
-        return _insert_keyed(task, checked, _of_caller(task)).ids
-    with in_errors(task, checked):
+        return _insert_keyed(task, calls, way)
+    with in_errors(task, calls):
         texts = {
-            "number": len(checked),
-            "args": encode_many([args for args, _ in checked], what="calls"),
-            "kwargs": encode_many([kwargs for _, kwargs in checked], what="calls"),
+            "number": len(calls),
+            "args": encode_many([args for args, _ in calls], what="calls"),
+            "kwargs": encode_many([kwargs for _, kwargs in calls], what="calls"),
         }
-    return sorted(_insert("enqueue_many", task, texts, _of_caller(task)))
+    return _insert("enqueue_many", task, texts, way)
 
 
 def enqueue_on_commit(
@@ -159,17 +170,17 @@ def enqueue_on_commit(
     transaction.on_commit(lambda: enqueue_one(task, args, kwargs), using=database)
 
 
-def _insert_one(task: tasks.Task[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], way: "_Way") -> JobHandle:
+def _insert_one(
+    task: tasks.Task[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], way: "_Way"
+) -> keyed.Inserted:
     if task.needs_control:
-        inserted = _insert_keyed(task, [(args, kwargs)], way)
-        return JobHandle(inserted.ids[0], task.name, task.options.queue, _database(task), inserted.created[0])
+        return _insert_keyed(task, [(args, kwargs)], way)
     with in_errors(task, [(args, kwargs)]):
         texts = {
             "args": encode(args, what="args") if args else "[]",
             "kwargs": encode(kwargs, what="kwargs") if kwargs else "{}",
         }
-    [job_id] = _insert("enqueue", task, texts, way)
-    return JobHandle(job_id, task.name, task.options.queue, _database(task))
+    return _insert("enqueue", task, texts, way)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,13 +204,14 @@ def _of_caller(task: tasks.Task[..., Any], *, schedule_id: int | None = None) ->
     )
 
 
-def _insert(name: str, task: tasks.Task[..., Any], texts: Mapping[str, Any], way: _Way) -> list[int]:
-    rows = way.database.rows(statement(name), {**texts, **_parameters(task, way)})
-    ids = [job_id for job_id, _ in rows]
+def _insert(name: str, task: tasks.Task[..., Any], texts: Mapping[str, Any], way: _Way) -> keyed.Inserted:
+    rows = sorted(way.database.rows(statement(name), {**texts, **_parameters(task, way)}))
+    ids = [job_id for job_id, *_ in rows]
     if rows[0][1]:
         way.wake(task.options.queue)
     _announce(task, ids)
-    return ids
+    instants: dict[int, Sequence[Any]] = {job_id: times for job_id, _, *times in rows} if task.backend else {}
+    return keyed.Inserted(ids, [True] * len(ids), instants=instants)
 
 
 def _insert_keyed(task: tasks.Task[..., Any], calls: Sequence[Call], way: _Way) -> keyed.Inserted:
@@ -244,6 +256,7 @@ def _parameters(task: tasks.Task[..., Any], way: _Way) -> dict[str, Any]:
         "keep_seconds": options.keep_seconds,
         "parent_id": parent.id if parent else None,
         "schedule_id": way.schedule_id,
+        "backend": task.backend,
         "metadata": encode(dict(options.metadata), what="metadata") if options.metadata else "{}",
     }
 
@@ -259,6 +272,15 @@ def _task(task: AnyTask) -> tasks.Task[..., Any]:
 
 def _database(task: tasks.Task[..., Any]) -> str:
     return task.options.database or conf.database
+
+
+def arguments_of(calls: Iterable[Any]) -> list[Call]:
+    """Return calls as positional and keyword arguments.
+
+    Raises:
+        InvalidJob: one is neither a tuple nor a mapping; the message names its position.
+    """
+    return [_arguments(call, position) for position, call in enumerate(calls)]
 
 
 def _arguments(call: Any, position: int) -> Call:

@@ -36,6 +36,7 @@ class Inserted:
     created: list[bool]  # likewise: whether the job is a new one
     ready: set[str] = field(default_factory=set)  # the queues on which something may run now
     waiting: set[str] = field(default_factory=set)  # concurrency keys by which a job may have to be admitted
+    instants: dict[int, Sequence[Any]] = field(default_factory=dict)  # of new jobs, by id: when enqueued, and when due
 
 
 def insert(database: Database, calls: Sequence[Keyed], options: Mapping[str, Any]) -> Inserted:
@@ -108,15 +109,17 @@ class _Insertion:
         chosen, inserted = [self._calls[position] for position in positions], self.inserted
         parameters = {**self._options, **_parameters(chosen)}
         rows = self._database.rows(statement("enqueue_keyed"), parameters) if chosen else []
-        ids_by_key = {key: job_id for job_id, _, _, key in rows if key is not None}
-        ids_without = iter(sorted(job_id for job_id, _, _, key in rows if key is None))
+        ids_by_key = {key: job_id for job_id, _, _, key, *_ in rows if key is not None}
+        ids_without = iter(sorted(job_id for job_id, _, _, key, *_ in rows if key is None))
         for position, call in zip(positions, chosen, strict=True):
             key = call.keys.unique
             job_id = ids_by_key.pop(key, 0) if key is not None else next(ids_without)
             if job_id:
                 inserted.ids[position], inserted.created[position] = job_id, True
-        inserted.ready |= {self._options["queue"] for _, is_ready, _, _ in rows if is_ready}
-        if any(is_waiting for _, _, is_waiting, _ in rows):
+        inserted.ready |= {self._options["queue"] for _, is_ready, *_ in rows if is_ready}
+        if self._options["backend"]:
+            inserted.instants |= {job_id: times for job_id, _, _, _, *times in rows}
+        if any(is_waiting for _, _, is_waiting, *_ in rows):
             inserted.waiting |= {call.keys.concurrency for call in chosen if call.keys.concurrency is not None}
 
     def _meet_twins(self) -> frozenset[str]:

@@ -79,6 +79,22 @@ def encode(value: Any, *, what: str) -> str:
     return text
 
 
+def check_keys(value: Any, *, what: str) -> None:
+    """Raise InvalidArguments where a key of a mapping is no text: the task would get one, as JSON has no others."""
+    match value:
+        case dict():
+            for key, item in value.items():
+                if not isinstance(key, str):
+                    raise InvalidArguments(
+                        f"Cannot be stored as JSON: the key {_short(key)} of {what} is of the type "
+                        f"{type(key).__name__}, and would come back as {str(key)!r}; make it a text."
+                    )
+                check_keys(item, what=f"{what}[{key!r}]")
+        case list() | tuple():
+            for index, item in enumerate(value):
+                check_keys(item, what=f"{what}[{index}]")
+
+
 def _dump(value: Any) -> str:
     return json.dumps(value, cls=conf.encoder, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 

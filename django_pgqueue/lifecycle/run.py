@@ -20,6 +20,7 @@ from django_pgqueue.base.exceptions import (
     JobInterrupted,
     JobKilled,
     LeaseLost,
+    ResultRefused,
     RetryLater,
     TimeLimitExceeded,
 )
@@ -55,20 +56,29 @@ async def arun(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob,
     enter(current)
     if job_started.receivers:
         await job_started.asend_robust(job.task, job=job)
+    contracted = task.contract.begin(job) if task.contract else None
+    if contracted:
+        await contracted.atell_started()
     begun = time.perf_counter()
     try:
-        args, kwargs = _arguments(job)
+        args, kwargs = _arguments(job, contracted)
         border.enter(current)
         try:
             result = await task.func(*args, **kwargs)
         finally:
             border.leave()
-        outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, result))
+        outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, result, contracted))
         if current.again is not None:
             _repeat(outcome, current)
     except BaseException as error:  # noqa: BLE001 - the border: whatever it raises is the job's outcome
         outcome = failure(task, job, error, current)
-    outcome.run_seconds = time.perf_counter() - begun
+        outcome.run_seconds = time.perf_counter() - begun
+        if contracted:  # in here, so that the framework's log has the traceback
+            await contracted.atell_ended(outcome)
+    else:
+        outcome.run_seconds = time.perf_counter() - begun
+        if contracted:
+            await contracted.atell_ended(outcome)
     if job_finished.receivers:
         await job_finished.asend_robust(job.task, job=job, outcome=outcome)
     return outcome
@@ -78,22 +88,38 @@ def _run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, borde
     enter(current)
     if job_started.receivers:
         job_started.send_robust(job.task, job=job)
+    contracted = task.contract.begin(job) if task.contract else None
+    if contracted:
+        contracted.tell_started()
     begun = time.perf_counter()
     try:
         call = _call_atomic if task.is_atomic else _call
-        outcome = call(task, job, current, border)
+        outcome = call(task, job, current, border, contracted)
     except BaseException as error:  # noqa: BLE001 - the border: whatever it raises is the job's outcome
         border.leave()
         outcome = failure(task, job, error, current)
-    outcome.run_seconds = outcome.run_seconds or time.perf_counter() - begun
+        outcome.run_seconds = time.perf_counter() - begun
+        if contracted:  # in here, so that the framework's log has the traceback
+            contracted.tell_ended(outcome)
+    else:
+        outcome.run_seconds = outcome.run_seconds or time.perf_counter() - begun
+        if contracted:
+            contracted.tell_ended(outcome)
     if job_finished.receivers:
         job_finished.send_robust(job.task, job=job, outcome=outcome)
     return outcome
 
 
-def _call(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, border: ThreadBorder) -> Outcome:
-    args, kwargs = _arguments(job)
-    outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, border.call(current, task.func, args, kwargs)))
+def _call(
+    task: tasks.Task[..., Any],
+    job: ClaimedJob,
+    current: CurrentJob,
+    border: ThreadBorder,
+    contracted: tasks.ContractRun | None,
+) -> Outcome:
+    args, kwargs = _arguments(job, contracted)
+    value = border.call(current, task.func, args, kwargs)
+    outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, value, contracted))
     if current.again is not None:
         _repeat(outcome, current)
     return outcome
@@ -106,14 +132,20 @@ def _repeat(outcome: Outcome, current: CurrentJob) -> None:
         outcome.delay_seconds, outcome.next_at = max(current.again.delay_seconds, 0.0), current.again.due_at
 
 
-def _call_atomic(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, border: ThreadBorder) -> Outcome:
+def _call_atomic(
+    task: tasks.Task[..., Any],
+    job: ClaimedJob,
+    current: CurrentJob,
+    border: ThreadBorder,
+    contracted: tasks.ContractRun | None,
+) -> Outcome:
     """Run the task and remove its job in one transaction: both take effect, or neither.
 
     Nothing can interrupt the removal and the commit, after which the job is done.
     """
     begun = time.perf_counter()
     with transaction.atomic(using=conf.database):
-        outcome = _call(task, job, current, border)
+        outcome = _call(task, job, current, border, contracted)
         outcome.run_seconds = time.perf_counter() - begun
         if not ack.finish_alone(CallerConnection(), outcome):
             raise LeaseLost(
@@ -135,6 +167,8 @@ def failure(task: tasks.Task[..., Any], job: ClaimedJob, error: BaseException, c
         case RetryLater():
             logger.info("Job %s (%s) asks to run later: %s", job.id, job.task, scrub(_message(error)))
             return Outcome(job, Fate.RELEASED, delay_seconds=max(error.seconds, 0.001))
+        case ResultRefused():
+            return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=describe(error.__cause__ or error, scrub))
         case Discard():
             return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=describe(error, scrub))
     if current.is_overdue:
@@ -199,17 +233,23 @@ def unknown_task(job: ClaimedJob) -> Outcome:
     return Outcome(job, Fate.RELEASED, delay_seconds=UNKNOWN_DELAY_SECONDS)
 
 
-def _arguments(job: ClaimedJob) -> tuple[list[Any], dict[str, Any]]:
+def _arguments(job: ClaimedJob, contracted: tasks.ContractRun | None) -> tuple[list[Any], dict[str, Any]]:
     args = json.loads(job.args) if job.args != "[]" else []
     kwargs = json.loads(job.kwargs) if job.kwargs != "{}" else {}
     if not isinstance(args, list) or not isinstance(kwargs, dict):
         kinds = f"{type(args).__name__} and {type(kwargs).__name__}"
         raise InvalidArguments(f"args must be a JSON array and kwargs a JSON object, not {kinds}.")
-    return args, kwargs
+    return (contracted.arguments(args) if contracted else args), kwargs
 
 
-def _result(job: ClaimedJob, value: Any) -> str | None:
-    """Return the result as JSON; None, and a warning, where it cannot be stored: the work is done all the same."""
+def _result(job: ClaimedJob, value: Any, contracted: tasks.ContractRun | None) -> str | None:
+    """Return the result as JSON; None, and a warning, where it cannot be stored: the work is done all the same.
+
+    Raises:
+        ResultRefused: the same, of a task of the Tasks framework.
+    """
+    if contracted:
+        return contracted.result(value)
     if value is None or not (job.flags & KEEP and conf.retention_days):
         return "null"
     try:

@@ -21,6 +21,7 @@ from django_pgqueue import tasks
 from django_pgqueue.base.records import ClaimedJob, Ended, Fate, Outcome
 from django_pgqueue.lifecycle.border import Border, LaneBorder, ThreadBorder
 from django_pgqueue.lifecycle.context import CurrentJob
+from django_pgqueue.lifecycle.framework import sought
 from django_pgqueue.lifecycle.run import arun, failure, run, unknown_task
 from django_pgqueue.runtime.limits import Limits, Run
 from django_pgqueue.runtime.marks import Marks
@@ -57,7 +58,7 @@ class Slots:
 
     def accept(self, cell: int, job: ClaimedJob) -> None:
         """Hand a claimed job over; at once an outcome if its task is unknown."""
-        task = tasks.find(job.task)
+        task = tasks.find(job.task) or (sought(job) if job.rest else None)
         if task is None:
             self.outbox.put((cell, unknown_task(job)))
         elif task.is_async:

@@ -94,7 +94,8 @@ class PgQueue(Driver):
     stopping = "Stopping on"
 
     def enqueue_many(self, task: Any, calls: list[tuple[Any, ...]]) -> list[Any]:
-        return task.enqueue_many(calls)
+        results: list[Any] = task.enqueue_many(calls)
+        return results
 
 
 class TasksDb(Driver):
@@ -149,5 +150,6 @@ def chosen() -> Driver:
     backend, driver = os.environ["CONFORMANCE_BACKEND"], os.environ["CONFORMANCE_DRIVER"]
     if driver:
         module, _, name = driver.rpartition(".")
-        return getattr(importlib.import_module(module), name)(backend)
+        kind: type[Driver] = getattr(importlib.import_module(module), name)
+        return kind(backend)
     return DRIVERS.get(backend or OURS, Driver)(backend)

@@ -82,7 +82,7 @@ claimed AS (
             WHEN backend <> '' OR metadata <> '{}'
             THEN jsonb_build_object(
                 'backend', backend, 'metadata', metadata, 'enqueued_at', enqueued_at,
-                'first_started_at', first_started_at, 'started_at', started_at, 'errors', errors
+                'first_started_at', first_started_at, 'started_at', started_at, 'worker_id', worker_id, 'errors', errors
             )::text
         END AS rest
 ),

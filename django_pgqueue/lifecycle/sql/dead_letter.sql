@@ -53,6 +53,11 @@ buried AS (
                     )
                     ELSE '{}'
                 END
+                || CASE
+                    WHEN gone.worker_id <> 0 AND gone.runs = gone.attempts
+                    THEN jsonb_build_object('worker_id', gone.worker_id)
+                    ELSE '{}'
+                END
                 || jsonb_build_object('attempt', gone.runs, 'at', statement_timestamp())
             )
     FROM gone

@@ -1,7 +1,8 @@
 -- Insert jobs of one task that have keys or expire. Called by keyed.insert() in the caller's transaction. Waits for a
 -- transaction that has inserted the same unique key and is still open; so the rows come in order of that key. Locks nothing
 -- but its own rows, and leaves out a job that meets a twin. Leans on pgqueue_jobs_unique, and in pgqueue_turns() on
--- pgqueue_jobs_claim and _fair. Returns id, whether it may run now, whether it waits to be admitted, and the unique key.
+-- pgqueue_jobs_claim and _fair. Returns id, whether it may run now, whether it waits to be admitted, the unique key; of jobs
+-- of the Tasks framework also when they were enqueued and are due.
 WITH call AS MATERIALIZED (
     SELECT
         call.*,
@@ -22,7 +23,7 @@ WITH call AS MATERIALIZED (
 )
 INSERT INTO pgqueue_jobs (
     task, queue, priority, run_at, status, max_attempts, lease_seconds, timeout_seconds, keep, keep_seconds, parent_id,
-    schedule_id, args, kwargs, metadata, expires_at, unique_key, unique_scope, unique_for_seconds, concurrency_key,
+    schedule_id, backend, args, kwargs, metadata, expires_at, unique_key, unique_scope, unique_for_seconds, concurrency_key,
     concurrency_limit, concurrency_strict, fair_key
 )
 SELECT
@@ -45,6 +46,7 @@ SELECT
     %(keep_seconds)s::integer,
     %(parent_id)s::bigint,
     %(schedule_id)s::bigint,
+    %(backend)s::text,
     COALESCE(call.args::jsonb, '[]'),
     COALESCE(call.kwargs::jsonb, '{}'),
     %(metadata)s::jsonb,
@@ -62,4 +64,7 @@ SELECT
 FROM call
 ORDER BY call.unique_key COLLATE "C", call.position
 ON CONFLICT (unique_key) WHERE unique_scope IN ('live', 'start') DO NOTHING
-RETURNING id, status = 'queued', status = 'waiting', unique_key;
+RETURNING
+    id, status = 'queued', status = 'waiting', unique_key,
+    CASE WHEN backend <> '' THEN enqueued_at END,
+    CASE WHEN backend <> '' THEN run_at END;

@@ -1,9 +1,10 @@
 -- Insert many jobs of one task with the same options. Called by enqueue.enqueue_many() in the caller's transaction.
 -- Locks nothing but its own rows. Returns the new ids, which ascend in the order of the arguments, and whether they may
--- run now. Arguments come as one JSON array for all jobs, or as NULL if no job has any.
+-- run now; of jobs of the Tasks framework also when they were enqueued and are due. Arguments come as one JSON array for
+-- all jobs, or as NULL if no job has any.
 INSERT INTO pgqueue_jobs (
     task, queue, priority, run_at, status, max_attempts, lease_seconds, timeout_seconds, keep, keep_seconds, parent_id,
-    args, kwargs, metadata
+    backend, args, kwargs, metadata
 )
 SELECT
     %(task)s::text,
@@ -17,6 +18,7 @@ SELECT
     %(keep)s::boolean,
     %(keep_seconds)s::integer,
     %(parent_id)s::bigint,
+    %(backend)s::text,
     COALESCE(call.args::jsonb, '[]'),
     COALESCE(call.kwargs::jsonb, '{}'),
     %(metadata)s::jsonb
@@ -32,4 +34,7 @@ CROSS JOIN ROWS FROM (
     json_array_elements(%(kwargs)s::json)
 ) AS call (position, args, kwargs)
 ORDER BY call.position
-RETURNING id, status = 'queued';
+RETURNING
+    id, status = 'queued',
+    CASE WHEN backend <> '' THEN enqueued_at END,
+    CASE WHEN backend <> '' THEN run_at END;

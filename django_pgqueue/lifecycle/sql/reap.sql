@@ -18,7 +18,10 @@ SET status = 'queued',
     worker_id = 0,
     lost = job.lost + 1,
     errors = CASE WHEN jsonb_array_length(job.errors) >= 20 THEN job.errors - 10 ELSE job.errors END
-        || (lost.error || jsonb_build_object('attempt', job.attempts, 'at', statement_timestamp()))
+        || (
+            lost.error
+            || jsonb_build_object('attempt', job.attempts, 'worker_id', job.worker_id, 'at', statement_timestamp())
+        )
 FROM lost
 WHERE job.ctid = lost.place
 RETURNING job.id;

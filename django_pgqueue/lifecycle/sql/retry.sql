@@ -22,7 +22,10 @@ SET status = 'scheduled',
     lease_token = 0,
     worker_id = 0,
     errors = CASE WHEN jsonb_array_length(job.errors) >= 20 THEN job.errors - 10 ELSE job.errors END
-        || (failed.error || jsonb_build_object('attempt', job.attempts, 'at', statement_timestamp()))
+        || (
+            failed.error
+            || jsonb_build_object('attempt', job.attempts, 'worker_id', job.worker_id, 'at', statement_timestamp())
+        )
 FROM failed
 WHERE job.ctid = failed.place
 RETURNING job.id, false, job.concurrency_key;

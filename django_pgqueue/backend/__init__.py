@@ -1,0 +1,10 @@
+"""The backend of Django's Tasks framework that runs its tasks as jobs: ``TASKS`` names ``PgQueueBackend``.
+
+Imported while tasks are being declared, before apps are loaded: nothing here needs models or the database to be
+imported.
+"""
+
+from django_pgqueue.backend.backend import PgQueueBackend
+from django_pgqueue.backend.declaring import PgQueueTask, options
+
+__all__ = ["PgQueueBackend", "PgQueueTask", "options"]

@@ -1,0 +1,241 @@
+"""The backend: translates between the framework's tasks and jobs, and decides nothing."""
+
+import datetime as dt
+import logging
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.core.checks import CheckMessage
+
+from django_pgqueue import tasks
+from django_pgqueue.backend.checking import problems_of
+from django_pgqueue.backend.declaring import OF_BACKENDS, PgQueueTask, in_words_of_the_framework, native_of
+from django_pgqueue.backend.results import gone, restored, result_of, run_after
+from django_pgqueue.backend.running import Contract, normalized
+from django_pgqueue.backend.seeking import seek
+from django_pgqueue.base.conf import conf
+from django_pgqueue.base.exceptions import UnknownJob
+from django_pgqueue.base.framework import (
+    AnyTask,
+    AnyTaskResult,
+    BaseTaskBackend,
+    InvalidTask,
+    TaskResult,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+    is_heard,
+    task_backends,
+    task_enqueued,
+)
+from django_pgqueue.db import CallerConnection
+from django_pgqueue.lifecycle.enqueue import arguments_of, insert_many, insert_one
+from django_pgqueue.lifecycle.find import JobState, find
+from django_pgqueue.lifecycle.keyed import Inserted
+from django_pgqueue.lifecycle.payload import Call, check_keys, encode
+
+ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
+
+
+class PgQueueBackend(BaseTaskBackend):
+    """Runs the framework's tasks as jobs of django-pgqueue, beside those of its own.
+
+    ``OPTIONS`` may hold any option of ``PgQueueTask`` but ``aliases`` and ``unique_key``, for all tasks that do not say
+    otherwise; and ``database``, the alias that holds the queue's tables. Default: ``PGQUEUE["DATABASE"]``.
+    """
+
+    task_class = PgQueueTask
+    supports_defer = True
+    supports_async_task = True
+    supports_priority = True
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        self._parameters = params
+
+    @property
+    def supports_get_result(self) -> bool:  # type: ignore[override]
+        """Whether results are kept."""
+        return conf.retention_days > 0
+
+    # Tasks
+
+    def validate_task(self, task: AnyTask) -> None:
+        """Raise InvalidTask where the framework or the queue cannot take a task as it is."""
+        if unknown := sorted(set(self.options) - OF_BACKENDS):
+            raise InvalidTask(
+                f"TASKS[{self.alias!r}]['OPTIONS'] has no key {', '.join(map(repr, unknown))}. "
+                f"Keys are: {', '.join(sorted(OF_BACKENDS))}."
+            )
+        if not isinstance(task.run_after, dt.datetime | dt.timedelta | None):
+            raise InvalidTask(f"run_after is a datetime or a timedelta, not {task.run_after!r}.")
+        is_delay = isinstance(task.run_after, dt.timedelta)
+        super().validate_task(restored(task, run_after=None) if is_delay else task)  # it knows no delays
+        self.native(task)
+
+    def native(self, task: AnyTask) -> "tasks.Task[..., Any]":
+        """Return the native task that a task of the framework is as well."""
+        return native_of(task, self)
+
+    def declare(self, task: AnyTask, *, anew: bool = False) -> "tasks.Task[..., Any]":
+        """Register a task, so that workers find it; one made of it by ``using()`` changes nothing.
+
+        Args:
+            anew: it has been declared with other options.
+        """
+        native, known = self.native(task), tasks.find(task.module_path)
+        if known is not None and known.func is task.func and not anew:
+            return known
+        with in_words_of_the_framework():
+            return tasks.register(native)
+
+    def find_task(self, name: str) -> "tasks.Task[..., Any] | None":
+        """Return the task of this name; where it is not registered, a module of an installed app may be imported."""
+        if tasks.find(name) is None and (found := seek(name)):
+            self.declare(found)
+            return tasks.find(found.module_path)
+        return tasks.find(name)
+
+    # Enqueueing
+
+    def enqueue(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> AnyTaskResult:  # type: ignore[override]
+        """Insert one job in the caller's transaction: it exists if and only if that commits.
+
+        Raises:
+            InvalidTask: settings have changed so that the task is not valid any more.
+            InvalidArguments: a TypeError. They do not fit the function, or are not JSON. Nothing was inserted.
+            django.db.Error: as any other statement of the caller's transaction.
+        """
+        result = self._enqueue(task, args, kwargs)
+        task_enqueued.send_robust(type(self), task_result=result)
+        return result
+
+    async def aenqueue(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> AnyTaskResult:  # type: ignore[override]
+        """Do what ``enqueue`` does from async code, on the connection that sync code of this context uses."""
+        result = await sync_to_async(self._enqueue, thread_sensitive=True)(task, args, kwargs)
+        await task_enqueued.asend_robust(type(self), task_result=result)
+        return result
+
+    def enqueue_many(self, task: AnyTask, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[AnyTaskResult]:
+        """Enqueue many jobs of one task with one statement, in the caller's transaction; all or none.
+
+        Args:
+            calls: for each job a tuple of positional arguments or a mapping of keyword arguments.
+
+        Returns:
+            Their results, in the order of ``calls``.
+
+        Raises:
+            As ``enqueue``; the message of InvalidArguments names the position of the call.
+        """
+        self.validate_task(task)
+        wanted = [
+            _as_json(args, kwargs, what=f"calls[{position}]")
+            for position, (args, kwargs) in enumerate(arguments_of(calls))
+        ]
+        if not wanted:
+            return []
+        inserted = insert_many(self.native(task), wanted)
+        results = self._results(task, wanted, inserted)
+        if is_heard(task_enqueued, logging.DEBUG):
+            for result in results:
+                task_enqueued.send_robust(type(self), task_result=result)
+        return results
+
+    def _enqueue(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> AnyTaskResult:
+        self.validate_task(task)
+        call = _as_json(args, kwargs)
+        inserted = insert_one(self.native(task), *call)
+        [result] = self._results(task, [call], inserted)
+        return result
+
+    def _results(self, task: AnyTask, calls: Sequence[Call], inserted: Inserted) -> list[AnyTaskResult]:
+        """Return the results of jobs that have been inserted; of a twin that a call has met, what is known of it."""
+        return [
+            self._first_result(task, call, job_id, inserted.instants[job_id])
+            if is_new
+            else self.get_result(str(job_id))
+            for call, job_id, is_new in zip(calls, inserted.ids, inserted.created, strict=True)
+        ]
+
+    def _first_result(self, task: AnyTask, call: Call, job_id: int, instants: Sequence[Any]) -> AnyTaskResult:
+        args, kwargs = call
+        enqueued_at, run_at = instants
+        if task.backend != self.alias or isinstance(task.run_after, dt.timedelta):
+            task = restored(task, backend=self.alias, run_after=run_after(run_at, enqueued_at))
+        return TaskResult(
+            task=task,
+            id=str(job_id),
+            status=TaskResultStatus.READY,
+            enqueued_at=enqueued_at,
+            started_at=None,
+            finished_at=None,
+            last_attempted_at=None,
+            args=list(args),
+            kwargs=dict(kwargs),
+            backend=self.alias,
+            errors=[],
+            worker_ids=[],
+        )
+
+    # Results
+
+    def get_result(self, result_id: str) -> AnyTaskResult:
+        """Return what is known of a job of the framework, of whichever alias, by one query.
+
+        Raises:
+            TaskResultDoesNotExist: there is no such job, or nothing is kept of it any more; what is no id at all; a job
+                of a task that is none of the framework.
+        """
+        if not ID.fullmatch(str(result_id)):
+            raise TaskResultDoesNotExist(result_id)
+        try:
+            state = find(CallerConnection(self.options.get("database")), int(result_id))
+        except UnknownJob as error:
+            raise TaskResultDoesNotExist(result_id) from error
+        native = self.find_task(state.task)
+        contract = native.contract if native else None
+        if not isinstance(contract, Contract) and not state.backend:
+            raise TaskResultDoesNotExist(result_id)
+        alias = state.backend if state.backend in task_backends.settings else self.alias
+        task = contract.task if isinstance(contract, Contract) else gone(state.task)
+        return result_of(state, _as_in(state, task, alias), backend=alias)
+
+    # Checks
+
+    def check(self, **_: Any) -> list[CheckMessage]:
+        """Say what in ``TASKS`` cannot work."""
+        return [*super().check(), *problems_of(self.alias, self._parameters)]
+
+
+def _as_in(state: JobState, task: AnyTask, alias: str) -> AnyTask:
+    """Return a task as it was when a job of it was enqueued."""
+    return restored(
+        task,
+        priority=state.priority,
+        queue_name=state.queue,
+        backend=alias,
+        run_after=run_after(state.run_at, state.enqueued_at),
+    )
+
+
+def _as_json(args: Sequence[Any], kwargs: Mapping[str, Any], *, what: str = "") -> Call:
+    """Return arguments as the task will get them.
+
+    Args:
+        what: which call of several.
+
+    Raises:
+        InvalidArguments: they cannot be stored; the message names the path.
+    """
+    prefix = f"{what}." if what else ""
+    try:
+        call = tuple(normalized(list(args))), normalized(dict(kwargs))
+    except (TypeError, ValueError, RecursionError):
+        encode(args, what=f"{prefix}args")
+        encode(kwargs, what=f"{prefix}kwargs")
+        raise
+    check_keys(call[0], what=f"{prefix}args")
+    check_keys(call[1], what=f"{prefix}kwargs")
+    return call

@@ -1,0 +1,75 @@
+"""What of an alias in ``TASKS`` cannot work. The framework's own system check reports it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from django.apps import apps
+from django.conf import settings
+from django.core.checks import CheckMessage, Error
+from django.core.checks import Warning as Caution
+
+from django_pgqueue.backend.declaring import OF_BACKENDS, check_options
+from django_pgqueue.base.conf import conf
+from django_pgqueue.base.exceptions import ConfigurationError, InvalidJob
+from django_pgqueue.base.options import check_name
+from django_pgqueue.base.states import LONGEST_QUEUE
+from django_pgqueue.db import postgresql
+
+
+def problems_of(alias: str, parameters: Mapping[str, Any]) -> Iterator[CheckMessage]:
+    """Yield all that is wrong with an alias at once."""
+    place, options = f"TASKS[{alias!r}]", parameters.get("OPTIONS", {})
+    if not isinstance(getattr(settings, "PGQUEUE", {}), dict):
+        return  # another check says so
+    if not apps.is_installed("django_pgqueue"):
+        yield Error(
+            f"{place} is a PgQueueBackend, but the tables of the queue are not there.",
+            hint="Add 'django_pgqueue' to INSTALLED_APPS, and migrate.",
+            id="pgqueue.E006",
+        )
+    yield from _wrong_options(f"{place}['OPTIONS']", options)
+    yield from _wrong_queues(f"{place}['QUEUES']", parameters.get("QUEUES", ()))
+    yield from _wrong_database(place, options.get("database"))
+    if conf.retention_days == 0:
+        yield Caution(
+            f"Results of {place} are not kept: one that was successful does not exist.",
+            hint="Let PGQUEUE['RETENTION_DAYS'] be 1 or more, or silence this check if nobody asks for results.",
+            id="pgqueue.W004",
+        )
+
+
+def _wrong_options(place: str, options: Mapping[str, Any]) -> Iterator[CheckMessage]:
+    for key in sorted(set(options) - OF_BACKENDS):
+        yield Error(
+            f"{place} has no key {key!r}.", hint=f"Keys are: {', '.join(sorted(OF_BACKENDS))}.", id="pgqueue.E007"
+        )
+    for key in sorted(set(options) & OF_BACKENDS):
+        try:
+            check_options({key: options[key]})
+        except (InvalidJob, TypeError) as error:
+            yield Error(f"{place}[{key!r}] is {options[key]!r}.", hint=str(error), id="pgqueue.E007")
+
+
+def _wrong_queues(place: str, queues: Any) -> Iterator[CheckMessage]:
+    if isinstance(queues, str):
+        yield Error(
+            f"{place} is the text {queues!r}, of which each character would be a queue.",
+            hint="Make it a list of names, as in ['default'].",
+            id="pgqueue.E008",
+        )
+        return
+    for queue in queues:
+        try:
+            check_name("A queue", queue, LONGEST_QUEUE)
+        except InvalidJob as error:
+            yield Error(f"{place} has {queue!r}.", hint=str(error), id="pgqueue.E008")
+
+
+def _wrong_database(place: str, alias: str | None) -> Iterator[CheckMessage]:
+    """Look at the database of the alias; and at the queue's own, where its app is not there to do so itself."""
+    if alias is None and apps.is_installed("django_pgqueue"):
+        return
+    try:
+        postgresql(alias or conf.database)
+    except ConfigurationError as error:
+        yield Error(f"{place} has no database that can hold its jobs.", hint=str(error), id="pgqueue.E009")

@@ -1,0 +1,196 @@
+"""Tasks of the framework with the queue's options, and the native task that each of them is as well."""
+
+import contextlib
+import dataclasses
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from django_pgqueue import tasks
+from django_pgqueue.backend.running import contract_of
+from django_pgqueue.base.backoff import Backoff
+from django_pgqueue.base.exceptions import ConfigurationError, InvalidJob
+from django_pgqueue.base.framework import AnyTask, InvalidTask, Task
+from django_pgqueue.base.keys import KeyBy
+from django_pgqueue.base.options import Options
+
+if TYPE_CHECKING:
+    from django_pgqueue.backend.backend import PgQueueBackend
+
+T = TypeVar("T", bound=AnyTask)
+
+NATIVE = "_native"
+
+DEFAULTS = {"max_attempts": 1}
+"""The framework has no word for retries, and code written for it does not expect them."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PgQueueTask(AnyTask):
+    """A task of the framework with the queue's options, which ``@task`` of ``django_pgqueue`` explains.
+
+    One that is None is as the ``OPTIONS`` of its alias have it, else as there; but ``max_attempts`` is 1. ``run_after``
+    may be a timedelta: from now by the clock of the database. They make no difference between tasks, so that a
+    ``TaskResult`` read back is equal to the one that ``enqueue`` has returned.
+    """
+
+    max_attempts: int | None = field(default=None, compare=False, repr=False)
+    timeout: float | dt.timedelta | None = field(default=None, compare=False, repr=False)
+    lease: float | dt.timedelta | None = field(default=None, compare=False, repr=False)
+    keep: bool | None = field(default=None, compare=False, repr=False)
+    expires: float | dt.datetime | dt.timedelta | None = field(default=None, compare=False, repr=False)
+    unique_key: str | None = field(default=None, compare=False, repr=False)
+    unique_scope: str | None = field(default=None, compare=False, repr=False)
+    unique_for: float | dt.timedelta | None = field(default=None, compare=False, repr=False)
+    on_conflict: str | None = field(default=None, compare=False, repr=False)
+    concurrency_key: str | None = field(default=None, compare=False, repr=False)
+    concurrency_limit: int | None = field(default=None, compare=False, repr=False)
+    concurrency_strict: bool | None = field(default=None, compare=False, repr=False)
+    fair_key: str | None = field(default=None, compare=False, repr=False)
+    metadata: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+
+    # Of the task, not of some of its jobs: using() does not take these.
+    backoff: Backoff | float | None = field(default=None, compare=False, repr=False)
+    atomic: bool | None = field(default=None, compare=False, repr=False)
+    aliases: Iterable[str] | None = field(default=None, compare=False, repr=False)
+    sensitive: Iterable[str] | bool | None = field(default=None, compare=False, repr=False)
+    unique_by: KeyBy = field(default=None, compare=False, repr=False)
+    concurrency_by: KeyBy = field(default=None, compare=False, repr=False)
+    fair_by: KeyBy = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        backend: Any = self.get_backend()
+        if issubclass(backend.task_class, PgQueueTask):
+            backend.declare(self)
+
+    @property
+    def native(self) -> "tasks.Task[..., Any]":
+        """The same task as ``@task`` of ``django_pgqueue`` makes it: for schedules, and all else that takes one."""
+        backend: Any = self.get_backend()
+        native: tasks.Task[..., Any] = backend.native(self)
+        return native
+
+    def using(
+        self,
+        *,
+        priority: int | None = None,
+        queue_name: str | None = None,
+        run_after: dt.datetime | dt.timedelta | None = None,
+        backend: str | None = None,
+        **options: Any,
+    ) -> "PgQueueTask":
+        """Return the same task with other options for the jobs enqueued through the result.
+
+        Args:
+            options: any of the class but those that are the task's own, as ``backoff``.
+
+        Raises:
+            InvalidTask: a value is out of range or of the wrong type.
+            TypeError: there is no such option.
+        """
+        if unknown := sorted(set(options) - OF_JOBS):
+            raise TypeError(
+                f"using() takes no option {', '.join(unknown)}. Options are: priority, queue_name, run_after, backend, "
+                f"{', '.join(sorted(OF_JOBS))}. Others belong to the task: declare them with it."
+            )
+        given = {"priority": priority, "queue_name": queue_name, "run_after": run_after, "backend": backend}
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        return dataclasses.replace(self, **changes, **options)
+
+    def enqueue_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[Any]:
+        """Enqueue many jobs with one statement, all or none; see ``PgQueueBackend.enqueue_many``."""
+        backend: Any = self.get_backend()
+        results: list[Any] = backend.enqueue_many(self, calls)
+        return results
+
+
+OF_FRAMEWORK = frozenset(one.name for one in dataclasses.fields(Task))
+OF_TASKS = frozenset({"backoff", "atomic", "aliases", "sensitive", "unique_by", "concurrency_by", "fair_by"})
+OF_JOBS = frozenset(one.name for one in dataclasses.fields(PgQueueTask)) - OF_FRAMEWORK - OF_TASKS
+OF_BACKENDS = (OF_JOBS | OF_TASKS | {"database"}) - {"aliases", "unique_key"}
+"""What ``OPTIONS`` may say for all tasks of an alias."""
+
+
+def options(**options: Any) -> Callable[[T], T]:
+    """Give a task of the framework options of the queue. Stands right above ``@task``.
+
+    For Django 6.0, whose ``@task`` takes none; and for tasks that other backends run too, as in tests: there the task
+    is left as it is.
+
+    Args:
+        options: those of ``PgQueueTask``.
+
+    Raises:
+        InvalidTask: a value is out of range or of the wrong type.
+        TypeError: there is no such option.
+        ConfigurationError: it does not stand above ``@task``.
+    """
+    if unknown := sorted(set(options) - OF_JOBS - OF_TASKS):
+        raise TypeError(
+            f"There is no option {', '.join(unknown)}. Options are: {', '.join(sorted(OF_JOBS | OF_TASKS))}."
+        )
+
+    def give(task: T) -> T:
+        if not isinstance(task, Task):
+            raise ConfigurationError(f"@options is given {task!r}, which is no task. Write it right above @task.")
+        if not isinstance(task, PgQueueTask):
+            return task
+        made = dataclasses.replace(task, **options)
+        backend: Any = made.get_backend()
+        backend.declare(made, anew=True)
+        return made
+
+    return give
+
+
+def native_of(task: AnyTask, backend: "PgQueueBackend") -> "tasks.Task[..., Any]":
+    """Return the native task that a task of the framework is as well, by the options of a backend.
+
+    Raises:
+        InvalidTask: an option is unknown, out of range or of the wrong type.
+    """
+    cache: dict[str, Any] = getattr(task, "__dict__", {})  # tasks of other backends have none
+    known: tuple[Any, tasks.Task[..., Any]] | None = cache.get(NATIVE)
+    made_for = (backend.alias, backend.options)
+    if known is not None and known[0] == made_for:
+        return known[1]
+    native = _make_native(task, backend)
+    cache[NATIVE] = made_for, native
+    return native
+
+
+def _make_native(task: AnyTask, backend: "PgQueueBackend") -> "tasks.Task[..., Any]":
+    own = {name: value for name in OF_JOBS | OF_TASKS if (value := getattr(task, name, None)) is not None}
+    said = DEFAULTS | {name: value for name, value in backend.options.items() if value is not None} | own
+    with in_words_of_the_framework():
+        return tasks.make(
+            task.func,
+            name=task.module_path,
+            options=Options(
+                queue=task.queue_name,
+                priority=int(task.priority),
+                run_at=task.run_after,
+                **{name: value for name, value in said.items() if name not in OF_TASKS},
+            ),
+            backend=backend.alias,
+            contract=contract_of(task),
+            **{name: value for name, value in said.items() if name in OF_TASKS},
+        )
+
+
+def check_options(given: Mapping[str, Any]) -> None:
+    """Raise InvalidJob where a value cannot be that of an option; which keys there are is not known before the task."""
+    of_tasks = {name: value for name, value in given.items() if name in OF_TASKS and not name.endswith("_by")}
+    Options(**{name: value for name, value in given.items() if name not in OF_TASKS})
+    tasks.make(lambda: None, name="any", options=Options(), **of_tasks)
+
+
+@contextlib.contextmanager
+def in_words_of_the_framework() -> Iterator[None]:
+    """Raise InvalidTask where a task cannot be as it is declared."""
+    try:
+        yield
+    except (InvalidJob, ConfigurationError) as error:
+        raise InvalidTask(str(error)) from error

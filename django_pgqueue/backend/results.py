@@ -1,0 +1,126 @@
+"""What is known of a job, as the framework has it: its ``TaskResult``, and the task that belongs to it."""
+
+import dataclasses
+import datetime as dt
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from django_pgqueue.base.exceptions import JobExpired, JobKilled, JobLost, JobSuperseded, UnknownTask
+from django_pgqueue.base.framework import AnyTask, AnyTaskResult, Task, TaskError, TaskResult, TaskResultStatus
+from django_pgqueue.base.states import DEAD, FINISHED, Status
+from django_pgqueue.lifecycle.find import JobState
+
+STATUSES = {
+    Status.RUNNING: TaskResultStatus.RUNNING,
+    Status.HELD: TaskResultStatus.SUCCESSFUL,
+    FINISHED: TaskResultStatus.SUCCESSFUL,
+    DEAD: TaskResultStatus.FAILED,
+}
+"""All others are READY: to be run, if perhaps not yet."""
+
+NOBODY = "unknown"
+"""Stands for the worker of an attempt that the history does not have: it keeps the first and the last ten."""
+
+ENDINGS = {
+    "worker lost": JobLost,
+    "expired": JobExpired,
+    "unknown task": UnknownTask,
+    "killed": JobKilled,
+    "superseded": JobSuperseded,
+}
+"""What the first words of an entry in the history mean, where no exception was raised."""
+
+NOTES = ("died (", "not requeued ")
+"""How entries begin that tell of no failure."""
+
+
+def result_of(state: JobState, task: AnyTask, *, backend: str) -> AnyTaskResult:
+    """Return the ``TaskResult`` of a job."""
+    result = TaskResult(
+        task=task,
+        id=str(state.id),
+        status=STATUSES.get(state.status, TaskResultStatus.READY),
+        enqueued_at=state.enqueued_at,
+        started_at=state.first_started_at,
+        finished_at=state.ended_at,
+        last_attempted_at=state.started_at,
+        args=state.args,
+        kwargs=state.kwargs,
+        backend=backend,
+        errors=errors_of(state.errors),
+        worker_ids=worker_ids(state.errors, state.attempts, current=state.worker_id),
+    )
+    if state.has_finished:
+        object.__setattr__(result, "_return_value", state.result)
+    return result
+
+
+def worker_ids(history: Iterable[Any], attempts: int, *, current: int | None) -> list[str]:
+    """Return who made the attempts that count, one entry for each.
+
+    Args:
+        current: who made the last one, where that is not history.
+    """
+    known = {entry["attempt"]: entry["worker_id"] for entry in history if "worker_id" in entry}
+    if current is not None:
+        known[attempts] = current
+    return [str(known.get(attempt, NOBODY)) for attempt in range(1, attempts + 1)]
+
+
+def errors_of(history: Iterable[Mapping[str, Any]]) -> list[TaskError]:
+    """Return the failures in the history of a job."""
+    return [error_of(entry) for entry in history if not str(entry.get("error")).startswith(NOTES)]
+
+
+def error_of(entry: Mapping[str, Any]) -> TaskError:
+    """Return one failure, with the path of a class that can be imported where the exception's own can."""
+    name = str(entry.get("error"))
+    kind = next((kind for words, kind in ENDINGS.items() if name.startswith(words)), None)
+    if kind is not None:
+        name = f"{kind.__module__}.{kind.__qualname__}"
+    path = name if "." in name else f"builtins.{name}"
+    return TaskError(exception_class_path=path, traceback=entry.get("traceback") or _told(entry))
+
+
+def _told(entry: Mapping[str, Any]) -> str:
+    return ": ".join(str(entry[part]) for part in ("error", "message", "worker") if entry.get(part))
+
+
+def run_after(run_at: dt.datetime | None, enqueued_at: dt.datetime | None) -> dt.datetime | None:
+    """Return what ``run_after`` a job stands for: none where it was due at once. A retry has one too."""
+    return None if run_at == enqueued_at else run_at
+
+
+def restored(task: AnyTask, **changes: Any) -> AnyTask:
+    """Return the same task with other fields. It may be invalid by now, as when its queue is gone from ``QUEUES``."""
+    made: AnyTask = object.__new__(type(task))
+    for field in dataclasses.fields(task):
+        object.__setattr__(made, field.name, changes.get(field.name, getattr(task, field.name)))
+    return made
+
+
+def gone(name: str) -> AnyTask:
+    """Return what stands for a task whose function is gone: it has a name and a path, and cannot be called."""
+    made: AnyTask = object.__new__(Task)
+    fields: dict[str, Any] = {
+        "func": _function_that_is_gone(name),
+        "priority": 0,
+        "backend": "",
+        "queue_name": "",
+        "run_after": None,
+        "takes_context": False,
+    }
+    for field, value in fields.items():
+        object.__setattr__(made, field, value)
+    return made
+
+
+@functools.lru_cache(maxsize=1000)  # so that two results of one job are equal
+def _function_that_is_gone(name: str) -> Callable[..., Any]:
+    def function(*_args: Any, **_kwargs: Any) -> Any:
+        raise UnknownTask(f"{name!r} is no task any more: its function was removed or renamed, or its module is gone.")
+
+    function.__module__, _, function.__qualname__ = name.rpartition(".")
+    function.__name__ = function.__qualname__
+    return function

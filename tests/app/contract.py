@@ -1,0 +1,95 @@
+"""Tasks of Django's Tasks framework for the tests, in a module that nobody looks for: workers find it by its path."""
+
+from django_pgqueue import Discard, RetryLater, current_job
+from django_pgqueue.backend import options
+from tests.app.models import Mark
+
+try:
+    from django.tasks import task
+except ImportError:  # before Django 6.0
+    from django_tasks import task
+
+
+@task
+def add(*numbers: int, **more: int) -> int:
+    return sum(numbers) + sum(more.values())
+
+
+@task
+async def aadd(*numbers: int, **more: int) -> int:
+    return sum(numbers) + sum(more.values())
+
+
+@task(queue_name="mail", priority=5)
+def echo(value=None):
+    return value
+
+
+@task
+def fail(message: str = "no luck") -> None:
+    raise ValueError(message)
+
+
+@task
+async def afail(message: str = "no luck") -> None:
+    raise ValueError(message)
+
+
+@options(max_attempts=3, backoff=0)
+@task
+def fail_until(attempt: int) -> int:
+    now = current_job().attempt
+    if now < attempt:
+        raise ValueError(f"not before attempt {attempt}")
+    return now
+
+
+@task(takes_context=True)
+def tell(context, *args) -> dict:
+    result = context.task_result
+    return {
+        "attempt": context.attempt,
+        "status": str(result.status),
+        "id": result.id,
+        "args": result.args,
+        "worker_ids": result.worker_ids,
+    }
+
+
+@task(takes_context=True)
+async def atell(context, *args) -> dict:
+    return tell.func(context, *args)
+
+
+@task
+def discard() -> None:
+    raise Discard("no such order")
+
+
+@task
+def retry_later() -> int:
+    Mark.objects.create(job_id=current_job().id)
+    if Mark.objects.filter(job_id=current_job().id).count() < 2:
+        raise RetryLater(0.01)
+    return current_job().attempt
+
+
+@options(atomic=True)
+@task
+def record_atomic(value=None):
+    Mark.objects.create(job_id=current_job().id)
+    return value
+
+
+@task
+def give_back_a_set():
+    return {1, 2}
+
+
+@options(unique_by="key")
+@task
+def once(key: str) -> str:
+    return key
+
+
+NO_TASK = 5
