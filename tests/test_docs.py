@@ -167,7 +167,7 @@ def test_docs_build_without_a_warning(tmp_path):
         [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", tmp_path / "trees", DOCS, tmp_path / "html"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert built.returncode == 0, built.stderr

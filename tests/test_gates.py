@@ -26,6 +26,7 @@ from django_pgqueue.models import DeadJob, Job, Queue
 from django_pgqueue.runtime.marks import Marks, now
 from django_pgqueue.runtime.pump import Pump
 from tests.test_pump import Benched, turn
+from tests.workers import eventually
 
 HOUR = dt.timedelta(hours=1)
 
@@ -167,16 +168,16 @@ def test_many_claimers_at_once_never_exceed_the_limit(transactional_db):
 
 
 def test_bucket_gives_its_burst_and_then_what_comes_in(queue):
-    limit_queue("default", rate=10, period=10, burst=4)
+    limit_queue("default", rate=10, period=10_000, burst=4)
     enqueue_many(app.noop, [()] * 30)
     assert count(queue, limit=1) == 1
     assert count(queue) == 3
     assert count(queue) == 0
-    pass_by(0.9)
+    pass_by(900)
     assert count(queue) == 0
-    pass_by(1.2)
+    pass_by(1200)
     assert count(queue) == 2
-    pass_by(1000)
+    pass_by(1_000_000)
     assert count(queue) == 4, "no more fit into the bucket"
 
 
@@ -472,11 +473,13 @@ def test_pump_wakes_when_a_pause_ends(pump, settings):
     pause_queue("default", by="ann", resume_at=dt.timedelta(seconds=1000))
     look(pump)
     assert pump._patience() > 0.5
-    pass_by(999.8)
+    assert pump._gates.due_at() > time.monotonic() + 700
+    pass_by(700)
     look(pump)
-    assert pump._patience() <= 0.2
-    pass_by(1)
+    assert pump._gates.due_at() <= time.monotonic() + 300
+    pass_by(300)
     pump._gates._pause_ends_at = 0.0
+    assert pump._patience() == 0
     for _ in range(2):
         pump._collect(0.0)
         pump._turn()
@@ -521,11 +524,11 @@ def test_pump_that_is_kept_out_neither_waits_long_nor_asks_all_the_time(pump, qu
 
 
 def test_pump_comes_back_when_there_is_a_token(pump):
-    limit_queue("default", rate=1, period=0.8)
+    limit_queue("default", rate=1, period=1000)
     enqueue_many(app.noop, [()] * 9)
     look(pump)
     assert len(pump.slots.accepted) == 1
-    assert pump._patience() <= 0.9
+    assert time.monotonic() + 500 < pump._gates.reopen_at() <= time.monotonic() + 1100
     pump.slots.finish()
     turn(pump)
     assert pump.slots.accepted == [], "the end of a job brings no token"
@@ -547,7 +550,7 @@ def test_queue_that_is_full_does_not_keep_others_from_being_served(pump):
     enqueue_many(app.noop, [()] * 5)
     enqueue_many(app.noop.using(queue="mail"), [()] * 5)
     look(pump)
-    turn(pump)
+    eventually(lambda: turn(pump) or len(pump.slots.accepted) == 4)  # it may come round to the full one first
     assert sorted(job.queue for _, job in pump.slots.accepted) == ["default", "mail", "mail", "mail"]
 
 
