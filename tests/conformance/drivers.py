@@ -89,7 +89,7 @@ class PgQueue(Driver):
     until_idle = (("--drain", "--concurrency=1"),)
     serving = retrying_serving = ("--concurrency=2",)
     environment = {"LEASE_SECONDS": "3"}
-    patience_seconds = 60.0
+    patience_seconds = 120.0
     ready = "pgqueue worker"
     stopping = "Stopping on"
 
