@@ -32,6 +32,7 @@ from django_pgqueue.cutover.models import Call
 from django_pgqueue.cutover.stages import STAGES
 from django_pgqueue.management.commands.pgqueue_jobs import Command as JobsCommand
 from django_pgqueue.management.commands.pgqueue_queues import Command as QueuesCommand
+from django_pgqueue.management.commands.pgqueue_retention import Command as RetentionCommand
 from django_pgqueue.management.commands.pgqueue_schedule import Command as ScheduleCommand
 from django_pgqueue.management.commands.pgqueue_worker import Command
 from django_pgqueue.migrations._enqueue import WITH_KEYS
@@ -308,6 +309,13 @@ def test_page_of_the_app_for_switching_lists_stages_options_and_columns():
     assert options <= set(first_names(section(page, "## manage.py pgqueue_cutover")))
     columns = {field.column for field in Call._meta.fields}
     assert sorted(first_names(section(page, "## pgqueue_cutover_calls"))) == sorted(columns)
+
+
+def test_page_of_the_retention_command_lists_every_option():
+    parser = CommandParser(add_help=False)
+    RetentionCommand().add_arguments(parser)
+    options = [action.option_strings[0] for action in parser._actions]
+    assert sorted(first_names(reference("retention-command"))) == sorted(options)
 
 
 # The jobs command

@@ -10,11 +10,13 @@ looked at need a memory of what has been swept, by page or by time, for each tas
 be one more table, and be wrong as soon as the room of pruned rows is used again.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from django_pgqueue.db import Database
 from django_pgqueue.lifecycle.sql import ladder_size, sized, statement
 
+LARGEST = 1000
 STRETCH = 64
 """Pages of the default partition that ``prune_default.sql`` reads at once: a few thousand rows."""
 
@@ -32,6 +34,14 @@ class Stretch(NamedTuple):
 
     removed: int
     next_page: int | None  # where the next one begins; None: that was the last
+
+
+class Pruned(NamedTuple):
+    """How many jobs were removed."""
+
+    kept: int  # finished ones whose own time is over
+    dead: int
+    default: int  # of the default partition
 
 
 def look(database: Database, *, dead_days: int | None) -> Prunable:
@@ -55,3 +65,22 @@ def prune_default(database: Database, *, retention_days: int, page: int) -> Stre
     parameters = {"retention_days": retention_days, "page": page}
     [(removed, pages)] = database.rows(statement("prune_default"), parameters)
     return Stretch(removed, page + STRETCH if page + STRETCH < pages else None)
+
+
+def prune_all(database: Database, *, retention_days: int, dead_days: int | None) -> Pruned:
+    """Remove all that is old enough, slice after slice, however long that takes."""
+    kept = _through(lambda: prune_kept(database, limit=LARGEST))
+    dead = _through(lambda: prune_dead(database, days=dead_days, limit=LARGEST)) if dead_days is not None else 0
+    default = 0
+    page: int | None = 0
+    while page is not None:
+        removed, page = prune_default(database, retention_days=retention_days, page=page)
+        default += removed
+    return Pruned(kept, dead, default)
+
+
+def _through(prune_slice: Callable[[], int]) -> int:
+    total = 0
+    while removed := prune_slice():
+        total += removed
+    return total

@@ -10,6 +10,7 @@ One at a time: VACUUM takes a lock that conflicts with itself and with DDL, but 
 SKIP_LOCKED steps back where somebody has it or waits for more. There is no lock of our own that a pooler could lose.
 """
 
+import datetime as dt
 import logging
 import math
 import time
@@ -44,6 +45,8 @@ class Signs(NamedTuple):
     dead: int
     live: int
     vacuums: int  # ever, anybody's
+    vacuumed_at: dt.datetime | None  # by a command, a worker's or anybody's
+    autovacuumed_at: dt.datetime | None
 
 
 class Holder(NamedTuple):
@@ -51,6 +54,9 @@ class Holder(NamedTuple):
 
     xid: str
     name: str
+    kind: str  # session, standby, slot or prepared
+    handle: str  # the pid of the first two, the name of the others
+    seconds: float | None  # since when; None: nobody says, or not to this role
 
 
 class Rights(NamedTuple):

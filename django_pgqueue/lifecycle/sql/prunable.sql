@@ -1,7 +1,7 @@
--- Whether there are finished jobs whose own time is over, jobs that have been dead for too long, and anything in the default
--- partition. Called by prune.look(): to remove them takes rights that a worker without such jobs need not have. Reads one
--- entry of pgqueue_finished_jobs_prune in each partition, one of pgqueue_dead_jobs_age, and the length of a file; locks
--- nothing. Without a number of days, dead jobs stay.
+-- Whether there are finished jobs whose own time is over, jobs that have been dead for too long, and anything in the
+-- default partition. Called by prune.look(): to remove them takes rights that a worker without such jobs need not have.
+-- Reads one entry of pgqueue_finished_jobs_prune in each partition, one of pgqueue_dead_jobs_age, and the length of a
+-- file; locks nothing. Without a number of days, dead jobs stay.
 SELECT
     EXISTS (
         SELECT

@@ -1,0 +1,66 @@
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import Error
+
+from django_pgqueue.base.conf import conf
+from django_pgqueue.db import CallerConnection, QueueConnection
+from django_pgqueue.housekeeping.prune import prune_all
+from django_pgqueue.housekeeping.retention import keep_partitions
+from django_pgqueue.housekeeping.vacuum import rights
+from django_pgqueue.management.database import check_database
+from django_pgqueue.staff.retention import as_json, state_of, text_of
+
+HELP = """
+Show how long jobs are kept: the partitions of finished jobs with their sizes and ages, dead jobs, and what the next
+pass of a worker does with them; and how the table of live jobs is looked after: dead rows, VACUUM, and who keeps them.
+"""
+
+
+class Command(BaseCommand):
+    """Show history and the tables' care, or do a worker's pass over them now."""
+
+    help = HELP
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--run", action="store_true", help="do a pass now, as workers do by themselves, then show")
+        parser.add_argument("--json", action="store_true", help="print JSON")
+        parser.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['MAINTENANCE_DATABASE']")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        alias = options["database"] or conf.maintenance_database
+        try:
+            check_database(alias)
+            is_blocked = options["run"] and self._run(alias)
+            state = state_of(alias)
+        except Error as error:
+            raise CommandError(str(error).strip()) from error
+        if options["json"]:
+            self.stdout.write(json.dumps(as_json(state), cls=DjangoJSONEncoder, indent=2))
+        else:
+            self.stdout.write("\n".join(text_of(state)))
+        if is_blocked:
+            raise CommandError("Somebody is in the way of partitions. Workers try again by themselves.")
+
+    def _run(self, alias: str) -> bool:
+        """Do a pass, say what it did, and return whether somebody was in the way of the rest."""
+        allowed = rights(CallerConnection(alias))
+        if allowed is None or not (allowed.may_partition and allowed.may_prune):
+            raise CommandError(
+                f"The role of {alias!r} may not do that: it does not own the tables. Set "
+                "PGQUEUE['MAINTENANCE_DATABASE'] to an alias of the same database whose role does, or name one by "
+                "--database."
+            )
+        database = QueueConnection(alias, "retention")
+        try:
+            kept = keep_partitions(database, retention_days=conf.retention_days)
+            pruned = prune_all(database, retention_days=conf.retention_days, dead_days=conf.dead_retention_days)
+        finally:
+            database.close()
+        self.stderr.write(
+            f"Partitions: {kept.made} made, {kept.dropped} dropped. Removed: {pruned.kept:,} finished jobs whose own "
+            f"time is over, {pruned.default:,} of the default partition, {pruned.dead:,} dead jobs."
+        )
+        return kept.is_blocked
