@@ -19,7 +19,7 @@ from django_pgqueue.base.options import Options
 
 if TYPE_CHECKING:
     from django_pgqueue.base.records import ClaimedJob, Outcome
-    from django_pgqueue.lifecycle.enqueue import JobHandle
+    from django_pgqueue.lifecycle.handle import JobHandle
 
 P = ParamSpec("P")
 R = TypeVar("R")

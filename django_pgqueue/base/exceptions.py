@@ -5,11 +5,16 @@
     PgQueueError
     ├── ConfigurationError     (ImproperlyConfigured)  settings, databases, declarations
     ├── UnknownTask            (LookupError)           a name no registered task answers to
-    ├── UnknownJob             (LookupError)           an id of which nothing is there
     ├── InvalidJob             (ValueError)            an option out of range
     │   └── InvalidArguments   (TypeError)             arguments that do not fit, or are not JSON
     ├── InvalidSchedule        (ValueError)            a schedule that can never be due, or not as written
     ├── InvalidGate            (ValueError)            a pause or a limit that cannot work
+    ├── NoResult                                       the result of a job cannot be had
+    │   ├── UnknownJob         (LookupError)           nothing is there of this id
+    │   ├── JobNotFinished                             it has not ended yet
+    │   ├── JobNotCommitted                            nor can it: its transaction is still open
+    │   ├── JobFailed                                  it is dead
+    │   └── ResultNotKept      (LookupError)           it has finished, and what it returned is not there
     ├── LeaseLost                                      the right to finish this run has passed on
     ├── JobLost                                        what the history says where nobody was left to raise it
     ├── JobExpired
@@ -26,6 +31,7 @@
 """
 
 import datetime as dt
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -42,10 +48,6 @@ class UnknownTask(PgQueueError, LookupError):  # noqa: N818 - the name says what
     """No registered task has this name."""
 
 
-class UnknownJob(PgQueueError, LookupError):  # noqa: N818 - the name says what is wrong
-    """No job has this id: it was never committed, or nothing is kept of it any more."""
-
-
 class InvalidJob(PgQueueError, ValueError):  # noqa: N818 - the name says what is wrong
     """An option of a job is out of range or of the wrong type. Nothing was enqueued."""
 
@@ -60,6 +62,48 @@ class InvalidSchedule(PgQueueError, ValueError):  # noqa: N818 - the name says w
 
 class InvalidGate(PgQueueError, ValueError):  # noqa: N818 - the name says what is wrong
     """A pause or a limit of a queue is out of range or of the wrong type. Nothing was changed."""
+
+
+class NoResult(PgQueueError):  # noqa: N818 - the name says what is wrong
+    """The result of a job cannot be had; the kind says why."""
+
+
+class UnknownJob(NoResult, LookupError):  # noqa: N818 - the name says what is wrong
+    """No job has this id: it was never committed, or nothing is kept of it any more."""
+
+
+class JobNotFinished(NoResult):
+    """The job has not ended yet.
+
+    Attributes:
+        status: where it is.
+    """
+
+    def __init__(self, message: str, status: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class JobNotCommitted(NoResult):
+    """The job was enqueued in the caller's transaction, which is still open: no worker sees it before the commit."""
+
+
+class JobFailed(NoResult):
+    """The job is dead: it will not run again unless somebody requeues it.
+
+    Attributes:
+        reason: why it is dead, a ``Reason``.
+        error: the last entry of its history: ``error``, the class, ``message``, ``traceback`` and more.
+    """
+
+    def __init__(self, message: str, reason: str = "", error: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.error = error or {}
+
+
+class ResultNotKept(NoResult, LookupError):  # noqa: N818 - the name says what is wrong
+    """The job has finished, and its result is not there: it could not be stored, or only its unique key is kept."""
 
 
 class LeaseLost(PgQueueError):  # noqa: N818 - the name says what is wrong

@@ -11,7 +11,7 @@ from django.db import transaction
 from django_pgqueue.base.conf import conf
 from django_pgqueue.cutover.mark import KEY, Mark
 from django_pgqueue.cutover.stages import Stage, stage_of
-from django_pgqueue.lifecycle.enqueue import JobHandle
+from django_pgqueue.lifecycle.handle import JobHandle
 from django_pgqueue.tasks import Task
 
 P = ParamSpec("P")

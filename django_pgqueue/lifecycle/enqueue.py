@@ -16,6 +16,7 @@ from django_pgqueue.base.signals import job_enqueued
 from django_pgqueue.db import CallerConnection, Database, postgresql
 from django_pgqueue.lifecycle import keyed
 from django_pgqueue.lifecycle.context import current_job
+from django_pgqueue.lifecycle.handle import JobHandle
 from django_pgqueue.lifecycle.payload import Call, check_signature, check_signatures, encode, encode_many
 from django_pgqueue.lifecycle.redact import in_errors
 from django_pgqueue.lifecycle.sql import statement
@@ -24,25 +25,6 @@ from django_pgqueue.lifecycle.wake import ADMIT, of_queue, wake, wake_to_admit
 P = ParamSpec("P")
 
 AnyTask = tasks.Task[..., Any] | str
-
-
-@dataclass(frozen=True, slots=True)
-class JobHandle:
-    """A job that was enqueued.
-
-    Attributes:
-        id: its id for life, whichever table it is in.
-        task: the task's name.
-        queue: the queue it was put on.
-        database: the alias it was put on.
-        created: whether it is a new job; False: the one that had the unique key already.
-    """
-
-    id: int
-    task: str
-    queue: str
-    database: str
-    created: bool = True
 
 
 @overload

@@ -2,12 +2,13 @@
 
 import datetime as dt
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from django_pgqueue.base.exceptions import UnknownJob
 from django_pgqueue.base.states import DEAD, FINISHED, Status
-from django_pgqueue.db import Database
+from django_pgqueue.db import Database, QueueConnection, Row
 from django_pgqueue.lifecycle.sql import statement
 
 LARGEST_ID = 2**63 - 1
@@ -66,11 +67,38 @@ def find(database: Database, job_id: int) -> JobState:
     Raises:
         UnknownJob: there is none of this id.
     """
-    if not 0 < job_id <= LARGEST_ID or not (rows := database.rows(statement("find_job"), {"id": job_id})):
-        raise UnknownJob(
-            f"There is no job {job_id}: it was never committed, or nothing is kept of it any more. What has finished "
-            "is kept for RETENTION_DAYS; jobs of tasks with keep=False are not."
-        )
+    return _state(job_id, database.rows(statement("find_job"), {"id": job_id}) if may_be(job_id) else [])
+
+
+def find_many(database: QueueConnection, ids: Iterable[int]) -> dict[int, JobState | UnknownJob]:
+    """Return the same for some jobs, in one round trip."""
+    with database.transaction():
+        answers = [(job_id, database.send(statement("find_job"), {"id": job_id})) for job_id in ids]
+    found: dict[int, JobState | UnknownJob] = {}
+    for job_id, answer in answers:
+        try:
+            found[job_id] = _state(job_id, answer.fetchall())
+        except UnknownJob as error:
+            found[job_id] = error
+    return found
+
+
+def may_be(job_id: int) -> bool:
+    """Whether a job can have this id."""
+    return 0 < job_id <= LARGEST_ID
+
+
+def unknown(job_id: int) -> UnknownJob:
+    """Return the error that says that there is no such job."""
+    return UnknownJob(
+        f"There is no job {job_id}: it was never committed, or nothing is kept of it any more. What has finished is "
+        "kept for RETENTION_DAYS; jobs of tasks with keep=False are not."
+    )
+
+
+def _state(job_id: int, rows: list[Row]) -> JobState:
+    if not rows:
+        raise unknown(job_id)
     *columns, args, kwargs, result, errors, metadata, progress = rows[0]
     texts = (args, kwargs, result, errors, metadata, progress)
     values = [*columns, *(None if text is None else json.loads(text) for text in texts), result is not None]

@@ -6,7 +6,8 @@ from django.core.management.base import CommandError
 
 from django_pgqueue import tasks
 from django_pgqueue.base.exceptions import PgQueueError
-from django_pgqueue.lifecycle.enqueue import JobHandle, enqueue_one
+from django_pgqueue.lifecycle.enqueue import enqueue_one
+from django_pgqueue.lifecycle.handle import JobHandle
 
 OPTIONS = (
     "queue",

@@ -10,7 +10,7 @@ import time
 
 from django.db import connection, transaction
 
-from django_pgqueue import Discard, RetryLater, current_job, task
+from django_pgqueue import Discard, RetryLater, current_job, job, task
 from django_pgqueue.cutover import new_side
 from tests.app.models import Mark, Place
 
@@ -434,3 +434,24 @@ def act(label: str, until: int = 1) -> str:
     if attempt < until:
         raise ValueError(f"not before attempt {until}")
     return f"done {label}"
+
+
+@task
+def record_when_told(path: str) -> str:
+    """Wait for a file to be there."""
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    mark()
+    return "told"
+
+
+@task(atomic=True)
+def record_atomic_when_told(path: str) -> str:
+    return record_when_told(path)
+
+
+@task(timeout=1, max_attempts=1)
+def wait_for(job_id: int) -> object:
+    """Wait for another job, for longer than this one may take."""
+    mark()
+    return job(job_id).wait(600)

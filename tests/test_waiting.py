@@ -1,0 +1,374 @@
+"""Wait for jobs, in this process; what a worker does is done step by step."""
+
+import asyncio
+import datetime as dt
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import connection, transaction
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many, job
+from django_pgqueue.base.exceptions import (
+    ConfigurationError,
+    InvalidJob,
+    JobFailed,
+    JobNotCommitted,
+    JobNotFinished,
+    ResultNotKept,
+    UnknownJob,
+)
+from django_pgqueue.base.records import Fate, Outcome
+from django_pgqueue.base.states import Reason
+from django_pgqueue.db import QueueConnection
+from django_pgqueue.lifecycle import ack
+from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.lifecycle.wake import announce, tell_waiters
+from django_pgqueue.models import Job
+from django_pgqueue.runtime import waiting
+from tests.workers import eventually
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+NEVER = {"POLL_SECONDS": 3600}
+"""Whoever has noted that he waits looks no more: only an announcement helps."""
+
+SESSIONS = "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND datname = current_database()"
+CUT = SESSIONS.replace("pid", "pg_terminate_backend(pid, 30000)", 1)
+
+
+@pytest.fixture(autouse=True)
+def _nobody_waits_in_the_end(transactional_db):
+    yield
+    waiting.stop_all()
+
+
+@pytest.fixture
+def pool():
+    with ThreadPoolExecutor(20) as made:
+        yield made
+
+
+def wait(handle, seconds=60.0):
+    try:
+        return handle.wait(seconds)
+    finally:
+        connection.close()
+
+
+def end(queue, fate=Fate.SUCCEEDED, *, tells=True, **values) -> list[int]:
+    """Claim all jobs, and end them as a pump does."""
+    jobs = claim(queue, "default", limit=1000, worker_id=1)
+    receipt = ack.write(queue, [Outcome(one, fate, **values) for one in jobs])
+    if tells:
+        tell_waiters(queue, receipt.awaited)
+    return [one.id for one in jobs]
+
+
+def are_noted(number=1) -> bool:
+    return Job.objects.filter(awaited=True).count() == number
+
+
+# What has ended, or never will
+
+
+@pytest.mark.parametrize(("result", "returned"), [('{"a": [1, 2]}', {"a": [1, 2]}), ("null", None)])
+def test_result_of_a_job_that_has_finished_is_there_at_once(queue, result, returned):
+    handle = app.noop.enqueue()
+    end(queue, result=result)
+    assert handle.result() == handle.wait(60) == job(handle.id).wait(60) == returned
+    assert async_to_sync(job(handle.id).aresult)() == async_to_sync(handle.await_)(60) == returned
+
+
+def test_job_that_has_not_ended_has_no_result_yet(queue):
+    handle = app.noop.enqueue()
+    with pytest.raises(JobNotFinished, match=rf"Job {handle.id} \(.*noop\) has not ended yet: it is queued.") as told:
+        handle.result()
+    assert told.value.status == "queued"
+    claim(queue, "default", limit=1, worker_id=1)
+    with pytest.raises(JobNotFinished, match="is running"):
+        async_to_sync(handle.aresult)()
+
+
+def ways(handle) -> list:
+    """Return all ways to ask for the result of a job that will not end any more."""
+    return [
+        handle.result,
+        lambda: handle.wait(60),
+        async_to_sync(handle.aresult),
+        lambda: async_to_sync(handle.await_)(60),
+    ]
+
+
+def test_job_that_is_dead_tells_why_and_no_secrets(queue):
+    handle = app.log_in.enqueue("me", "hunter22")
+    error = {"error": "ValueError", "message": "hunter22 is wrong", "traceback": "hunter22"}
+    end(queue, Fate.DIED, reason=Reason.EXHAUSTED, error=error)
+    for way in ways(handle):
+        with pytest.raises(JobFailed, match=r"is dead, exhausted after attempt 1: ValueError: .* is wrong") as told:
+            way()
+        assert (told.value.reason, told.value.error["error"]) == ("exhausted", "ValueError")
+        assert "hunter22" not in f"{told.value} {told.value.error}"
+
+
+@pytest.mark.parametrize(("task", "result"), [(app.unkept, "5"), (app.noop, None)], ids=["unkept", "left out"])
+def test_job_that_has_finished_without_a_result_says_so(queue, task, result):
+    handle = task.using(unique_key="u", unique_for=600).enqueue()
+    end(queue, result=result)
+    for way in ways(handle):
+        with pytest.raises(ResultNotKept, match="has finished, and its result is not kept"):
+            way()
+
+
+def test_job_of_which_nothing_is_there_is_unknown(queue):
+    handle = app.unkept.enqueue()
+    end(queue)
+    for way in [*ways(handle), *ways(job(1_000_000)), *ways(job(2**70))]:
+        with pytest.raises(UnknownJob, match="There is no job"):
+            way()
+
+
+def test_waiting_in_the_transaction_that_enqueued_the_job_is_refused_at_once():
+    with transaction.atomic():
+        handle = app.noop.enqueue()
+        for way in ways(handle)[1::2]:
+            with pytest.raises(JobNotCommitted, match=r"still open on 'default'.* Wait after the transaction"):
+                way()
+    with pytest.raises(TimeoutError):
+        handle.wait(0.05)
+
+
+def test_waiting_in_another_transaction_is_not_refused(queue):
+    handle = app.noop.enqueue()
+    with transaction.atomic():
+        Job.objects.get()
+        end(queue, result="1")
+        assert handle.wait(60) == 1
+
+
+@pytest.mark.parametrize("timeout", [0, -1, True, "5", None, dt.timedelta(), float("nan")])
+def test_timeout_is_above_zero(timeout):
+    with pytest.raises(InvalidJob, match="The timeout is a number of seconds above 0, or a timedelta, not"):
+        job(1).wait(timeout)
+
+
+def test_wait_refuses_to_block_an_event_loop():
+    async def call():
+        job(1).wait(60)
+
+    with pytest.raises(SynchronousOnlyOperation, match="Use await_"):
+        asyncio.run(call())
+
+
+def test_alias_that_is_no_postgresql_is_named():
+    with pytest.raises(ConfigurationError, match="'lite' is sqlite"):
+        job(1, database="lite").wait(60)
+
+
+# What ends meanwhile
+
+
+def test_end_is_announced_to_whoever_waits(queue, settings, pool):
+    settings.PGQUEUE = NEVER
+    handle = app.noop.enqueue()
+    waiters = [pool.submit(wait, handle) for _ in range(3)]
+    eventually(are_noted)
+    end(queue, result='"done"')
+    assert [waiter.result(60) for waiter in waiters] == ["done"] * 3
+
+
+def test_nobody_is_told_of_jobs_for_which_nobody_waits(queue, pool):
+    with QueueConnection("default", "ear").autocommit() as ear:
+        ear.execute("LISTEN pgqueue_done")
+        app.noop.enqueue()
+        end(queue)
+        handle = app.noop.enqueue()
+        waiter = pool.submit(wait, handle)
+        eventually(are_noted)
+        end(queue)
+        waiter.result(60)
+        assert [notify.payload for notify in ear.notifies(timeout=30, stop_after=1)] == [str(handle.id)]
+
+
+def test_death_is_announced_to_whoever_waits(queue, settings, pool):
+    settings.PGQUEUE = NEVER
+    waiter = pool.submit(wait, app.noop.enqueue())
+    eventually(are_noted)
+    end(queue, Fate.DIED, reason=Reason.DISCARDED, error={"error": "Discard", "message": "no such order"})
+    with pytest.raises(JobFailed, match="discarded after attempt 1: Discard: no such order"):
+        waiter.result(60)
+
+
+def test_wait_goes_on_over_retries(queue, sql, settings, pool):
+    settings.PGQUEUE = NEVER
+    waiter = pool.submit(wait, app.noop.enqueue())
+    eventually(are_noted)
+    end(queue, Fate.RETRIED, error={"error": "x"})
+    assert are_noted()
+    sql("UPDATE pgqueue_jobs SET status = 'queued', run_at = now()")
+    end(queue, result="2")
+    assert waiter.result(60) == 2
+
+
+def test_whoever_waits_for_a_job_that_repeats_waits_for_this_run(queue, settings, pool):
+    settings.PGQUEUE = NEVER
+    waiter = pool.submit(wait, app.noop.enqueue())
+    eventually(are_noted)
+    end(queue, Fate.REPEATED, result="1", delay_seconds=600)
+    assert waiter.result(60) == 1
+    assert are_noted(0)
+
+
+def test_announcement_of_a_job_that_lives_again_is_no_end(queue, settings, pool):
+    """It was requeued before anybody looked; or somebody sends what he likes on the channel."""
+    settings.PGQUEUE = NEVER
+    handle = app.noop.enqueue()
+    waiter = pool.submit(wait, handle)
+    eventually(are_noted)
+    announce(queue, [str(handle.id), "nonsense", "-7"], channel="pgqueue_done")
+    end(queue, result="1")
+    assert waiter.result(60) == 1
+
+
+def test_end_that_nobody_announces_is_found_by_looking(queue, settings, pool):
+    settings.PGQUEUE = {"POLL_SECONDS": 0.1}
+    waiter = pool.submit(wait, app.noop.enqueue())
+    eventually(are_noted)
+    end(queue, tells=False, result="1")
+    assert waiter.result(60) == 1
+
+
+def test_without_notify_nobody_listens_and_nothing_is_noted(queue, sql, settings, pool):
+    settings.PGQUEUE = {"NOTIFY": False, "POLL_SECONDS": 0.05}
+    waiters = [pool.submit(wait, job(job_id)) for job_id in enqueue_many(app.noop, [()] * 3)]
+    eventually(lambda: sql(SESSIONS, "pgqueue waiting"))
+    with pytest.raises(TimeoutError):
+        app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().wait(0.5)
+    assert not Job.objects.filter(awaited=True).exists()
+    assert sql(SESSIONS, "pgqueue waiting listener") == []
+    end(queue, result="1")
+    assert [waiter.result(60) for waiter in waiters] == [1, 1, 1]
+
+
+def test_row_that_somebody_has_locked_is_noted_later_and_holds_up_nobody(queue, settings, pool):
+    settings.PGQUEUE = {"POLL_SECONDS": 0.1}
+    locked, free = enqueue_many(app.noop, [()] * 2)
+    with transaction.atomic():
+        Job.objects.select_for_update().get(pk=locked)
+        waiters = [pool.submit(wait, job(job_id)) for job_id in (locked, free)]
+        eventually(are_noted)
+        assert end(queue, result="1") == [free]
+        assert waiters[1].result(60) == 1
+        assert are_noted(0)
+    eventually(are_noted)
+    end(queue, result="2")
+    assert waiters[0].result(60) == 2
+
+
+def test_timeout_says_where_the_job_is_and_leaves_it_alone(queue):
+    handle = app.noop.enqueue()
+    message = f"Job {handle.id} has not ended within 0.3 s. When last looked at it was queued."
+    with pytest.raises(TimeoutError, match=message):
+        handle.wait(0.3)
+    with pytest.raises(TimeoutError, match=message):
+        asyncio.run(handle.await_(dt.timedelta(seconds=0.3)))
+    assert end(queue, result="1") == [handle.id]
+    assert handle.result() == 1
+
+
+def test_many_wait_in_one_event_loop_without_a_thread_each(queue, settings):
+    settings.PGQUEUE = NEVER
+    ids = enqueue_many(app.noop, [()] * 100)
+
+    async def wait_for_all():
+        waiting_for_all = [asyncio.create_task(job(job_id).await_(60)) for job_id in ids]
+        await asyncio.to_thread(in_thread, lambda: eventually(lambda: are_noted(100)))
+        threads = {thread.name for thread in threading.enumerate() if not thread.name.startswith("asyncio")}
+        await asyncio.to_thread(in_thread, lambda: end(queue, result="1"))
+        return threads, await asyncio.gather(*waiting_for_all)
+
+    before = {thread.name for thread in threading.enumerate()}
+    threads, results = asyncio.run(wait_for_all())
+    assert results == [1] * 100
+    assert threads - before <= {"pgqueue-waiting-default"}
+
+
+def in_thread(function):
+    try:
+        return function()
+    finally:
+        connection.close()
+
+
+# Trouble
+
+
+@pytest.mark.parametrize("name", ["pgqueue waiting listener", "pgqueue waiting"])
+def test_connection_that_is_cut_is_opened_again_and_nothing_is_missed(queue, sql, settings, pool, name):
+    settings.PGQUEUE = NEVER
+    waiter = pool.submit(wait, app.noop.enqueue())
+    eventually(are_noted)
+    [before] = sql(SESSIONS, name)
+    assert sql(CUT, name) == [(True,)]
+    end(queue, result="1")
+    assert waiter.result(60) == 1
+    waiter = pool.submit(wait, app.noop.enqueue())
+    eventually(are_noted)
+    assert before not in eventually(lambda: sql(SESSIONS, name))
+    end(queue, result="2")
+    assert waiter.result(60) == 2
+
+
+def test_while_the_database_is_away_everybody_waits(queue, settings, pool, monkeypatch, caplog):
+    settings.PGQUEUE = {"POLL_SECONDS": 0.05}
+    handle, is_away = app.noop.enqueue(), threading.Event()
+    look = waiting.look
+
+    def fail(database, wanted):
+        if is_away.is_set():
+            database._wrapper.settings_dict["HOST"] = "/nowhere"
+            database.close()
+        return look(database, wanted)
+
+    monkeypatch.setattr(waiting, "look", fail)
+    is_away.set()
+    waiters = [pool.submit(wait, handle, seconds) for seconds in (0.5, 1.0)]
+    eventually(lambda: "Who waits for jobs cannot ask the database" in caplog.text)
+    for waiter in waiters:
+        with pytest.raises(TimeoutError, match="not found yet"):
+            waiter.result(60)
+    assert caplog.text.count("cannot ask the database") == 1
+
+
+def test_error_that_waiting_does_not_mend_is_raised(queue, monkeypatch):
+    def fail(database, wanted):
+        database.rows("SELECT 1 / 0", {})
+
+    monkeypatch.setattr(waiting, "look", fail)
+    with pytest.raises(Exception, match="division by zero"):
+        app.noop.enqueue().wait(60)
+
+
+def test_thread_that_fails_tells_everybody_and_the_next_one_starts(queue, monkeypatch, caplog):
+    handle = app.noop.enqueue()
+    monkeypatch.setattr(waiting, "find_many", lambda *_: 1 / 0)
+    end(queue, result="1")
+    with caplog.at_level(logging.ERROR), pytest.raises(ZeroDivisionError):
+        handle.wait(60)
+    assert "the next one starts anew" in caplog.text
+    monkeypatch.undo()
+    assert handle.wait(60) == 1
+
+
+def test_thread_ends_with_its_connections_when_nobody_waits(queue, sql, monkeypatch):
+    monkeypatch.setattr(waiting, "LINGER_SECONDS", 0.0)
+    handle = app.noop.enqueue()
+    end(queue, result="1")
+    for _ in range(3):
+        assert handle.wait(60) == 1
+        eventually(lambda: "pgqueue-waiting-default" not in {thread.name for thread in threading.enumerate()})
+        eventually(lambda: sql(SESSIONS, "pgqueue waiting") == sql(SESSIONS, "pgqueue waiting listener") == [])
