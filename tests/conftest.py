@@ -87,6 +87,7 @@ def start_worker(transactional_db, tmp_path: Path, request: pytest.FixtureReques
     yield start
     for worker in started:
         worker.end()
+        print(worker.log.name, worker.text(), sep="\n")  # noqa: T201 - pytest shows it where the test has failed
 
 
 @pytest.fixture

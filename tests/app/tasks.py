@@ -85,6 +85,15 @@ def sleep(seconds: float) -> None:
     mark("end")
 
 
+@task(max_attempts=1)
+def until_marked(label: str) -> None:
+    """Run until somebody, perhaps the test itself, makes a mark."""
+    mark("start")
+    while not Mark.objects.filter(label=label).exists():
+        time.sleep(0.02)
+    mark("end")
+
+
 @task
 async def asleep(seconds: float) -> None:
     await Mark.objects.acreate(job_id=current_job().id, label="start")

@@ -30,7 +30,7 @@ def test_two_commands_share_keys_in_order_though_one_is_killed(start_worker):
     start_worker("--processes", "2", "--concurrency", "8", LEASE_SECONDS="3").wait_until_ready()
     eventually(lambda: Mark.objects.count() >= 200)
     doomed.kill_group()
-    eventually(lambda: not Job.objects.exists(), seconds=60)
+    eventually(lambda: not Job.objects.exists())
     begun = list(Mark.objects.order_by("label", "id").values_list("label", "job_id"))
     assert {key for key, _ in begun} == set(keys), "none found somebody else there"
     for key, runs in groupby(begun, key=lambda run: run[0]):

@@ -63,8 +63,8 @@ def test_answers_lost_at_commit_let_nothing_run_twice_and_nothing_be_lost(start_
     ids = []
     while proxy.is_losing:
         ids += [*enqueue_many(app.record, [("x",)] * 20), *enqueue_many(app.record_atomic, [("x",)] * 20)]
-        eventually(lambda ids=ids: FinishedJob.objects.count() >= len(ids) - 100, seconds=60)
-    eventually(lambda: not Job.objects.exists(), seconds=60)
+        eventually(lambda ids=ids: FinishedJob.objects.count() >= len(ids) - 100)
+    eventually(lambda: not Job.objects.exists())
     assert marks() == sorted(ids)
     assert set(FinishedJob.objects.values_list("attempts", "lost")) == {(1, 0)}
     assert worker.text().count("Stale result dropped") == 3, "those of the tasks that were told of an error"

@@ -64,7 +64,7 @@ def test_server_that_restarts_under_load_is_found_again_and_effects_are_there_on
     for number, mode in enumerate(("fast", "immediate"), start=1):
         eventually(lambda number=number: finished() > before + 300 * number - 200)
         server.restart(mode)
-    eventually(lambda: finished() == before + len(ids), seconds=60)
+    eventually(lambda: finished() == before + len(ids))
     assert sorted(Mark.objects.using(ALIAS).filter(job_id__in=ids).values_list("job_id", flat=True)) == ids
     assert worker.process.poll() is None
     assert "ended (" not in worker.text(), "no process had to be replaced"
