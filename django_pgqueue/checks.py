@@ -2,7 +2,8 @@
 
 E001 unknown key in PGQUEUE · E002 value out of range · E003 database alias missing · E004 database not PostgreSQL ·
 E005 schedule that cannot be stored ·
-W001 router missing · W002 psycopg without its C speedups · W003 no role that can look after the tables
+W001 router missing · W002 psycopg without its C speedups · W003 no role that can look after the tables ·
+W005 schedule of a task that another backend runs. E006 to E009 and W004 are about aliases in TASKS, see backend
 """
 
 import re
@@ -22,7 +23,7 @@ from django_pgqueue.base.exceptions import InvalidArguments
 from django_pgqueue.db import CallerConnection
 from django_pgqueue.housekeeping.declaring import definition_of
 from django_pgqueue.housekeeping.vacuum import Rights, rights
-from django_pgqueue.timetable import Declared, declared
+from django_pgqueue.timetable import Declared, declared, left_out
 
 ROUTER = "django_pgqueue.routers.PgQueueRouter"
 
@@ -47,6 +48,20 @@ def check_schedules(**_: Any) -> list[CheckMessage]:
         )
         for name, schedule in declared().items()
         if (problem := _problem_of(schedule))
+    ]
+
+
+@register("pgqueue")
+def check_schedules_of_others(**_: Any) -> list[CheckMessage]:
+    """Find schedules of tasks of Django's Tasks framework that are not this queue's."""
+    return [
+        Caution(
+            f"The schedule {name!r} does nothing: its task is run by the backend {task.backend!r}.",
+            hint="Let TASKS name django_pgqueue.backend.PgQueueBackend for that alias. Where another is meant, as in "
+            "settings for tests, silence this check.",
+            id="pgqueue.W005",
+        )
+        for name, task in left_out().items()
     ]
 
 

@@ -340,6 +340,11 @@ def get(name: str) -> Task[..., Any]:
     return found
 
 
+def native(task: Any) -> Any:
+    """Return the task that a task of Django's Tasks framework is here as well; any other as it is."""
+    return getattr(task, "native", task)
+
+
 def known() -> tuple[str, ...]:
     """Return the names of all registered tasks, sorted."""
     return tuple(sorted(_registry))

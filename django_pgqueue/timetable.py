@@ -4,7 +4,7 @@ import datetime as dt
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from django.conf import settings
 
@@ -14,8 +14,14 @@ from django_pgqueue.base.states import CatchUp
 from django_pgqueue.base.ticks import Rhythm
 from django_pgqueue.tasks import Task
 
-P = ParamSpec("P")
-R = TypeVar("R")
+
+class AnyTask(Protocol):
+    """A task of this queue, or of Django's Tasks framework."""
+
+    def enqueue(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+T = TypeVar("T", bound=AnyTask)
 
 LONGEST_NAME = 200
 LONGEST_JITTER_SECONDS = 24 * 3600
@@ -23,6 +29,7 @@ HIGHEST_CATCH_UP_LIMIT = 10_000
 NOT_FOR_SCHEDULES = {"run_at", "database"}
 
 _declared: "dict[str, Declared]" = {}
+_left_out: dict[str, Any] = {}  # tasks of the framework that another backend runs, by the name of their schedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +59,10 @@ def periodic(
     catch_up: str = "last",
     catch_up_limit: int = 100,
     **options: Any,
-) -> Callable[[Task[P, R]], Task[P, R]]:
+) -> Callable[[T], T]:
     """Declare that a task is to be enqueued again and again. Goes above ``@task``; may stand there several times.
+
+    A task of Django's Tasks framework that another backend runs, as in tests, gets no schedule; a system check says so.
 
     Args:
         cron: minute, hour, day of the month, month, day of the week; or ``@daily`` and its like.
@@ -75,10 +84,14 @@ def periodic(
         ConfigurationError: it does not stand above ``@task``, or the name is taken.
     """
 
-    def declare(task: Task[P, R]) -> Task[P, R]:
+    def declare(given: T) -> T:
+        task = tasks.native(given)
+        if not isinstance(task, Task) and hasattr(task, "get_backend"):
+            _left_out[_name(name or task.module_path)] = task
+            return given
         if not isinstance(task, Task) or tasks.find(task.name) is not task:
             raise ConfigurationError(
-                f"@periodic is given {task!r}, which is not a task as @task has made it. Write @periodic(…) above "
+                f"@periodic is given {given!r}, which is not a task as @task has made it. Write @periodic(…) above "
                 "@task, and options such as queue= into @periodic(…) itself."
             )
         check_arguments(task, args, kwargs or {})
@@ -94,7 +107,7 @@ def periodic(
                 **check_catch_up(catch_up, catch_up_limit),
             )
         )
-        return task
+        return given
 
     return declare
 
@@ -113,6 +126,11 @@ def register(schedule: Declared) -> None:
 def declared() -> Mapping[str, Declared]:
     """Return the schedules that the code declares, by name."""
     return dict(_declared)
+
+
+def left_out() -> Mapping[str, Any]:
+    """Return the tasks that have no schedule although the code declares one, because another backend runs them."""
+    return dict(_left_out)
 
 
 def check_arguments(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -1,18 +1,76 @@
-"""Tasks of Django's Tasks framework as jobs, as far as its contract says nothing; that is tests/conformance/."""
+"""Tasks of Django's Tasks framework as jobs: what its contract says nothing of. The rest is in tests/conformance/."""
+
+import copy
+import datetime as dt
+import logging
 
 import pytest
+from django.db import transaction
+from django.utils import timezone
 
 import tests.app.contract as app
-from django_pgqueue import tasks
-from django_pgqueue.backend import PgQueueBackend
-from django_pgqueue.base.framework import InvalidTask, TaskResultDoesNotExist, TaskResultStatus, task_backends
-from django_pgqueue.models import Job
+import tests.app.tasks
+from django_pgqueue import enqueue, kill, requeue
+from django_pgqueue.base.exceptions import InvalidArguments, JobExpired, JobKilled, JobLost, UnknownTask
+from django_pgqueue.base.framework import (
+    InvalidTask,
+    TaskResult,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+    task_backends,
+    task_enqueued,
+    task_finished,
+    task_started,
+)
+from django_pgqueue.base.records import Fate, Lease
+from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.lifecycle.reap import settle
+from django_pgqueue.models import DeadJob, FinishedJob, Job
+from tests.contract import WORKER, work
 from tests.workers import eventually
 
 
-def ended(result):
-    eventually(lambda: result.refresh() or result.is_finished)
-    return result
+@pytest.fixture
+def backend():
+    return task_backends["default"]
+
+
+@pytest.fixture
+def heard():
+    """The signals sent from here on, each with a copy of its result."""
+    calls = []
+    names = {"enqueued": task_enqueued, "started": task_started, "finished": task_finished}
+    receivers = {}
+    for name, signal in names.items():
+
+        def receiver(sender, task_result, name=name, **_):
+            calls.append((name, sender, copy.deepcopy(task_result)))
+
+        receivers[name] = receiver
+        signal.connect(receiver)
+    yield calls
+    for name, signal in names.items():
+        signal.disconnect(receivers[name])
+
+
+def running(job_id) -> Lease:
+    job = Job.objects.get(pk=job_id)
+    return Lease(
+        job.id,
+        job.lease_token,
+        job.worker_id,
+        job.queue,
+        job.attempts,
+        job.max_attempts,
+        job.lost,
+        False,
+        "web1 pid 4711",
+        job.task,
+        0,
+    )
+
+
+# Enqueueing
 
 
 def test_job_carries_what_the_task_says(db):
@@ -31,11 +89,162 @@ def test_task_runs_once_unless_it_or_its_alias_says_otherwise(db):
     assert list(Job.objects.order_by("id").values_list("max_attempts", flat=True)) == [1, 3, 7]
 
 
-def test_result_read_back_is_equal(db, django_assert_num_queries):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"priority": 3, "max_attempts": 2},
+        {"run_after": dt.timedelta(hours=1)},
+        {"run_after": dt.timedelta(hours=-1)},
+        {"run_after": dt.datetime(2030, 1, 1, tzinfo=dt.UTC)},
+        {"run_after": dt.datetime(2020, 1, 1, tzinfo=dt.UTC)},
+        {"unique_key": "k"},
+        {"concurrency_key": "k"},
+        {"expires": 60},
+    ],
+    ids=str,
+)
+def test_result_read_back_is_equal(db, backend, django_assert_num_queries, options):
     with django_assert_num_queries(1):
-        result = app.add.using(priority=3, max_attempts=2).enqueue(1, two=2)
+        result = app.add.using(**options).enqueue(1, two=2)
     with django_assert_num_queries(1):
-        assert task_backends["default"].get_result(result.id) == result
+        assert backend.get_result(result.id) == result
+
+
+def test_delay_counts_from_now_by_the_clock_of_the_database(db, sql):
+    [(before,)] = sql("SELECT clock_timestamp()")
+    result = app.add.using(run_after=dt.timedelta(hours=1)).enqueue()
+    assert Job.objects.get().status == "scheduled"
+    assert before + dt.timedelta(hours=1) < result.task.run_after
+    assert result.task.run_after == result.enqueued_at + dt.timedelta(hours=1)
+
+
+@pytest.mark.parametrize("run_after", ["tomorrow", 5], ids=str)
+def test_what_is_no_time_is_refused(run_after):
+    with pytest.raises(InvalidTask, match="run_after is a datetime or a timedelta, not"):
+        app.add.using(run_after=run_after)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({1}, r"args\[0\] is the set"),
+        (float("nan"), r"args\[0\] is nan"),
+        ("\0", r"args\[0\] contains a NUL character"),
+        ("\ud800", r"args\[0\] contains the lone surrogate"),
+        ({"a": [{1: 2}]}, r"the key 1 of args\[0\]\['a'\]\[0\] is of the type int, and would come back as '1'"),
+        (b"\xff", r"args\[0\] is the bytes"),
+    ],
+    ids=repr,
+)
+def test_argument_that_cannot_be_stored_is_named(db, value, message):
+    with pytest.raises(InvalidArguments, match=message), transaction.atomic():
+        app.echo.enqueue(value)
+    with pytest.raises(TypeError, match=message.replace("args", r"calls\[1\]")), transaction.atomic():
+        app.echo.enqueue_many([(1,), (value,)])
+    assert not Job.objects.exists()
+
+
+def test_arguments_that_do_not_fit_are_refused_and_the_context_is_not_counted(db):
+    app.tell.enqueue(1, 2)
+    with pytest.raises(InvalidArguments, match=r"contract.once takes \(key: str\) -> str"):
+        app.once.enqueue("a", "b")
+
+
+def test_declared_encoder_is_used_where_json_has_no_word(db, settings):
+    settings.PGQUEUE = settings.PGQUEUE | {"ENCODER": "django.core.serializers.json.DjangoJSONEncoder"}
+    result = app.echo.enqueue(dt.date(2026, 5, 1))
+    assert (result.args, Job.objects.get().args) == (["2026-05-01"], ["2026-05-01"])
+
+
+def test_sensitive_arguments_are_kept_for_the_program_and_out_of_errors(db):
+    assert app.log_in.enqueue("ann", password="open-sesame").kwargs == {"password": "open-sesame"}
+    with pytest.raises(InvalidArguments) as caught:
+        app.log_in.enqueue("ann", password="open-sesame\0")
+    assert "open-sesame" not in str(caught.value)
+
+
+def test_call_that_meets_its_twin_has_its_result(db, heard):
+    first, other = app.once.enqueue("a"), app.once.enqueue("b")
+    twin = app.once.enqueue("a")
+    assert (twin.id, twin == first, other.id == first.id) == (first.id, True, False)
+    assert [result.id for _, _, result in heard] == [first.id, other.id, first.id]
+
+
+def test_native_job_may_have_the_unique_key(db):
+    held = tests.app.tasks.record.using(unique_key='tests.app.contract.once:key="a"').enqueue("native")
+    twin = app.once.enqueue("a")
+    assert (twin.id, twin.args, twin.status) == (str(held.id), ["native"], TaskResultStatus.READY)
+    assert twin.task.module_path == "tests.app.tasks.record"
+
+
+def test_many_are_enqueued_by_one_statement_in_order(db, django_assert_num_queries, heard):
+    with django_assert_num_queries(1):
+        results = app.add.using(priority=2).enqueue_many([(number,) for number in range(20)] + [{"more": 5}])
+    assert [result.args for result in results] == [[number] for number in range(20)] + [[]]
+    assert results[-1].kwargs == {"more": 5}
+    assert list(map(int, (result.id for result in results))) == sorted(Job.objects.values_list("pk", flat=True))
+    assert [result for _, _, result in heard] == results
+    assert task_backends["default"].get_result(results[3].id) == results[3]
+    assert app.add.enqueue_many([]) == []
+
+
+def test_many_with_keys_meet_twins(db):
+    held = app.once.enqueue("b")
+    results = app.once.enqueue_many([("a",), ("b",), ("c",)])
+    assert results[1] == held
+    assert [result.args for result in results] == [["a"], ["b"], ["c"]]
+
+
+def test_receiver_that_raises_harms_nobody(db, caplog):
+    def receiver(**_):
+        raise RuntimeError("broken receiver")
+
+    task_enqueued.connect(receiver)
+    try:
+        result = app.add.enqueue(1)
+    finally:
+        task_enqueued.disconnect(receiver)
+    assert Job.objects.get().pk == int(result.id)
+    assert "broken receiver" in caplog.text
+
+
+def test_task_of_another_backend_may_be_lent(transactional_db, queue, backend):
+    result = app.lent.using(backend="default", queue_name="mail").enqueue(5)
+    assert backend.get_result(result.id) == result
+    assert (Job.objects.get().backend, Job.objects.get().max_attempts) == ("default", 1)
+    work(queue, "mail")
+    result.refresh()
+    assert result.return_value == 5
+
+
+# Native ways to the same task
+
+
+def test_native_enqueue_takes_tasks_of_the_framework(db, backend):
+    by_name = enqueue("tests.app.contract.add", 1)
+    by_task = enqueue(app.add, 2)
+    assert [backend.get_result(str(handle.id)).args for handle in (by_name, by_task)] == [[1], [2]]
+
+
+def test_job_enqueued_by_sql_is_one_of_the_framework(db, queue, sql, backend):
+    [(job_id,)] = sql("SELECT pgqueue_enqueue('tests.app.contract.tell', '[5]')")
+    assert work(queue).fate is Fate.SUCCEEDED
+    result = backend.get_result(str(job_id))
+    assert (result.return_value["status"], result.return_value["attempt"], result.backend) == ("RUNNING", 1, "default")
+
+
+def test_native_job_is_no_result(db, backend):
+    handle = tests.app.tasks.noop.enqueue()
+    with pytest.raises(TaskResultDoesNotExist):
+        backend.get_result(str(handle.id))
+
+
+# Runs
+
+
+def ended(result):
+    eventually(lambda: result.refresh() or result.is_finished)
+    return result
 
 
 def test_all_kinds_of_runs_end_as_the_contract_says(start_worker):
@@ -71,33 +280,191 @@ def test_all_kinds_of_runs_end_as_the_contract_says(start_worker):
     assert (kinds["give_back_a_set"], kinds["discard"][0].__name__) == ([TypeError], "Discard")
 
 
-def test_task_is_registered_once_with_what_it_was_declared_with():
-    native = tasks.get("tests.app.contract.fail_until")
-    assert (native.options.max_attempts, native.backoff(1)) == (3, 0.0)
-    app.fail_until.using(max_attempts=9, queue_name="mail")
-    assert tasks.get("tests.app.contract.fail_until") is native
+def test_signals_tell_of_the_first_and_the_last_of_it_and_not_of_retries(queue, backend, heard):
+    result = app.fail_until.enqueue(2)
+    for _ in range(2):
+        eventually(lambda: Job.objects.filter(status="queued").exists() or promoted(queue))
+        work(queue)
+    told = [(name, str(told.status), told.attempts, len(told.errors)) for name, _, told in heard]
+    assert told == [
+        ("enqueued", "READY", 0, 0),
+        ("started", "RUNNING", 1, 0),
+        ("started", "RUNNING", 2, 1),
+        ("finished", "SUCCESSFUL", 2, 1),
+    ]
+    assert {sender for _, sender, _ in heard} == {type(backend)}
+    result.refresh()
+    assert heard[-1][2].return_value == result.return_value == 2
+    assert heard[1][2].started_at == heard[-1][2].started_at == result.started_at
 
 
-@pytest.mark.parametrize("result_id", ["", "x", "0", "-1", "1.5", " 1", "\u0661", "9" * 19, "1" * 30, None, "1_0"])
-def test_what_is_no_id_of_a_job_does_not_exist(db, result_id):
-    with pytest.raises(TaskResultDoesNotExist):
-        task_backends["default"].get_result(result_id)
+def promoted(queue):
+    from django_pgqueue.housekeeping.promote import promote
+
+    promote(queue, limit=10)
+
+
+def test_result_that_cannot_be_stored_is_a_failure_without_another_attempt(queue, heard):
+    result = app.give_back_a_set.using(max_attempts=5).enqueue()
+    outcome = work(queue)
+    assert (outcome.fate, DeadJob.objects.get().reason) == (Fate.DIED, "discarded")
+    result.refresh()
+    assert (result.status, result.attempts) == (TaskResultStatus.FAILED, 1)
+    assert heard[-1][2].errors == result.errors
+    assert "Unsupported type: <class 'set'>" in result.errors[0].traceback
+
+
+def test_result_that_is_too_large_is_a_failure_and_the_atomic_task_has_done_nothing(queue, settings):
+    settings.PGQUEUE = settings.PGQUEUE | {"MAX_PAYLOAD_BYTES": 100}
+    result = app.record_atomic_at_length.enqueue(200)
+    work(queue)
+    result.refresh()
+    assert issubclass(result.errors[0].exception_class, TypeError)
+    assert "more than PGQUEUE['MAX_PAYLOAD_BYTES'] = 100" in result.errors[0].traceback
+    assert not tests.app.tasks.Mark.objects.exists()
+
+
+def test_nothing_is_made_where_nobody_listens(queue, monkeypatch, caplog):
+    caplog.set_level(logging.WARNING, logger=logging.getLogger("django").name)
+    from django_pgqueue.backend import running
+    from django_pgqueue.base.framework import logger
+
+    caplog.set_level(logging.WARNING, logger=logger.name)
+    made = []
+    monkeypatch.setattr(running, "TaskResult", lambda **fields: made.append(fields) or TaskResult(**fields))
+    app.add.enqueue(1)
+    assert work(queue).result == "1"
+    assert not made
+    caplog.set_level(logging.INFO, logger=logger.name)
+    app.add.enqueue(1)
+    work(queue)
+    assert len(made) == 1
+
+
+# Results
+
+
+def test_lost_attempts_count_and_are_told(queue, backend):
+    result = app.echo.using(max_attempts=2, queue_name="default").enqueue(5)
+    claim(queue, "default", limit=1, worker_id=11)
+    settle(queue, [running(result.id)])
+    result.refresh()
+    assert (result.status, result.worker_ids) == (TaskResultStatus.READY, ["11"])
+    assert [error.exception_class for error in result.errors] == [JobLost]
+    assert "web1 pid 4711" in result.errors[0].traceback
+    work(queue, worker_id=12)
+    result.refresh()
+    assert (result.status, result.worker_ids, result.return_value) == (TaskResultStatus.SUCCESSFUL, ["11", "12"], 5)
+    assert result.started_at < result.last_attempted_at
+
+
+def test_workers_of_attempts_that_history_has_dropped_are_unknown(queue, backend):
+    result = app.echo.using(max_attempts=40, queue_name="default").enqueue(5)
+    errors = [{"error": "ValueError", "attempt": number, "worker_id": 100 + number} for number in (1, 2, 9)]
+    Job.objects.update(attempts=9, errors=errors)
+    work(queue)
+    result.refresh()
+    assert result.worker_ids == ["101", "102", *["unknown"] * 6, "109", str(WORKER)]
+
+
+def test_requeued_job_begins_to_count_again(queue, backend):
+    result = app.fail.enqueue()
+    work(queue)
+    requeue([int(result.id)], by="ann")
+    result.refresh()
+    assert (result.status, result.attempts, len(result.errors)) == (TaskResultStatus.READY, 0, 1)
+    work(queue, worker_id=8)
+    result.refresh()
+    assert (result.status, result.worker_ids, len(result.errors)) == (TaskResultStatus.FAILED, ["8"], 2)
+
+
+def test_killed_and_expired_jobs_have_failed(queue, backend):
+    killed, expired = app.add.enqueue(), app.add.using(expires=60).enqueue()
+    kill([int(killed.id)], by="eve")
+    Job.objects.update(expires_at=timezone.now() - dt.timedelta(hours=1))
+    claimed = claim(queue, "default", limit=1, worker_id=9)
+    from django_pgqueue.base.records import Outcome
+    from django_pgqueue.base.states import Reason
+    from django_pgqueue.lifecycle import ack
+
+    ack.write(queue, [Outcome(claimed[0], Fate.DIED, reason=Reason.EXPIRED, error={"error": "expired"})])
+    for result, kind in ((killed, JobKilled), (expired, JobExpired)):
+        result.refresh()
+        assert (result.status, result.worker_ids) == (TaskResultStatus.FAILED, [])
+        assert [error.exception_class for error in result.errors] == [kind]
+
+
+def test_tombstone_without_history_is_a_success(queue, backend):
+    result = app.once.using(unique_for=600, keep=False).enqueue("a")
+    work(queue)
+    assert (Job.objects.get().status, FinishedJob.objects.count()) == ("held", 0)
+    result.refresh()
+    assert (result.status, result.return_value) == (TaskResultStatus.SUCCESSFUL, None)
+
+
+def test_result_of_a_function_that_is_gone_has_its_name(queue, backend, heard):
+    result = app.add.enqueue(1)
+    Job.objects.update(task="tests.app.contract.gone_since")
+    found = backend.get_result(result.id)
+    assert (found.task.name, found.task.module_path) == ("gone_since", "tests.app.contract.gone_since")
+    assert found == backend.get_result(result.id)
+    with pytest.raises(UnknownTask, match=r"'tests\.app\.contract\.gone_since' is no task any more"):
+        found.task.call(1)
+    assert work(queue).fate is Fate.RELEASED
+    assert [name for name, _, _ in heard] == ["enqueued"]
+
+
+def test_result_of_a_queue_that_is_gone_is_still_there(db, backend, settings):
+    result = app.echo.enqueue(1)
+    settings.TASKS = settings.TASKS | {"default": settings.TASKS["default"] | {"QUEUES": ["default"]}}
+    found = task_backends["default"].get_result(result.id)
+    assert (found.task.queue_name, found) == ("mail", result)
+    with pytest.raises(InvalidTask, match="Queue 'mail' is not valid for backend"):
+        app.echo.enqueue(1)
+
+
+def test_job_of_an_alias_that_is_gone_runs_under_that_of_its_task(queue, backend, settings, heard):
+    result = app.tell.using(backend="patient").enqueue()
+    settings.TASKS = {alias: given for alias, given in settings.TASKS.items() if alias != "patient"}
+    assert work(queue).fate is Fate.SUCCEEDED
+    assert {(name, sender) for name, sender, _ in heard} == {
+        ("enqueued", type(backend)),
+        ("started", type(backend)),
+        ("finished", type(backend)),
+    }
+    found = task_backends["default"].get_result(result.id)
+    assert (found.backend, found.task.backend, found.return_value["attempt"]) == ("default", "default", 1)
+
+
+def test_result_of_any_alias_is_found_by_each(db, backend):
+    result = app.echo.using(backend="patient").enqueue()
+    assert backend.get_result(result.id) == result
+    assert backend.get_result(result.id).backend == "patient"
+
+
+def test_times_are_naive_where_time_zones_are_not_used(queue, settings, heard):
+    settings.USE_TZ = False
+    task_backends["default"]._connection  # noqa: B018
+    result = app.tell.enqueue()
+    work(queue)
+    assert {timezone.is_naive(told.enqueued_at) for _, _, told in heard} == {True}
+    assert timezone.is_naive(heard[-1][2].started_at)
+    assert timezone.is_naive(heard[-1][2].finished_at)
+    assert result.enqueued_at == heard[-1][2].enqueued_at
 
 
 @pytest.mark.parametrize(
-    "options", [{"max_attempts": 0}, {"timeout": -1}, {"metadata": 5}, {"on_conflict": "x"}], ids=str
+    "result_id", ["", "x", "0", "-1", "1.5", " 1", "\u0661", "9" * 19, "1" * 30, None, "1_0", "1\n"]
 )
-def test_value_that_cannot_be_is_an_invalid_task(options):
-    with pytest.raises(InvalidTask, match=next(iter(options))):
-        app.echo.using(**options)
+def test_what_is_no_id_of_a_job_does_not_exist(db, backend, result_id):
+    with pytest.raises(TaskResultDoesNotExist):
+        backend.get_result(result_id)
 
 
-def test_flags_say_what_is_so(settings):
-    backend = task_backends["default"]
-    assert isinstance(backend, PgQueueBackend)
+def test_flags_say_what_is_so(backend, settings):
     assert backend.supports_defer
     assert backend.supports_async_task
     assert backend.supports_priority
     assert backend.supports_get_result
-    settings.PGQUEUE = {**settings.PGQUEUE, "RETENTION_DAYS": 0}
+    settings.PGQUEUE = settings.PGQUEUE | {"RETENTION_DAYS": 0}
     assert not backend.supports_get_result

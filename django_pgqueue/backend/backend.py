@@ -155,9 +155,16 @@ class PgQueueBackend(BaseTaskBackend):
         return [
             self._first_result(task, call, job_id, inserted.instants[job_id])
             if is_new
-            else self.get_result(str(job_id))
+            else self._result_of_twin(task, call, job_id)
             for call, job_id, is_new in zip(calls, inserted.ids, inserted.created, strict=True)
         ]
+
+    def _result_of_twin(self, task: AnyTask, call: Call, job_id: int) -> AnyTaskResult:
+        """Return what is known of a job that has the unique key; it may be gone by now, and leave nothing."""
+        try:
+            return self._result_of(find(self._connection, job_id))
+        except UnknownJob:
+            return self._first_result(task, call, job_id, (None, None))
 
     def _first_result(self, task: AnyTask, call: Call, job_id: int, instants: Sequence[Any]) -> AnyTaskResult:
         args, kwargs = call
@@ -191,16 +198,26 @@ class PgQueueBackend(BaseTaskBackend):
         if not ID.fullmatch(str(result_id)):
             raise TaskResultDoesNotExist(result_id)
         try:
-            state = find(CallerConnection(self.options.get("database")), int(result_id))
+            state = find(self._connection, int(result_id))
         except UnknownJob as error:
             raise TaskResultDoesNotExist(result_id) from error
-        native = self.find_task(state.task)
-        contract = native.contract if native else None
-        if not isinstance(contract, Contract) and not state.backend:
+        if not state.backend and self._declared(state.task) is None:
             raise TaskResultDoesNotExist(result_id)
+        return self._result_of(state)
+
+    def _result_of(self, state: JobState) -> AnyTaskResult:
         alias = state.backend if state.backend in task_backends.settings else self.alias
-        task = contract.task if isinstance(contract, Contract) else gone(state.task)
+        task = self._declared(state.task) or gone(state.task)
         return result_of(state, _as_in(state, task, alias), backend=alias)
+
+    def _declared(self, name: str) -> AnyTask | None:
+        """Return the task of the framework that has this name, as it was declared."""
+        native = self.find_task(name)
+        return native.contract.task if native and isinstance(native.contract, Contract) else None
+
+    @property
+    def _connection(self) -> CallerConnection:
+        return CallerConnection(self.options.get("database"))
 
     # Checks
 
@@ -229,13 +246,12 @@ def _as_json(args: Sequence[Any], kwargs: Mapping[str, Any], *, what: str = "") 
     Raises:
         InvalidArguments: they cannot be stored; the message names the path.
     """
-    prefix = f"{what}." if what else ""
     try:
         call = tuple(normalized(list(args))), normalized(dict(kwargs))
     except (TypeError, ValueError, RecursionError):
-        encode(args, what=f"{prefix}args")
-        encode(kwargs, what=f"{prefix}kwargs")
+        encode(args, what=what or "args")
+        encode(kwargs, what=what or "kwargs")
         raise
-    check_keys(call[0], what=f"{prefix}args")
-    check_keys(call[1], what=f"{prefix}kwargs")
+    check_keys(call[0], what=what or "args")
+    check_keys(call[1], what=what or "kwargs")
     return call

@@ -38,7 +38,7 @@ class PgQueueTask(AnyTask):
     max_attempts: int | None = field(default=None, compare=False, repr=False)
     timeout: float | dt.timedelta | None = field(default=None, compare=False, repr=False)
     lease: float | dt.timedelta | None = field(default=None, compare=False, repr=False)
-    keep: bool | None = field(default=None, compare=False, repr=False)
+    keep: bool | float | dt.timedelta | None = field(default=None, compare=False, repr=False)
     expires: float | dt.datetime | dt.timedelta | None = field(default=None, compare=False, repr=False)
     unique_key: str | None = field(default=None, compare=False, repr=False)
     unique_scope: str | None = field(default=None, compare=False, repr=False)
@@ -64,6 +64,10 @@ class PgQueueTask(AnyTask):
         backend: Any = self.get_backend()
         if issubclass(backend.task_class, PgQueueTask):
             backend.declare(self)
+
+    def __deepcopy__(self, _memo: Any) -> "PgQueueTask":
+        """Return the task itself, which cannot change; the framework's way would validate it again."""
+        return self
 
     @property
     def native(self) -> "tasks.Task[..., Any]":

@@ -16,7 +16,6 @@ from django_pgqueue.base.exceptions import ResultRefused
 from django_pgqueue.base.framework import (
     AnyTask,
     AnyTaskResult,
-    InvalidTaskBackend,
     TaskContext,
     TaskResult,
     TaskResultStatus,
@@ -125,15 +124,13 @@ class Run:
 
     @property
     def _alias(self) -> str:
-        return self._rest.get("backend") or self._task.backend
+        """That of the job; of its task, where the job has none, or ``TASKS`` has it no more."""
+        alias: str = self._rest.get("backend", "")
+        return alias if alias in task_backends.settings else self._task.backend
 
     @property
     def _sender(self) -> type:
-        """The class of the backend; of the task's own, where that of the job is not in ``TASKS`` any more."""
-        try:
-            return type(task_backends[self._alias])
-        except InvalidTaskBackend:
-            return type(self._task.get_backend())
+        return type(task_backends[self._alias])
 
     def _restored(self, rest: dict[str, Any]) -> AnyTask:
         job = self._job

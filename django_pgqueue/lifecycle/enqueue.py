@@ -249,7 +249,8 @@ def _announce(task: tasks.Task[..., Any], ids: list[int]) -> None:
 
 
 def _task(task: AnyTask) -> tasks.Task[..., Any]:
-    return tasks.get(task) if isinstance(task, str) else task
+    found: tasks.Task[..., Any] = tasks.get(task) if isinstance(task, str) else tasks.native(task)
+    return found
 
 
 def _database(task: tasks.Task[..., Any]) -> str:

@@ -93,3 +93,20 @@ def once(key: str) -> str:
 
 
 NO_TASK = 5
+
+
+@options(atomic=True)
+@task
+def record_atomic_at_length(length: int) -> str:
+    Mark.objects.create(job_id=current_job().id)
+    return "x" * length
+
+
+@task
+def log_in(user: str, password: str) -> None:
+    pass
+
+
+@task(backend="dummy")
+def lent(value=None):
+    return value

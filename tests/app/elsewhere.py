@@ -1,0 +1,20 @@
+"""Tasks that nobody imports: a worker finds them by the path in the job."""
+
+from tests.app.contract import add, task
+
+
+@task
+def found(value=None):
+    return value
+
+
+@task(backend="dummy")
+def lent(value=None):
+    return value
+
+
+def plain() -> None:
+    raise AssertionError("this is no task")
+
+
+__all__ = ["add", "found", "lent", "plain"]

@@ -1,0 +1,32 @@
+"""Run jobs of Django's Tasks framework here and now: claim, run and ack, as a worker does, and nothing besides."""
+
+import asyncio
+
+from django_pgqueue import tasks
+from django_pgqueue.base.records import Outcome
+from django_pgqueue.lifecycle import ack
+from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
+from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.lifecycle.context import CurrentJob
+from django_pgqueue.lifecycle.framework import sought
+from django_pgqueue.lifecycle.run import arun, run, unknown_task
+
+WORKER = 7
+
+
+def work(queue, name="default", *, worker_id=WORKER) -> Outcome:
+    """Run the next job of a queue, in which there must be just one."""
+    [job] = claim(queue, name, limit=1, worker_id=worker_id)
+    task = tasks.find(job.task) or sought(job)
+    if task is None:
+        outcome = unknown_task(job)
+    elif task.is_async:
+        outcome = asyncio.run(_awaited(task, job))
+    else:
+        outcome = run(task, job, CurrentJob(job), ThreadBorder())
+    ack.write(queue, [outcome])
+    return outcome
+
+
+async def _awaited(task, job) -> Outcome:
+    return await arun(task, job, CurrentJob(job), LaneBorder(asyncio.get_running_loop()))

@@ -1,0 +1,1 @@
+"""A package that is no installed app: whatever is in it, no job may have it imported."""

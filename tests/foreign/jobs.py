@@ -1,0 +1,1 @@
+raise AssertionError("a name out of the database has had this imported")

@@ -1,0 +1,334 @@
+"""How tasks of Django's Tasks framework are declared and found, and what is wrong with their settings."""
+
+import datetime as dt
+import importlib
+import inspect
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import django
+import pytest
+from django.core.checks import run_checks
+
+import tests.app.contract as app
+from django_pgqueue import periodic, tasks
+from django_pgqueue.backend import PgQueueBackend, PgQueueTask, options, seeking
+from django_pgqueue.base.exceptions import ConfigurationError
+from django_pgqueue.base.framework import InvalidTask, task_backends
+from django_pgqueue.base.options import Options
+from django_pgqueue.models import Job
+from django_pgqueue.timetable import declared, left_out
+from tests.app.contract import task
+from tests.contract import work
+
+MODULE = "tests.app.elsewhere"
+
+
+def function() -> None:
+    """Stand for any function at the top level of a module."""
+
+
+@pytest.fixture
+def fresh():
+    """As in a process that has not imported the module yet."""
+
+    def forget():
+        sys.modules.pop(MODULE, None)
+        seeking._in_vain.clear()
+        for name in [name for name in tasks.known() if name.startswith(f"{MODULE}.")]:
+            del tasks._registry[name]
+
+    forget()
+    yield
+    forget()
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    """What is declared here is gone afterwards."""
+    monkeypatch.setattr(tasks, "_registry", dict(tasks._registry))
+    monkeypatch.setattr(tasks, "_aliases", dict(tasks._aliases))
+
+
+# Options
+
+
+def test_task_knows_all_options_of_jobs_and_tasks():
+    of_native = {*inspect.signature(tasks.make).parameters, *inspect.signature(Options).parameters}
+    of_framework = {"func", "priority", "backend", "queue_name", "run_after", "takes_context"}
+    renamed = {"func", "name", "options", "backend", "contract", "queue", "priority", "run_at", "database"}
+    assert set(inspect.signature(PgQueueTask).parameters) - of_framework == of_native - renamed
+
+
+def test_options_above_task_are_those_of_the_native_task(registry):
+    made = options(
+        max_attempts=4,
+        backoff=9,
+        atomic=True,
+        aliases=["old.name"],
+        sensitive=["card"],
+        timeout=60,
+        lease=dt.timedelta(minutes=5),
+        unique_by=lambda: "key",
+        keep=False,
+    )(task(function))
+    native = tasks.get("old.name")
+    assert native is made.native is tasks.get(f"{__name__}.function")
+    assert (native.options.max_attempts, native.options.timeout_seconds, native.options.lease_seconds) == (4, 60, 300)
+    assert (native.backoff(1), native.is_atomic, native.sensitive, native.options.keep) == (9, True, {"card"}, False)
+    assert native.keys((), {}).unique == "key"
+
+
+@pytest.mark.skipif(django.VERSION[:2] == (6, 0), reason="@task of Django 6.0 takes no options")
+def test_task_takes_options_itself(registry):
+    made = task(max_attempts=4, queue_name="mail")(function)
+    assert (made.max_attempts, made.native.options.max_attempts, made.native.options.queue) == (4, 4, "mail")
+    with pytest.raises(TypeError, match="max_attempt"):
+        task(max_attempt=4)(function)
+
+
+def test_options_of_the_alias_are_for_tasks_that_say_nothing(registry, settings):
+    patient = settings.TASKS["patient"]
+    settings.TASKS = settings.TASKS | {
+        "patient": patient | {"OPTIONS": {"max_attempts": 5, "timeout": 60, "backoff": 3, "keep": False}}
+    }
+    native = options(timeout=90)(task(backend="patient")(function)).native
+    assert (native.options.max_attempts, native.options.timeout, native.backoff(1)) == (5, 90, 3)
+    assert native.options.keep is False
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_attempts": 0},
+        {"max_attempts": "3"},
+        {"timeout": -1},
+        {"metadata": 5},
+        {"on_conflict": "x"},
+        {"backoff": "soon"},
+        {"sensitive": "card"},
+        {"unique_by": ["no_argument"]},
+        {"keep": "no"},
+    ],
+    ids=str,
+)
+def test_value_that_cannot_be_is_an_invalid_task(registry, wrong):
+    with pytest.raises(InvalidTask, match=next(iter(wrong))):
+        options(**wrong)(task(function))
+
+
+def test_async_task_cannot_be_atomic(registry):
+    with pytest.raises(InvalidTask, match="has no async transactions"):
+        options(atomic=True)(task(app.aadd.func))
+
+
+def test_unknown_option_is_named():
+    with pytest.raises(TypeError, match=r"There is no option max_attempt\. Options are: aliases, atomic, "):
+        options(max_attempt=3)
+    with pytest.raises(TypeError, match=r"using\(\) takes no option max_attempt\."):
+        app.add.using(max_attempt=3)
+    with pytest.raises(TypeError, match="Others belong to the task: declare them with it"):
+        app.add.using(backoff=3)
+
+
+def test_options_stand_above_a_task():
+    with pytest.raises(ConfigurationError, match="right above @task"):
+        options(max_attempts=3)(function)
+
+
+def test_task_of_another_backend_is_left_as_it_is():
+    assert options(max_attempts=3)(app.lent) is app.lent
+
+
+def test_using_keeps_what_was_said_and_adds_to_it():
+    made = app.echo.using(max_attempts=3).using(priority=7, unique_key="k")
+    assert (made.max_attempts, made.priority, made.queue_name, made.unique_key) == (3, 7, "mail", "k")
+    assert (app.echo.max_attempts, app.echo.priority) == (None, 5)
+
+
+def test_options_make_no_difference_between_tasks():
+    assert app.echo.using(max_attempts=3, metadata={"a": 1}) == app.echo
+    assert hash(app.echo.using(metadata={"a": 1})) == hash(app.echo)
+
+
+@pytest.mark.skipif(django.VERSION < (6, 1), reason="tasks can be pickled from Django 6.1 on")
+def test_pickled_task_keeps_its_options():
+    made = pickle.loads(pickle.dumps(app.echo.using(max_attempts=3, queue_name="default")))
+    assert (made, made.max_attempts) == (app.echo.using(queue_name="default"), 3)
+
+
+# Registration
+
+
+def test_task_is_registered_once_with_what_it_was_declared_with():
+    native = tasks.get("tests.app.contract.fail_until")
+    assert (native.options.max_attempts, native.backoff(1)) == (3, 0.0)
+    app.fail_until.using(max_attempts=9, queue_name="mail")
+    assert tasks.get("tests.app.contract.fail_until") is native
+
+
+def test_module_loaded_again_replaces_its_tasks(fresh):
+    first = importlib.import_module(MODULE).found
+    again = importlib.reload(sys.modules[MODULE]).found
+    assert first.func is not again.func
+    assert tasks.get(f"{MODULE}.found").func is again.func
+    assert task_backends["default"]._declared(f"{MODULE}.found").func is again.func
+
+
+def test_native_task_of_another_function_keeps_its_name(registry):
+    other = tasks.task(name=f"{__name__}.function")(app.add.func)
+    with pytest.raises(InvalidTask, match="Two tasks are called"):
+        task(function)
+    assert tasks.get(f"{__name__}.function") is other
+
+
+def test_task_of_the_framework_may_have_a_schedule(registry, monkeypatch):
+    monkeypatch.setattr("django_pgqueue.timetable._declared", {})
+    made = periodic(cron="0 3 * * *", args=(1,), queue="mail")(app.add)
+    assert made is app.add
+    [schedule] = declared().values()
+    assert (schedule.task, schedule.name) == (app.add.native, "tests.app.contract.add")
+
+
+def test_schedule_of_a_task_of_another_backend_is_reported(monkeypatch):
+    monkeypatch.setattr("django_pgqueue.timetable._left_out", {})
+    assert periodic(cron="@daily", name="nightly")(app.lent) is app.lent
+    assert set(left_out()) == {"nightly"}
+    assert "pgqueue.W005" in {message.id for message in run_checks(tags=["pgqueue"])}
+
+
+# Finding what is not registered
+
+
+def test_worker_finds_a_task_in_any_module_of_an_installed_app(fresh, queue, sql):
+    enqueued = "INSERT INTO pgqueue_jobs (task, args, backend) VALUES (%s, '[5]', 'default') RETURNING 1"
+    sql(enqueued, f"{MODULE}.found")
+    assert work(queue).result == "5"
+    assert f"{MODULE}.found" in tasks.known()
+
+
+def test_task_of_another_backend_is_found_for_the_alias_of_the_job(fresh):
+    found = task_backends["patient"].find_task(f"{MODULE}.lent")
+    assert (found.backend, found.options.max_attempts, found.contract.task.backend) == ("patient", 3, "dummy")
+
+
+def test_task_is_found_by_the_name_under_which_another_module_has_it(fresh):
+    assert task_backends["default"].find_task(f"{MODULE}.add") is tasks.get("tests.app.contract.add")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "os.system",
+        "subprocess.Popen",
+        "tests.foreign.jobs.found",
+        f"{MODULE}.plain",
+        f"{MODULE}.task",
+        f"{MODULE}.no_such_thing",
+        "tests.app.contract.NO_TASK",
+        "tests.app.no_such_module.found",
+        "tests.app.__main__.found",
+        "tests.application.found",
+        "found",
+        ".found",
+        "tests.app..found",
+        "tests.app.contract.",
+        "",
+    ],
+)
+def test_nothing_else_is_found(fresh, name):
+    before = set(sys.modules)
+    assert task_backends["default"].find_task(name) is None
+    assert set(sys.modules) - before <= {MODULE}
+
+
+def test_foreign_module_is_never_imported(fresh, queue, sql):
+    sql("INSERT INTO pgqueue_jobs (task, backend) VALUES ('tests.foreign.jobs.found', 'default')")
+    sql("INSERT INTO pgqueue_jobs (task, backend) VALUES ('tests.foreign.jobs.found', 'no such alias')")
+    sql("INSERT INTO pgqueue_jobs (task, backend) VALUES ('tests.foreign.jobs.found', 'dummy')")
+    for _ in range(3):
+        assert work(queue).fate.name == "RELEASED"
+    assert "tests.foreign.jobs" not in sys.modules
+    assert not Job.objects.exclude(status="scheduled").exists()
+
+
+def test_module_that_cannot_be_imported_is_named_once(fresh, caplog):
+    for _ in range(2):
+        assert task_backends["default"].find_task("tests.app.broken.found") is None
+    assert caplog.text.count("The module tests.app.broken, which a job names, cannot be imported") == 1
+    assert "no configuration for the mail service" in caplog.text
+
+
+# Settings
+
+
+def problems(**changes) -> dict[str, str]:
+    given = {"BACKEND": "django_pgqueue.backend.PgQueueBackend", **changes}
+    return {message.id: f"{message.msg} {message.hint}" for message in PgQueueBackend("mail", given).check()}
+
+
+def test_settings_as_they_should_be_are_no_problem():
+    given = dict.fromkeys(("timeout", "lease")) | {"max_attempts": 5, "backoff": 3, "database": "default"}
+    assert problems(OPTIONS=given, QUEUES=["default"]) == {}
+    assert problems() == problems(QUEUES=[]) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"OPTIONS": {"max_attempt": 5}},
+            "['OPTIONS'] has no key 'max_attempt'. Keys are: atomic, backoff",
+        ),
+        ({"OPTIONS": {"max_attempts": 0}}, "['max_attempts'] is 0. max_attempts is a whole number from 1 to 32767"),
+        ({"OPTIONS": {"backoff": "x"}}, "['backoff'] is 'x'. backoff is a function or 0 or more seconds"),
+        ({"OPTIONS": {"unique_key": "x"}}, "has no key 'unique_key'"),
+        ({"QUEUES": "default"}, "is the text 'default', of which each character would be a queue"),
+        ({"QUEUES": ["ok", ""]}, "TASKS['mail']['QUEUES'] has ''. A queue is a name of 1 to 128 characters"),
+        (
+            {"OPTIONS": {"database": "lite"}},
+            "no database that can hold its jobs. The queue's database 'lite' is sqlite",
+        ),
+        ({"OPTIONS": {"database": "nowhere"}}, "'nowhere' is not in DATABASES"),
+    ],
+    ids=str,
+)
+def test_problem_of_settings_is_named_with_what_to_do(changes, message):
+    [told] = problems(**changes).values()
+    assert message in told
+
+
+def test_results_that_are_not_kept_are_a_warning(settings):
+    settings.PGQUEUE = settings.PGQUEUE | {"RETENTION_DAYS": 0}
+    assert set(problems()) == {"pgqueue.W004"}
+
+
+def test_missing_app_is_an_error_and_so_is_its_database(settings):
+    settings.INSTALLED_APPS = [name for name in settings.INSTALLED_APPS if name != "django_pgqueue"]
+    settings.PGQUEUE = settings.PGQUEUE | {"DATABASE": "lite"}
+    assert set(problems()) == {"pgqueue.E006", "pgqueue.E009"}
+
+
+def test_unknown_option_of_the_alias_stops_its_tasks(settings):
+    settings.TASKS = settings.TASKS | {"default": settings.TASKS["default"] | {"OPTIONS": {"retries": 3}}}
+    with pytest.raises(InvalidTask, match=r"TASKS\['default'\]\['OPTIONS'\] has no key 'retries'"):
+        app.add.using(priority=1)
+
+
+def test_framework_that_is_not_there_is_said_with_its_remedy(project: Path):
+    code = (
+        "import importlib.util as util; find = util.find_spec\n"
+        "util.find_spec = lambda name, *rest: None if name in ('django.tasks', 'django_tasks') else find(name, *rest)\n"
+        "import django_pgqueue.backend"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=False)
+    assert "ConfigurationError: Django has its Tasks framework from 6.0 on. Before, install " in done.stderr
+    assert "pip install django-pgqueue[tasks]" in done.stderr
+
+
+def test_public_names_do_not_need_the_framework(project: Path):
+    code = "import sys, django_pgqueue; assert not {'django.tasks', 'django_tasks'} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
