@@ -21,7 +21,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 PARENT = "pgqueue_finished_jobs"
 DAYS_AHEAD = 7
-LIMITS = "SELECT set_config('lock_timeout', '100ms', true), set_config('statement_timeout', %s, true)"
+LIMITS = sql.SQL("SELECT set_config('lock_timeout', '100ms', true), set_config('statement_timeout', {}, true)")
 
 
 class Partition(NamedTuple):
@@ -138,15 +138,17 @@ def _do(connection: psycopg.Connection[Row], works: Iterable[Statements]) -> tup
 def _brief(connection: psycopg.Connection[Row], statements: Statements) -> bool:
     """Run DDL in a transaction of its own; leave what another worker has done, and a day that has rows elsewhere.
 
+    All of it is sent at once, which makes it one transaction: its locks are not held while an answer is on its way.
+    Source: https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-MULTI-STATEMENT
+
     To look for such rows, ATTACH reads the default partition, which may take too long where that is large.
     """
     try:
-        with connection.transaction():
-            connection.execute(LIMITS, [f"{conf.statement_timeout_seconds}s"])
-            for one in statements:
-                connection.execute(one)
+        limits = LIMITS.format(sql.Literal(f"{conf.statement_timeout_seconds}s"))
+        connection.execute(sql.SQL("; ").join([limits, *statements]))
     except (
         psycopg.errors.DuplicateTable,
+        psycopg.errors.DuplicateObject,  # its row type, where both make it at the same moment
         psycopg.errors.UniqueViolation,
         psycopg.errors.UndefinedTable,
         psycopg.errors.CheckViolation,
