@@ -29,16 +29,12 @@ INSTALLED_APPS = [
     "django_pgqueue.cutover",
     "tests.app",
 ]
-if os.environ["CONFORMANCE_BACKEND"]:
-    INSTALLED_APPS += DRIVER.installed()
-    TASKS = DRIVER.tasks()
-else:
-    INSTALLED_APPS += BACKPORT
-    TASKS = {
-        "default": {"BACKEND": OURS, "QUEUES": ["default", "mail"]},
-        "patient": {"BACKEND": OURS, "QUEUES": [], "OPTIONS": {"max_attempts": 3, "backoff": 0}},
-        "dummy": {"BACKEND": f"{'django_tasks' if BACKPORT else 'django.tasks'}.backends.dummy.DummyBackend"},
-    }
+INSTALLED_APPS += DRIVER.installed()
+TASKS = {
+    **DRIVER.tasks(),  # of the backend that tests/conformance is to test: ours, unless --backend names another one
+    "patient": {"BACKEND": OURS, "QUEUES": [], "OPTIONS": {"max_attempts": 3, "backoff": 0}},
+    "dummy": {"BACKEND": f"{'django_tasks' if BACKPORT else 'django.tasks'}.backends.dummy.DummyBackend"},
+}
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",

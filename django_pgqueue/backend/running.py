@@ -7,6 +7,7 @@ import json
 import logging
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.utils import timezone
 
@@ -91,10 +92,12 @@ class Run:
             self.tell_started()  # it only logs, and asend would take another thread for that
 
     async def atell_ended(self, outcome: Outcome) -> None:
-        if has_receivers(task_finished) and self._is_told_of(outcome):
-            await task_finished.asend_robust(self._sender, task_result=self._ended(outcome))
-        else:
+        if not has_receivers(task_finished):
             self.tell_ended(outcome)
+        elif outcome.fate is Fate.DIED:  # asend lets plain receivers see the exception from Django 6.1 on only
+            await sync_to_async(self.tell_ended)(outcome)
+        elif self._is_told_of(outcome):
+            await task_finished.asend_robust(self._sender, task_result=self._ended(outcome))
 
     @functools.cached_property
     def task_result(self) -> AnyTaskResult:

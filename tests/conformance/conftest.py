@@ -14,7 +14,6 @@ from tests.conformance.trace import VARIABLE, Trace
 from tests.workers import Worker, eventually
 
 MOST_DEAD = 20
-collect_ignore_glob = [] if "tests.conformance" in django_settings.INSTALLED_APPS else ["test_*.py"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

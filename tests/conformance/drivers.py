@@ -73,7 +73,7 @@ class Driver:
 
         gone = set(os.environ.get(WITHOUT_QUEUES, "").split(","))
         return {
-            "default": alias("default", "other", *({"leaving"} - gone)),
+            "default": alias("default", "mail", *({"leaving"} - gone)),
             "second": alias("default", "second"),
             "open": alias(),
             "retrying": alias("default", **(self.retrying or {})),
@@ -83,6 +83,7 @@ class Driver:
 class PgQueue(Driver):
     backend = OURS
     apps = BACKPORT
+    options = {"lease": 3}  # seconds, so that tests need not wait long
     retrying = {"max_attempts": 2, "backoff": 0}
     in_database = True
     command = "pgqueue_worker"

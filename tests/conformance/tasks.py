@@ -24,7 +24,7 @@ def echo(*args, **kwargs):
     return [args, kwargs]
 
 
-@task(queue_name="other")
+@task(queue_name="mail")
 def elsewhere():
     return "elsewhere"
 

@@ -73,15 +73,15 @@ def test_decorator_refuses_what_it_does_not_know(option):
 
 
 def test_using_makes_another_task():
-    changed = tasks.add.using(queue_name="other")
+    changed = tasks.add.using(queue_name="mail")
     assert changed is not tasks.add
-    assert (changed.queue_name, tasks.add.queue_name) == ("other", "default")
+    assert (changed.queue_name, tasks.add.queue_name) == ("mail", "default")
     assert changed.func is tasks.add.func
 
 
 def test_using_can_be_chained():
-    changed = tasks.add.using(queue_name="other").using(backend="open")
-    assert (changed.queue_name, changed.backend) == ("other", "open")
+    changed = tasks.add.using(queue_name="mail").using(backend="open")
+    assert (changed.queue_name, changed.backend) == ("mail", "open")
     assert changed.get_backend() is task_backends["open"]
 
 
@@ -200,8 +200,8 @@ def test_queue_that_is_not_in_the_settings_is_refused():
 
 
 def test_queues_belong_to_an_alias():
-    with pytest.raises(InvalidTask, match="Queue 'other'"):
-        tasks.add.using(queue_name="other", backend="second")
+    with pytest.raises(InvalidTask, match="Queue 'mail'"):
+        tasks.add.using(queue_name="mail", backend="second")
 
 
 def test_empty_list_of_queues_takes_any():
@@ -312,11 +312,11 @@ class TestTaskClass:
         assert (made.colour, made.size) == ("red", 1)
 
     def test_fields_are_set_by_the_decorator(self):
-        made = task(colour="blue", queue_name="other")(tasks.plain)
-        assert (made.colour, made.size, made.queue_name) == ("blue", 1, "other")
+        made = task(colour="blue", queue_name="mail")(tasks.plain)
+        assert (made.colour, made.size, made.queue_name) == ("blue", 1, "mail")
 
     def test_fields_survive_using(self):
-        assert task(colour="blue")(tasks.plain).using(queue_name="other").colour == "blue"
+        assert task(colour="blue")(tasks.plain).using(queue_name="mail").colour == "blue"
 
     def test_unknown_field_is_refused(self):
         with pytest.raises(TypeError, match="weight"):
@@ -329,7 +329,7 @@ class TestTaskClass:
 @needs.pickling
 class TestPickling:
     def test_task_comes_back(self):
-        changed = tasks.add.using(queue_name="other")
+        changed = tasks.add.using(queue_name="mail")
         assert pickle.loads(pickle.dumps(tasks.add)) == tasks.add
         assert pickle.loads(pickle.dumps(changed)) == changed
 

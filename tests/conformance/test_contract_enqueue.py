@@ -89,7 +89,7 @@ def test_backend_takes_the_names_that_the_framework_passes():
 
 
 def test_result_has_the_task_as_it_was_changed():
-    changed = tasks.add.using(queue_name="other")
+    changed = tasks.add.using(queue_name="mail")
     assert changed.enqueue(1).task == changed
 
 
@@ -262,9 +262,9 @@ def test_keys_that_are_not_text_are_the_same_for_everybody_or_refused(value):
 @both_ways
 def test_task_is_validated_again_when_it_is_enqueued(enqueue, alias, heard, caplog):
     """Settings may have changed since it was declared."""
-    changed = tasks.add.using(queue_name="other")
+    changed = tasks.add.using(queue_name="mail")
     alias("default", QUEUES=["default"])
-    with caplog.at_level(logging.DEBUG, logger=FRAMEWORK), pytest.raises(InvalidTask, match="Queue 'other'"):
+    with caplog.at_level(logging.DEBUG, logger=FRAMEWORK), pytest.raises(InvalidTask, match="Queue 'mail'"):
         enqueue(changed, 1)
     assert heard == []
     assert [record.message for record in caplog.records if record.name == FRAMEWORK] == []

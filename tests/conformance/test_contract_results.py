@@ -38,14 +38,14 @@ def test_backend_without_results_says_so(ask):
 class TestResults:
     @both_ways
     def test_result_is_what_enqueue_returned(self, ask):
-        result = tasks.add.using(queue_name="other").enqueue((1, b"x"), b={"key": None})
+        result = tasks.add.using(queue_name="mail").enqueue((1, b"x"), b={"key": None})
         assert ask(task_backends["default"], result.id) == result
 
     @both_ways
     def test_task_finds_its_result(self, ask):
         result = tasks.add.enqueue(1)
         assert ask(tasks.add, result.id) == result
-        assert ask(tasks.add.using(queue_name="other"), result.id) == result
+        assert ask(tasks.add.using(queue_name="mail"), result.id) == result
 
     @both_ways
     def test_task_refuses_the_result_of_another(self, ask):
@@ -157,7 +157,7 @@ class TestResults:
         result = tasks.elsewhere.enqueue()
         alias("default", QUEUES=["default"])
         found = ask(task_backends["default"], result.id)
-        assert (found.id, found.status, found.task.queue_name) == (result.id, TaskResultStatus.READY, "other")
+        assert (found.id, found.status, found.task.queue_name) == (result.id, TaskResultStatus.READY, "mail")
         result.refresh()
         assert found.task.func is tasks.elsewhere.func
 
