@@ -5,16 +5,25 @@ import datetime as dt
 import logging
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.db import transaction
 from django.utils import timezone
 
 import tests.app.contract as app
 import tests.app.tasks
 from django_pgqueue import enqueue, kill, requeue
-from django_pgqueue.base.exceptions import InvalidArguments, JobExpired, JobKilled, JobLost, UnknownTask
+from django_pgqueue.backend import PgQueueTaskResult
+from django_pgqueue.base.exceptions import (
+    InvalidArguments,
+    JobExpired,
+    JobFailed,
+    JobKilled,
+    JobLost,
+    JobNotCommitted,
+    UnknownTask,
+)
 from django_pgqueue.base.framework import (
     InvalidTask,
-    TaskResult,
     TaskResultDoesNotExist,
     TaskResultStatus,
     task_backends,
@@ -26,6 +35,7 @@ from django_pgqueue.base.records import Fate, Lease
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.reap import settle
 from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.runtime import waiting
 from tests.contract import WORKER, work
 from tests.workers import eventually
 
@@ -243,7 +253,7 @@ def test_native_job_is_no_result(db, backend):
 
 
 def ended(result):
-    eventually(lambda: result.refresh() or result.is_finished)
+    eventually(lambda: result.refresh() or result.is_finished, seconds=120)
     return result
 
 
@@ -331,7 +341,9 @@ def test_nothing_is_made_where_nobody_listens(queue, monkeypatch, caplog):
 
     caplog.set_level(logging.WARNING, logger=logger.name)
     made = []
-    monkeypatch.setattr(running, "TaskResult", lambda **fields: made.append(fields) or TaskResult(**fields))
+    monkeypatch.setattr(
+        running, "PgQueueTaskResult", lambda **fields: made.append(fields) or PgQueueTaskResult(**fields)
+    )
     app.add.enqueue(1)
     assert work(queue).result == "1"
     assert not made
@@ -342,6 +354,36 @@ def test_nothing_is_made_where_nobody_listens(queue, monkeypatch, caplog):
 
 
 # Results
+
+
+@pytest.fixture
+def nobody_waits_in_the_end(transactional_db):
+    yield
+    waiting.stop_all()
+
+
+def test_result_can_be_waited_for(start_worker, nobody_waits_in_the_end):
+    start_worker("--processes", "1")
+    good, bad, slow = app.add.enqueue(1, 2), app.fail.enqueue(), app.asleep.enqueue(60)
+    assert (good.wait(120), good.return_value, good.status) == (3, 3, TaskResultStatus.SUCCESSFUL)
+    with pytest.raises(JobFailed, match="ValueError: no luck"):
+        bad.wait(dt.timedelta(seconds=120))
+    assert [error.exception_class for error in bad.errors] == [ValueError]
+    with pytest.raises(TimeoutError):
+        slow.wait(0.01)
+    assert async_to_sync(app.add.enqueue(5).await_)(120) == 5
+
+
+def test_result_in_the_transaction_that_enqueued_is_not_waited_for(nobody_waits_in_the_end):
+    with transaction.atomic():
+        result = app.add.enqueue(1)
+        with pytest.raises(JobNotCommitted):
+            result.wait(30)
+
+
+def test_result_has_the_handle_of_its_job(db):
+    result = app.add.using(metadata={"tenant": 5}).enqueue(1)
+    assert result.job.state().metadata == {"tenant": 5}
 
 
 def test_lost_attempts_count_and_are_told(queue, backend):

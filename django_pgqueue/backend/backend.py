@@ -12,17 +12,15 @@ from django.core.checks import CheckMessage
 from django_pgqueue import tasks
 from django_pgqueue.backend.checking import problems_of
 from django_pgqueue.backend.declaring import OF_BACKENDS, PgQueueTask, in_words_of_the_framework, native_of
-from django_pgqueue.backend.results import gone, restored, result_of, run_after
+from django_pgqueue.backend.results import PgQueueTaskResult, gone, restored, result_of, run_after
 from django_pgqueue.backend.running import Contract, normalized
 from django_pgqueue.backend.seeking import seek
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import UnknownJob
 from django_pgqueue.base.framework import (
     AnyTask,
-    AnyTaskResult,
     BaseTaskBackend,
     InvalidTask,
-    TaskResult,
     TaskResultDoesNotExist,
     TaskResultStatus,
     is_heard,
@@ -99,7 +97,7 @@ class PgQueueBackend(BaseTaskBackend):
 
     # Enqueueing
 
-    def enqueue(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> AnyTaskResult:  # type: ignore[override]
+    def enqueue(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> PgQueueTaskResult:  # type: ignore[override]
         """Insert one job in the caller's transaction: it exists if and only if that commits.
 
         Raises:
@@ -111,13 +109,15 @@ class PgQueueBackend(BaseTaskBackend):
         task_enqueued.send_robust(type(self), task_result=result)
         return result
 
-    async def aenqueue(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> AnyTaskResult:  # type: ignore[override]
+    async def aenqueue(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> PgQueueTaskResult:  # type: ignore[override]
         """Do what ``enqueue`` does from async code, on the connection that sync code of this context uses."""
         result = await sync_to_async(self._enqueue, thread_sensitive=True)(task, args, kwargs)
         await task_enqueued.asend_robust(type(self), task_result=result)
         return result
 
-    def enqueue_many(self, task: AnyTask, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[AnyTaskResult]:
+    def enqueue_many(
+        self, task: AnyTask, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]
+    ) -> list[PgQueueTaskResult]:
         """Enqueue many jobs of one task with one statement, in the caller's transaction; all or none.
 
         Args:
@@ -143,14 +143,14 @@ class PgQueueBackend(BaseTaskBackend):
                 task_enqueued.send_robust(type(self), task_result=result)
         return results
 
-    def _enqueue(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> AnyTaskResult:
+    def _enqueue(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> PgQueueTaskResult:
         self.validate_task(task)
         call = _as_json(args, kwargs)
         inserted = insert_one(self.native(task), *call)
         [result] = self._results(task, [call], inserted)
         return result
 
-    def _results(self, task: AnyTask, calls: Sequence[Call], inserted: Inserted) -> list[AnyTaskResult]:
+    def _results(self, task: AnyTask, calls: Sequence[Call], inserted: Inserted) -> list[PgQueueTaskResult]:
         """Return the results of jobs that have been inserted; of a twin that a call has met, what is known of it."""
         return [
             self._first_result(task, call, job_id, inserted.instants[job_id])
@@ -159,19 +159,19 @@ class PgQueueBackend(BaseTaskBackend):
             for call, job_id, is_new in zip(calls, inserted.ids, inserted.created, strict=True)
         ]
 
-    def _result_of_twin(self, task: AnyTask, call: Call, job_id: int) -> AnyTaskResult:
+    def _result_of_twin(self, task: AnyTask, call: Call, job_id: int) -> PgQueueTaskResult:
         """Return what is known of a job that has the unique key; it may be gone by now, and leave nothing."""
         try:
             return self._result_of(find(self._connection, job_id))
         except UnknownJob:
             return self._first_result(task, call, job_id, (None, None))
 
-    def _first_result(self, task: AnyTask, call: Call, job_id: int, instants: Sequence[Any]) -> AnyTaskResult:
+    def _first_result(self, task: AnyTask, call: Call, job_id: int, instants: Sequence[Any]) -> PgQueueTaskResult:
         args, kwargs = call
         enqueued_at, run_at = instants
         if task.backend != self.alias or isinstance(task.run_after, dt.timedelta):
             task = restored(task, backend=self.alias, run_after=run_after(run_at, enqueued_at))
-        return TaskResult(
+        return PgQueueTaskResult(
             task=task,
             id=str(job_id),
             status=TaskResultStatus.READY,
@@ -188,7 +188,7 @@ class PgQueueBackend(BaseTaskBackend):
 
     # Results
 
-    def get_result(self, result_id: str) -> AnyTaskResult:
+    def get_result(self, result_id: str) -> PgQueueTaskResult:
         """Return what is known of a job of the framework, of whichever alias, by one query.
 
         Raises:
@@ -205,7 +205,7 @@ class PgQueueBackend(BaseTaskBackend):
             raise TaskResultDoesNotExist(result_id)
         return self._result_of(state)
 
-    def _result_of(self, state: JobState) -> AnyTaskResult:
+    def _result_of(self, state: JobState) -> PgQueueTaskResult:
         alias = state.backend if state.backend in task_backends.settings else self.alias
         task = self._declared(state.task) or gone(state.task)
         return result_of(state, _as_in(state, task, alias), backend=alias)

@@ -6,10 +6,54 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from django_pgqueue.base.exceptions import JobExpired, JobKilled, JobLost, JobSuperseded, UnknownTask
-from django_pgqueue.base.framework import AnyTask, AnyTaskResult, Task, TaskError, TaskResult, TaskResultStatus
+from django_pgqueue.base.exceptions import JobExpired, JobFailed, JobKilled, JobLost, JobSuperseded, UnknownTask
+from django_pgqueue.base.framework import AnyTask, AnyTaskResult, Task, TaskError, TaskResultStatus
 from django_pgqueue.base.states import DEAD, FINISHED, Status
 from django_pgqueue.lifecycle.find import JobState
+from django_pgqueue.lifecycle.handle import JobHandle, job
+
+
+class PgQueueTaskResult(AnyTaskResult):
+    """What is known of a job, and the ways to wait for its end."""
+
+    __slots__ = ()
+
+    @property
+    def job(self) -> JobHandle:
+        """The job's handle, for what the framework has no word for: ``state()`` has its progress and metadata."""
+        return job(int(self.id), database=self.task.get_backend().options.get("database"))
+
+    def wait(self, timeout: float | dt.timedelta) -> Any:
+        """Wait until the job has ended, refresh this, and return what the task returned; see ``JobHandle.wait``.
+
+        Args:
+            timeout: seconds above 0, or a timedelta.
+
+        Raises:
+            TimeoutError: it has not ended by then. It goes on.
+            JobFailed: it has FAILED; this has its errors.
+            JobNotCommitted: it was enqueued in the transaction that the caller is in.
+            InvalidJob: the timeout is not above 0.
+            UnknownJob, ResultNotKept: it has finished, and its result is not kept.
+        """
+        try:
+            value = self.job.wait(timeout)
+        except JobFailed:
+            self.refresh()
+            raise
+        self.refresh()
+        return value
+
+    async def await_(self, timeout: float | dt.timedelta) -> Any:  # noqa: ASYNC109 - it is the one of wait()
+        """Do what ``wait`` does from async code; no thread is kept busy."""
+        try:
+            value = await self.job.await_(timeout)
+        except JobFailed:
+            await self.arefresh()
+            raise
+        await self.arefresh()
+        return value
+
 
 STATUSES = {
     Status.RUNNING: TaskResultStatus.RUNNING,
@@ -35,9 +79,9 @@ NOTES = ("died (", "not requeued ")
 """How entries begin that tell of no failure."""
 
 
-def result_of(state: JobState, task: AnyTask, *, backend: str) -> AnyTaskResult:
+def result_of(state: JobState, task: AnyTask, *, backend: str) -> PgQueueTaskResult:
     """Return the ``TaskResult`` of a job."""
-    result = TaskResult(
+    result = PgQueueTaskResult(
         task=task,
         id=str(state.id),
         status=STATUSES.get(state.status, TaskResultStatus.READY),

@@ -11,14 +11,12 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.utils import timezone
 
-from django_pgqueue.backend.results import error_of, errors_of, restored, run_after, worker_ids
+from django_pgqueue.backend.results import PgQueueTaskResult, error_of, errors_of, restored, run_after, worker_ids
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import ResultRefused
 from django_pgqueue.base.framework import (
     AnyTask,
-    AnyTaskResult,
     TaskContext,
-    TaskResult,
     TaskResultStatus,
     has_receivers,
     is_heard,
@@ -100,12 +98,12 @@ class Run:
             await task_finished.asend_robust(self._sender, task_result=self._ended(outcome))
 
     @functools.cached_property
-    def task_result(self) -> AnyTaskResult:
+    def task_result(self) -> PgQueueTaskResult:
         """What the framework knows of the job, which is running."""
         job, rest = self._job, self._rest
         history = rest.get("errors", [])
         started_at = _instant(rest.get("started_at")) or timezone.now()
-        return TaskResult(
+        return PgQueueTaskResult(
             task=self._restored(rest),
             id=str(job.id),
             status=TaskResultStatus.RUNNING,
@@ -151,7 +149,7 @@ class Run:
             return False
         return is_heard(task_finished, logging.ERROR if outcome.fate is Fate.DIED else logging.INFO)
 
-    def _ended(self, outcome: Outcome) -> AnyTaskResult:
+    def _ended(self, outcome: Outcome) -> PgQueueTaskResult:
         """Return the same ``TaskResult``, by what the run came to."""
         result = self.task_result
         changes: dict[str, Any] = {"finished_at": timezone.now()}

@@ -1,5 +1,7 @@
 """Tasks of Django's Tasks framework for the tests, in a module that nobody looks for: workers find it by its path."""
 
+import asyncio
+
 from django_pgqueue import Discard, RetryLater, current_job
 from django_pgqueue.backend import options
 from tests.app.models import Mark
@@ -110,3 +112,8 @@ def log_in(user: str, password: str) -> None:
 @task(backend="dummy")
 def lent(value=None):
     return value
+
+
+@task
+async def asleep(seconds: float) -> None:
+    await asyncio.sleep(seconds)
