@@ -41,10 +41,7 @@ def is_array(column: str) -> models.Q:
 
 
 class Job(models.Model):
-    """Live work: it will run, or is running. Small and hot; a job that is done leaves this table.
-
-    Reserved, so that later releases need few migrations: progress.
-    """
+    """Live work: it will run, or is running. Small and hot; a job that is done leaves this table."""
 
     id = models.BigAutoField(primary_key=True)
     run_at = models.DateTimeField(_("run at"), db_default=Now(), help_text=_("Not started before."))

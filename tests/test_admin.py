@@ -692,3 +692,32 @@ def test_queue_on_another_database_is_browsed_and_changed_there(staff, settings)
         assert cursor.fetchall() == [(job_id,)]
     assert "1 job was requeued." in messages_of(confirm(staff, f"{DEAD}requeue/", job_id))
     assert len(entries()) == 2
+
+
+@pytest.mark.parametrize(
+    ("progress", "shown"),
+    [
+        (None, "-"),
+        (
+            {"done": 3, "total": 12, "message": "<b>", "attempt": 2},
+            '<progress max="12" value="3"></progress> 3 of 12 &lt;b&gt; <span class="pgqueue-quiet">attempt 2</span>',
+        ),
+        (
+            {"done": 0.5, "total": None, "message": "", "attempt": 1},
+            '0.5  <span class="pgqueue-quiet">attempt 1</span>',
+        ),
+        ({"done": 0, "total": 0, "attempt": 1}, '0  <span class="pgqueue-quiet">attempt 1</span>'),
+        ({"steps": "of somebody's own", "password": "x"}, "[redacted]"),
+        ("text", "text"),
+    ],
+)
+def test_progress_is_a_bar_and_words_whatever_is_in_it(progress, shown):
+    assert shown in formatting.progress(progress)
+
+
+def test_page_of_a_job_shows_its_progress_without_secrets(admin_client):
+    job_id = app.log_in.enqueue("me", "hunter22").id
+    Job.objects.update(progress={"done": 1, "total": 2, "message": "hunter22 tried", "attempt": 1})
+    page = admin_client.get(f"{JOBS}{job_id}/change/").content.decode()
+    assert '<progress max="2" value="1"></progress> 1 of 2 [redacted] tried' in page
+    assert "hunter22" not in page

@@ -114,7 +114,8 @@ def test_claim_does_not_see_running_and_scheduled_rows(queue, analyze):
 
 
 @pytest.mark.parametrize(
-    "name", ["finish", "archive", "hold", "archive_and_hold", "repeat", "retry", "release", "dead_letter"]
+    "name",
+    ["finish", "archive", "hold", "archive_and_hold", "repeat", "retry", "release", "dead_letter", "write_progress"],
 )
 @pytest.mark.parametrize("running_at_analyze", [0, 30_000])
 def test_ack_touches_only_its_own_rows(queue, analyze, name, running_at_analyze):
@@ -140,6 +141,8 @@ def test_ack_touches_only_its_own_rows(queue, analyze, name, running_at_analyze)
         "history": True,
         "errors": ["{}"] * 500,
         "reasons": ["exhausted"] * 500,
+        "progress": ["{}"] * 500,
+        "metadata": [None] * 500,
         "by": None,
     }
     nodes = explain(queue, statement(name), parameters)
@@ -148,6 +151,18 @@ def test_ack_touches_only_its_own_rows(queue, analyze, name, running_at_analyze)
         assert scan["Actual Rows"] * scan["Actual Loops"] <= 500
         assert scan.get("Rows Removed by Filter", 0) == 0
         assert scan.get("Index Name", "pgqueue_jobs_pkey") == "pgqueue_jobs_pkey"
+
+
+def test_looking_at_jobs_that_somebody_waits_for_reads_those_only(queue, analyze):
+    fill(queue, 30_000, "queued", "running", "scheduled")
+    ids = enqueue_many(app.noop.using(priority=100), [()] * 500)
+    analyze()
+    for wanted in (False, True):
+        nodes = explain(queue, statement("await_jobs"), {"ids": ids, "wanted": [wanted] * 500})
+        assert nodes[0]["Actual Rows"] == 500
+        for scan in scans_of_jobs(nodes):
+            assert scan["Node Type"] in ("Index Scan", "Tid Scan"), json.dumps(scan, indent=1)
+            assert scan["Actual Rows"] * scan["Actual Loops"] <= 500
 
 
 def test_promote_reads_only_due_rows(queue, analyze):

@@ -14,7 +14,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.actions import MOST_JOBS, act, job_ids
-from django_pgqueue.admin.formatting import arguments_of, history_of, json_of, moment_of
+from django_pgqueue.admin.formatting import arguments_of, history_of, json_of, moment_of, progress_of
 from django_pgqueue.admin.listing import CappedPaginator, JobList
 from django_pgqueue.admin.verbs import Verb
 from django_pgqueue.models import DeadJob, Job
@@ -138,7 +138,7 @@ class JobsAdmin(ActingAdmin):
     expires_time = moment_of("expires_at", _("expires at"))
     pretty_args = arguments_of("args", _("args"))
     pretty_kwargs = arguments_of("kwargs", _("kwargs"))
-    pretty_progress = json_of("progress", _("progress"))
+    pretty_progress = progress_of("progress", _("progress"))
     pretty_metadata = json_of("metadata", _("metadata"))
     history = history_of("errors", _("errors"))
 

@@ -63,6 +63,30 @@ def label(kind: str, words: str) -> str:
     return format_html('<span class="pgqueue-label pgqueue-{}">{}</span>', kind, words)
 
 
+def progress_of(field: str, description: Any) -> Column:
+    """Return a display method for what a job has told of its progress: a bar where it said of how much, and words."""
+
+    @admin.display(description=description)
+    def column(_admin: Any, job: Any) -> str:
+        scrub = scrubber(tasks.find(job.task), job.args, job.kwargs)
+        return progress(scrub_json(getattr(job, field), scrub))
+
+    return column
+
+
+def progress(value: Any) -> str:
+    """Show progress as ``set_progress`` tells it; whatever else somebody has written there, as JSON."""
+    if value is None:
+        return "-"
+    if not isinstance(value, dict) or not isinstance(value.get("done"), int | float):
+        return pretty_json(shown_by_name(value))
+    done, total, message = value["done"], value.get("total"), value.get("message") or ""
+    words = _("%(done)s of %(total)s") % {"done": done, "total": total} if total else str(done)
+    attempt = _("attempt %(number)s") % {"number": value.get("attempt")}
+    bar = format_html('<progress max="{}" value="{}"></progress> ', total, done) if total else ""
+    return format_html('{}{} {} <span class="pgqueue-quiet">{}</span>', bar, words, message, attempt)
+
+
 def moment_of(field: str, description: Any) -> Column:
     """Return a display method for a timestamp on the page of one job."""
     return _column(field, description, exact_moment)

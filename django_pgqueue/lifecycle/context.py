@@ -4,11 +4,25 @@ import contextvars
 import datetime as dt
 import json
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from django_pgqueue.base.exceptions import InvalidJob
 from django_pgqueue.base.options import Options
 from django_pgqueue.base.records import ClaimedJob
+from django_pgqueue.lifecycle.payload import encode
+
+MOST_DONE = 10**18
+
+LONGEST_MESSAGE = 500
+"""In characters."""
+
+
+class News(NamedTuple):
+    """What a run has told of itself last, as JSON text; None: nothing."""
+
+    progress: str | None
+    metadata: str | None
 
 
 class CurrentJob:
@@ -27,7 +41,15 @@ class CurrentJob:
     stop_at = math.inf  # when to do so next
     interrupted_at = 0.0  # when they first did
 
-    def __init__(self, job: ClaimedJob) -> None:
+    # For those who write down what it tells.
+    has_told = False  # anything at all
+    written_at = -math.inf  # the last time, monotonic
+    _has_news = False  # since somebody last looked
+    _progress: dict[str, Any] | None = None
+    _metadata: str | None = None  # JSON
+
+    def __init__(self, job: ClaimedJob, tell: Callable[["CurrentJob"], None] | None = None) -> None:
+        self.tell = tell  # called when there are news; None: nobody listens
         self._job = job
 
     @property
@@ -57,8 +79,66 @@ class CurrentJob:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What ``using(metadata=…)`` gave it, as it was when this attempt was claimed."""
+        """What ``using(metadata=…)`` gave it and ``set_metadata`` has added; a copy."""
+        if self._metadata is not None:
+            return dict(json.loads(self._metadata))
         return dict(json.loads(self._job.rest)["metadata"]) if self._job.rest else {}
+
+    @property
+    def lease_token(self) -> int:
+        """What proves the right to run it."""
+        return self._job.lease_token
+
+    @property
+    def mark(self) -> int:
+        """That of its claim."""
+        return self._job.mark
+
+    def set_progress(self, done: float, total: float | None = None, message: str = "") -> None:
+        """Tell how far the job has come. Others see it while it runs, whatever transaction it is in.
+
+        May be called as often as you like: it waits for nothing. The first is written at once, the latest once a
+        second, and the last of all before the outcome.
+
+        Args:
+            done: 0 to 10¹⁸, of whatever is counted.
+            total: likewise; of how much. None: nobody knows.
+            message: of 500 characters at most.
+
+        Raises:
+            InvalidJob: a value is out of range or of the wrong type. Nothing is told.
+        """
+        _check_number("done", done)
+        if total is not None:
+            _check_number("total", total)
+        if message != "":
+            _check_message(message)
+        self._progress = {"done": done, "total": total, "message": message}
+        if not self._has_news:
+            self._tell()
+
+    def set_metadata(self, **items: Any) -> None:
+        """Add to the job's metadata, or replace what is of the same names. Others see it as they see the progress.
+
+        It stays with the job: the next attempt has it, and the job that follows by ``run_again``.
+
+        Raises:
+            InvalidArguments: with these it is no JSON, or larger than ``PGQUEUE["MAX_PAYLOAD_BYTES"]``.
+        """
+        self._metadata = encode(self.metadata | items, what="metadata")
+        if not self._has_news:
+            self._tell()
+
+    def news(self) -> News:
+        """Return what the run has told last. What it tells from here on is news again."""
+        self._has_news = False  # before looking
+        progress = self._progress
+        return News(None if progress is None else json.dumps(progress), self._metadata)
+
+    def _tell(self) -> None:
+        self._has_news = self.has_told = True
+        if self.tell is not None:
+            self.tell(self)
 
     def run_again(self, when: float | dt.timedelta | dt.datetime = 0) -> None:
         """Let another job like this one follow when it has succeeded: same task, arguments, options and keys.
@@ -84,6 +164,22 @@ class CurrentJob:
         ):
             raise InvalidJob(f"run_again takes 0 or more seconds, a timedelta or a datetime, not {when!r}.")
         self.again = Options(run_at=when)
+
+
+def _check_number(name: str, value: Any) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MOST_DONE:
+        raise InvalidJob(f"The {name} of set_progress is a number from 0 to 10¹⁸, not {value!r}.")
+
+
+def _check_message(message: Any) -> None:
+    if not isinstance(message, str) or len(message) > LONGEST_MESSAGE:
+        raise InvalidJob(f"The message of set_progress is a text of {LONGEST_MESSAGE} characters at most.")
+    try:
+        is_text = "\0" not in message and message.encode() is not None
+    except UnicodeEncodeError:
+        is_text = False
+    if not is_text:
+        raise InvalidJob("The message of set_progress contains NUL or a lone surrogate, which is not text.")
 
 
 _current: contextvars.ContextVar[CurrentJob | None] = contextvars.ContextVar("django_pgqueue_job", default=None)

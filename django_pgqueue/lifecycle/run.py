@@ -32,6 +32,7 @@ from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
 from django_pgqueue.lifecycle.context import CurrentJob, enter
 from django_pgqueue.lifecycle.payload import encode
+from django_pgqueue.lifecycle.progress import write_alone
 from django_pgqueue.lifecycle.redact import Scrub, scrubber_of
 
 logger = logging.getLogger("django_pgqueue.jobs")
@@ -147,6 +148,7 @@ def _call_atomic(
     with transaction.atomic(using=conf.database):
         outcome = _call(task, job, current, border, contracted)
         outcome.run_seconds = time.perf_counter() - begun
+        write_alone(CallerConnection(), current)
         if not ack.finish_alone(CallerConnection(), outcome):
             raise LeaseLost(
                 f"Job {job.id} ({job.task}) cannot be finished: its lease is gone, or its row is being held. "

@@ -66,6 +66,7 @@ class Pump:
         self._intake = Intake(queues, self._gates)
         self._limited: dict[int, str] = {}  # by cell: the queues of the jobs that were let in by a gate
         self._admissions = Admissions()
+        self._reports = slots.reports
         self._noted: set[str] = set()  # queues that have their rows, as far as this process can tell
         self._heard: deque[Collection[str] | None] = deque()  # queues that have work; None: perhaps any
         self._suspects = Suspects()
@@ -109,7 +110,11 @@ class Pump:
             return 0.0
         now = time.monotonic()
         until = min(
-            now + STALLED_SECONDS, self._admissions.wait_until(), self._gates.due_at(), self._book.blocked_until()
+            now + STALLED_SECONDS,
+            self._admissions.wait_until(),
+            self._gates.due_at(),
+            self._book.blocked_until(),
+            self._reports.wait_until(),
         )
         if self._suspects.want_the_child():
             until = min(until, self._suspects.until)
@@ -168,6 +173,7 @@ class Pump:
         try:
             with self.database.transaction():
                 gates = self._gates.look(self.database)
+                news = self._reports.send(self.database, outcomes)
                 answers = ack.send(self.database, outcomes)
                 admission = self._admissions.send(self.database, limit=self._trouble.most)
                 claimed = self._claim()
@@ -179,6 +185,7 @@ class Pump:
             if gates is not None:
                 self._heed(gates)
             admitted = self._admissions.took(admission) if admission else frozenset()
+            self._reports.took(news)
             receipt = ack.receipt(self.database, outcomes, answers)
         except Error as error:
             self._hand_over()
@@ -200,7 +207,7 @@ class Pump:
         """Whether there is a reason to ask the database although there is nothing to write."""
         return (
             self._may_claim(now)
-            or now >= min(self._admissions.wait_until(), self._gates.due_at())
+            or now >= min(self._admissions.wait_until(), self._gates.due_at(), self._reports.wait_until())
             or (self._has_unbegun() and now >= self._gates.look_at())
         )
 
@@ -316,6 +323,7 @@ class Pump:
         """After a failed turn: find the outcome that the database refuses, or wait and try again as it was."""
         if is_refusal(error):
             self._admissions.forget()
+            self._reports.forget()
         if batch and is_refusal(error):
             self._write_apart(batch)
         else:

@@ -459,6 +459,34 @@ def record_atomic_when_told(path: str) -> str:
     return record_when_told(path)
 
 
+@task
+def report_until_told(path: str) -> None:
+    """Tell of progress and metadata, go on when a file is there, tell of more."""
+    report(0, path)
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    report(1000, path)
+
+
+@task
+async def areport_until_told(path: str) -> None:
+    await asyncio.to_thread(report, 0, path)
+    while not os.path.exists(path):  # noqa: ASYNC110, ASYNC240 - in a loop, where it is to cost little
+        await asyncio.sleep(0.01)
+    report(1000, path)
+
+
+@task(atomic=True)
+def report_atomic_until_told(path: str) -> None:
+    report_until_told(path)
+
+
+def report(done: int, path: str) -> None:
+    current_job().set_metadata(path=path, done=done)
+    for number in range(done + 1):
+        current_job().set_progress(number, 1000, f"at {number}")
+
+
 @task(timeout=1, max_attempts=1)
 def wait_for(job_id: int) -> object:
     """Wait for another job, for longer than this one may take."""

@@ -1,0 +1,270 @@
+"""What running jobs tell of themselves, and how the pump writes it down."""
+
+import math
+import queue as stdlib_queue
+
+import pytest
+from django.db import transaction
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many, job
+from django_pgqueue.base.exceptions import InvalidArguments, InvalidJob
+from django_pgqueue.base.records import Fate
+from django_pgqueue.base.states import Reason
+from django_pgqueue.lifecycle.border import ThreadBorder
+from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.lifecycle.context import CurrentJob
+from django_pgqueue.lifecycle.run import run
+from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.runtime import progress
+from django_pgqueue.runtime.marks import Marks, now
+from django_pgqueue.runtime.pump import Pump
+from tests.test_pump import Benched, turn
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def pump(transactional_db):
+    marks = Marks()
+    marks.extend(now() + 60)
+    made = Pump(1, (), Benched(4, marks, stdlib_queue.SimpleQueue()), marks)
+    yield made
+    made.database.close()
+
+
+@pytest.fixture
+def run_one(pump):
+    """Let the pump claim a job of which a run begins."""
+
+    def begin(task=app.noop) -> CurrentJob:
+        task.enqueue()
+        turn(pump)
+        return CurrentJob(pump.slots.accepted[-1][1], pump.slots.reports.tell)
+
+    return begin
+
+
+def told(row) -> tuple:
+    return (row.progress["done"], row.progress["total"], row.progress["message"]) if row.progress else ()
+
+
+def test_first_progress_is_written_at_once_and_the_latest_after_a_pause(pump, run_one, monkeypatch):
+    current = run_one()
+    current.set_progress(1, 10, "begun")
+    turn(pump)
+    row = Job.objects.get()
+    assert (row.status, told(row)) == ("running", (1, 10, "begun"))
+    assert (row.progress["attempt"], row.progress["at"][:4].isdigit()) == (1, True)
+    monkeypatch.setattr(progress, "PAUSE_SECONDS", 600.0)
+    for done in range(2, 6):
+        current.set_progress(done, 10)
+        turn(pump)
+    assert told(Job.objects.get()) == (1, 10, "begun")
+    assert 0 < pump._reports.wait_until() - current.written_at <= 600
+    monkeypatch.setattr(progress, "PAUSE_SECONDS", 0.0)
+    turn(pump)
+    assert told(Job.objects.get()) == (5, 10, "")
+    assert pump._reports.wait_until() == math.inf
+
+
+@pytest.mark.parametrize(
+    ("outcome", "model"),
+    [
+        ({"fate": Fate.SUCCEEDED}, FinishedJob),
+        ({"fate": Fate.REPEATED}, FinishedJob),
+        ({"fate": Fate.DIED, "reason": Reason.EXHAUSTED, "error": {"error": "x"}}, DeadJob),
+        ({"fate": Fate.RETRIED, "error": {"error": "x"}}, Job),
+    ],
+    ids=["succeeded", "repeated", "died", "retried"],
+)
+def test_last_progress_goes_before_the_outcome(pump, run_one, monkeypatch, outcome, model):
+    monkeypatch.setattr(progress, "PAUSE_SECONDS", 600.0)
+    current = run_one()
+    current.set_progress(1)
+    turn(pump)
+    current.set_progress(2, 3, "last")
+    current.set_metadata(a=1)
+    pump.slots.finish(**outcome)
+    turn(pump)
+    row = model.objects.get(pk=current.id)
+    assert (told(row), row.metadata) == ((2, 3, "last"), {"a": 1})
+    assert pump._reports.wait_until() == math.inf
+    if outcome["fate"] is Fate.REPEATED:
+        follower = Job.objects.get()
+        assert (follower.progress, follower.metadata) == (None, {"a": 1})
+
+
+def test_many_calls_are_one_entry_and_one_ring(pump, run_one):
+    """However many there are before the pump looks; and again once it has looked."""
+    current = run_one()
+    for _ in range(2):
+        for done in range(1000):
+            current.set_progress(done)
+        assert (len(pump._reports._told), pump.outbox.qsize()) == (1, 1)
+        turn(pump)
+
+
+def test_news_of_several_runs_are_one_statement(pump, monkeypatch):
+    enqueue_many(app.noop, [()] * 3)
+    turn(pump)
+    sent = []
+    send = pump.database.send
+    monkeypatch.setattr(pump.database, "send", lambda text, values: sent.append(text) or send(text, values))
+    for _, claimed in pump.slots.accepted:
+        CurrentJob(claimed, pump.slots.reports.tell).set_progress(claimed.id)
+    turn(pump)
+    assert sum("Write into running jobs" in text for text in sent) == 1
+    assert [row.progress["done"] for row in Job.objects.order_by("id")] == list(
+        Job.objects.order_by("id").values_list("id", flat=True)
+    )
+
+
+def test_row_that_somebody_has_locked_is_written_the_next_time(pump, run_one, monkeypatch):
+    monkeypatch.setattr(progress, "PAUSE_SECONDS", 0.0)
+    current = run_one()
+    with transaction.atomic():
+        Job.objects.select_for_update().get()
+        current.set_progress(1)
+        turn(pump)
+    assert Job.objects.get().progress is None
+    turn(pump)
+    assert told(Job.objects.get()) == (1, None, "")
+
+
+def test_last_news_wait_with_an_outcome_whose_row_is_locked(pump, run_one, monkeypatch):
+    monkeypatch.setattr(progress, "PAUSE_SECONDS", 600.0)
+    current = run_one()
+    current.set_progress(1)
+    with transaction.atomic():
+        Job.objects.select_for_update().get()
+        pump.slots.finish()
+        turn(pump)
+    pump._book._blocked_until = 0.0
+    turn(pump)
+    assert told(FinishedJob.objects.get()) == (1, None, "")
+
+
+def test_run_that_lost_its_lease_writes_nothing(pump, run_one, sql):
+    current = run_one()
+    sql("UPDATE pgqueue_jobs SET lease_token = 7")
+    current.set_progress(1)
+    turn(pump)
+    pump.slots.finish()
+    turn(pump)
+    assert Job.objects.get().progress is None
+
+
+def test_thread_that_goes_on_after_the_end_of_its_job_is_heard_no_more(pump, run_one, monkeypatch):
+    monkeypatch.setattr(progress, "PAUSE_SECONDS", 0.0)
+    current = run_one()
+    pump.slots.finish()
+    turn(pump)
+    current.set_progress(1)
+    turn(pump)
+    current.set_progress(2)
+    assert pump._reports.wait_until() == math.inf
+    assert FinishedJob.objects.get().progress is None
+
+
+def test_news_that_the_database_refuses_cost_no_outcome(pump, run_one, monkeypatch):
+    current = run_one()
+    current.set_progress(1)
+    monkeypatch.setattr(current, "_metadata", "no json")
+    pump.slots.finish(result="5")
+    turn(pump)
+    assert FinishedJob.objects.get().result == 5
+
+
+def test_news_survive_a_database_that_is_away(pump, run_one, monkeypatch):
+    current = run_one()
+    settings = pump.database._wrapper.settings_dict
+    host, settings["HOST"] = settings["HOST"], "/nowhere"
+    pump.database.close()
+    current.set_progress(1)
+    turn(pump)
+    assert pump._trouble.failures == 1
+    settings["HOST"] = host
+    pump._trouble._retry_at = 0.0
+    turn(pump)
+    assert told(Job.objects.get()) == (1, None, "")
+
+
+def test_turn_without_news_sends_nothing_for_them(pump):
+    assert (pump._reports.send(pump.database, []), pump._reports.wait_until()) == (None, math.inf)
+
+
+def test_atomic_task_leaves_its_last_news_in_what_is_kept(queue):
+    app.record_atomic.enqueue()
+    [claimed] = claim(queue, "default", limit=1, worker_id=1)
+    current = CurrentJob(claimed)
+    current.set_progress(3, 4)
+    current.set_metadata(b=[1])
+    outcome = run(app.record_atomic, claimed, current, ThreadBorder())
+    assert outcome.fate is Fate.RECORDED
+    row = FinishedJob.objects.get()
+    assert (told(row), row.metadata) == ((3, 4, ""), {"b": [1]})
+
+
+def test_next_attempt_has_the_metadata_and_says_whose_the_progress_is(pump, run_one, sql):
+    current = run_one(app.noop.using(metadata={"a": 1, "b": 2}))
+    current.set_progress(9, 10)
+    current.set_metadata(b=3, c={"d": None})
+    assert current.metadata == {"a": 1, "b": 3, "c": {"d": None}}
+    pump.slots.finish(fate=Fate.RETRIED, error={"error": "x"})
+    turn(pump)
+    sql("UPDATE pgqueue_jobs SET status = 'queued', run_at = now()")
+    turn(pump)
+    again = CurrentJob(pump.slots.accepted[-1][1], pump.slots.reports.tell)
+    assert again.metadata == {"a": 1, "b": 3, "c": {"d": None}}
+    state = job(again.id).state()
+    assert (state.progress["done"], state.progress["attempt"], state.attempts) == (9, 1, 2)
+    again.set_progress(1)
+    turn(pump)
+    state = job(again.id).state()
+    assert (state.progress["done"], state.progress["attempt"], state.metadata) == (1, 2, again.metadata)
+
+
+@pytest.mark.parametrize("wrong", [-1, math.nan, math.inf, 10**18 + 1, True, "1", None])
+def test_done_is_a_number_from_zero(wrong):
+    with pytest.raises(InvalidJob, match="The done of set_progress is a number from 0 to"):
+        CurrentJob(None).set_progress(wrong)
+
+
+@pytest.mark.parametrize("wrong", [-0.1, math.nan, math.inf, False, "1"])
+def test_total_is_a_number_from_zero_or_none(wrong):
+    with pytest.raises(InvalidJob, match="The total of set_progress is a number from 0 to"):
+        CurrentJob(None).set_progress(1, wrong)
+
+
+@pytest.mark.parametrize("wrong", ["x" * 501, 7, None, b"x"])
+def test_message_is_a_short_text(wrong):
+    with pytest.raises(InvalidJob, match="a text of 500 characters at most"):
+        CurrentJob(None).set_progress(1, message=wrong)
+
+
+@pytest.mark.parametrize("wrong", ["a\0", "\ud800"])
+def test_message_is_text_that_the_database_can_store(wrong):
+    with pytest.raises(InvalidJob, match="which is not text"):
+        CurrentJob(None).set_progress(1, message=wrong)
+
+
+@pytest.mark.parametrize(("done", "total", "message"), [(0, 0, ""), (10**18, 1e18, "x" * 500), (0.5, None, "ü€🙂")])
+def test_what_is_in_range_is_stored_as_it_is(pump, run_one, done, total, message):
+    run_one().set_progress(done, total, message)
+    turn(pump)
+    assert told(Job.objects.get()) == (done, total, message)
+
+
+@pytest.mark.parametrize("wrong", [{"a": {1}}, {"a": math.nan}, {"a": "\0"}, {"a": "x" * (1024 * 1024)}])
+def test_metadata_is_json_of_a_size(claimed_alone, wrong):
+    with pytest.raises(InvalidArguments, match="metadata"):
+        claimed_alone.set_metadata(**wrong)
+    assert (claimed_alone.metadata, claimed_alone.has_told) == ({}, False)
+
+
+@pytest.fixture
+def claimed_alone(queue):
+    app.noop.enqueue()
+    [claimed] = claim(queue, "default", limit=1, worker_id=1)
+    return CurrentJob(claimed)
