@@ -37,6 +37,7 @@ DETAILS: tuple[Any, ...] = (
                 "timeout_seconds",
                 "lease_seconds",
                 "keep",
+                "keep_seconds",
                 "lost",
                 "backend",
                 "unique_key",

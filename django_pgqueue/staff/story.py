@@ -27,11 +27,13 @@ TIMES = (
     "expires_at",
     "died_at",
     "finished_at",
+    "prune_at",
 )
 OPTIONS = (
     "timeout_seconds",
     "lease_seconds",
     "keep",
+    "keep_seconds",
     "lost",
     "run_seconds",
     "unique_key",
