@@ -12,7 +12,7 @@ from django.utils import timezone
 import tests.app.contract as app
 import tests.app.tasks
 from django_pgqueue import enqueue, kill, requeue
-from django_pgqueue.backend import PgQueueTaskResult
+from django_pgqueue.backend import PgQueueTaskResult, running
 from django_pgqueue.base.exceptions import (
     InvalidArguments,
     JobExpired,
@@ -23,9 +23,11 @@ from django_pgqueue.base.exceptions import (
     UnknownTask,
 )
 from django_pgqueue.base.framework import (
+    OWN_RECEIVERS,
     InvalidTask,
     TaskResultDoesNotExist,
     TaskResultStatus,
+    logger,
     task_backends,
     task_enqueued,
     task_finished,
@@ -63,7 +65,7 @@ def heard():
         signal.disconnect(receivers[name])
 
 
-def running(job_id) -> Lease:
+def lease_of(job_id) -> Lease:
     job = Job.objects.get(pk=job_id)
     return Lease(
         job.id,
@@ -335,10 +337,9 @@ def test_result_that_is_too_large_is_a_failure_and_the_atomic_task_has_done_noth
 
 
 def test_nothing_is_made_where_nobody_listens(queue, monkeypatch, caplog):
-    caplog.set_level(logging.WARNING, logger=logging.getLogger("django").name)
-    from django_pgqueue.backend import running
-    from django_pgqueue.base.framework import logger
-
+    for signal, own in OWN_RECEIVERS.items():
+        monkeypatch.setattr(signal, "receivers", [])
+        signal.connect(own)
     caplog.set_level(logging.WARNING, logger=logger.name)
     made = []
     monkeypatch.setattr(
@@ -389,7 +390,7 @@ def test_result_has_the_handle_of_its_job(db):
 def test_lost_attempts_count_and_are_told(queue, backend):
     result = app.echo.using(max_attempts=2, queue_name="default").enqueue(5)
     claim(queue, "default", limit=1, worker_id=11)
-    settle(queue, [running(result.id)])
+    settle(queue, [lease_of(result.id)])
     result.refresh()
     assert (result.status, result.worker_ids) == (TaskResultStatus.READY, ["11"])
     assert [error.exception_class for error in result.errors] == [JobLost]
