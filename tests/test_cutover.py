@@ -8,6 +8,7 @@ import inspect
 import json
 import subprocess
 import sys
+import threading
 from io import StringIO
 
 import pytest
@@ -27,6 +28,7 @@ from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.context import CurrentJob
 from django_pgqueue.lifecycle.run import arun, run
 from django_pgqueue.models import FinishedJob, Job
+from tests.app import contract
 from tests.app.models import Mark
 from tests.workers import beside, eventually
 
@@ -205,6 +207,17 @@ def row_of(stage, **changes):
     others = ("old_succeeded", "old_failed", "new_succeeded", "new_failed", "compared", "differing", "missing")
     numbers = dict.fromkeys(others, 0) | {"old_arrived": 1, "new_arrived": 1, f"{leads}_succeeded": 1}
     return {"task": app.switched.name, "stage": stage, **numbers, **changes}
+
+
+@pytest.mark.parametrize("value", BOTH)
+def test_task_of_the_framework_is_switched_likewise(other, stage, queue, value):
+    stage(value)
+    job = Cutover(new=contract.switched.native, old=other.delay).enqueue("x")
+    assert (other.drain(), work(queue, contract.switched.native)) == (1, 1)
+    result = contract.switched.get_result(str(job.id))
+    assert result.return_value == (1 if value == "new_leads" else None)
+    assert ran_by_us() == [value == "new_leads"]
+    assert report("--missing-after", "0s") == ([row_of(value, sent=1) | {"task": contract.switched.module_path}], "")
 
 
 def test_enqueue_from_async_code(other, stage, queue):
@@ -462,15 +475,12 @@ def test_every_call_runs_once_while_the_flag_is_flipped_through_all_stages(stage
     """With a worker of ours and one of the other queue at work all the time."""
     stages, number = ["old", *BOTH, "new"], 40
     cutover = Cutover(new=app.switched, old=other.delay)
-    is_over = []
+    is_over = threading.Event()
 
     def drain_the_other():
-        try:
-            while not is_over:
-                eventually(lambda: other.calls or is_over)
-                other.drain()
-        finally:
-            connections.close_all()
+        while not is_over.wait(0.01):
+            other.drain()
+        connections.close_all()
 
     start_worker("--processes", "1", "--concurrency", "2").wait_until_ready()
     with beside(drain_the_other):
@@ -479,10 +489,11 @@ def test_every_call_runs_once_while_the_flag_is_flipped_through_all_stages(stage
                 stage(value)
                 for index in range(number):
                     cutover.enqueue(f"{value} {index}")
-            eventually(lambda: Mark.objects.count() == len(stages) * number)
-            eventually(lambda: not other.calls and not Job.objects.exists())
+            eventually(lambda: Mark.objects.count() == len(stages) * number, seconds=120)
+            eventually(lambda: not other.calls and not Job.objects.exists(), seconds=120)
+            eventually(lambda: report("--missing-after", "0s")[1] == "", seconds=120)
         finally:
-            is_over.append(True)
+            is_over.set()
     ran = {value: set(by_us(value)) for value in stages}
     assert ran == {"old": {False}, "old_leads": {False}, "new_leads": {True}, "new": {True}}
     assert Mark.objects.values("label").distinct().count() == len(stages) * number

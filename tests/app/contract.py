@@ -4,6 +4,7 @@ import asyncio
 
 from django_pgqueue import Discard, RetryLater, current_job
 from django_pgqueue.backend import options
+from django_pgqueue.cutover import new_side
 from tests.app.models import Mark
 
 try:
@@ -117,3 +118,10 @@ def lent(value=None):
 @task
 async def asleep(seconds: float) -> None:
     await asyncio.sleep(seconds)
+
+
+@task(takes_context=True)
+@new_side
+def switched(context, label: str) -> int:
+    Mark.objects.create(job_id=current_job().id, attempt=context.attempt, label=label)
+    return context.attempt
