@@ -6,6 +6,7 @@ import inspect
 import pickle
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import django
@@ -259,6 +260,30 @@ def test_module_that_cannot_be_imported_is_named_once(fresh, caplog):
         assert task_backends["default"].find_task("tests.app.broken.found") is None
     assert caplog.text.count("The module tests.app.broken, which a job names, cannot be imported") == 1
     assert "no configuration for the mail service" in caplog.text
+
+
+def test_module_that_raises_when_it_is_asked_is_named_once(fresh, caplog, monkeypatch):
+    def lazy(name):
+        raise RuntimeError(f"no {name} without a licence")
+
+    module = types.ModuleType("lazy_library")
+    module.__getattr__ = lazy
+    monkeypatch.setitem(sys.modules, "lazy_library", module)
+    for _ in range(2):
+        assert task_backends["default"].find_task("lazy_library.report") is None
+    assert caplog.text.count("The module lazy_library, which a job names, cannot be asked for report") == 1
+
+
+def test_worker_outlives_a_task_that_cannot_be_declared(queue, sql, caplog, monkeypatch, registry):
+    tasks.task(name="tests.app.contract.add_up")(function)
+    other = types.FunctionType(function.__code__, globals(), "add_up")
+    other.__module__, other.__qualname__ = "tests.app.contract", "add_up"
+    monkeypatch.setattr(app, "add_up", other, raising=False)
+    monkeypatch.setattr(app, "lent_too", task(backend="dummy")(other), raising=False)
+    monkeypatch.setattr(seeking, "_in_vain", set())
+    sql("INSERT INTO pgqueue_jobs (task, backend) VALUES ('tests.app.contract.lent_too', 'default')")
+    assert work(queue).fate.name == "RELEASED"
+    assert "Two tasks are called 'tests.app.contract.add_up'" in caplog.text
 
 
 # Settings

@@ -8,6 +8,7 @@ import importlib
 import logging
 import sys
 from types import ModuleType
+from typing import Any
 
 from django.apps import apps
 
@@ -24,12 +25,21 @@ def seek(name: str) -> AnyTask | None:
     path, _, attribute = name.rpartition(".")
     if not path or not apps.ready or name in _in_vain:
         return None
-    found = getattr(_module(path), attribute, None)
+    found = _attribute(path, attribute)
     if isinstance(found, Task):
         return found
     if len(_in_vain) < MOST_IN_VAIN:
         _in_vain.add(name)  # the code of a process does not change
     return None
+
+
+def _attribute(path: str, attribute: str) -> Any:
+    """Return what a module has of this name; one may have code for that, and raise anything."""
+    try:
+        return getattr(_module(path), attribute, None)
+    except Exception:
+        logger.exception("The module %s, which a job names, cannot be asked for %s", path, attribute)
+        return None
 
 
 def _module(path: str) -> ModuleType | None:

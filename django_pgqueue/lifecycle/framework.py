@@ -1,18 +1,32 @@
 """Jobs of Django's Tasks framework whose task is not registered: their backend may know where it is."""
 
 import json
+import logging
 from typing import Any
 
 from django_pgqueue.base.exceptions import ConfigurationError
 from django_pgqueue.base.records import ClaimedJob
 from django_pgqueue.tasks import Task
 
+logger = logging.getLogger("django_pgqueue")
+
 
 def sought(job: ClaimedJob) -> Task[..., Any] | None:
-    """Return the task of a job as its backend finds it, which may import a module; None where it does not."""
+    """Return the task of a job as its backend finds it, which may import a module; None where it does not.
+
+    Called by the pump, which must outlive whatever a name in the table leads to.
+    """
     alias = json.loads(job.rest or "{}").get("backend")
     if not alias:
         return None
+    try:
+        return _sought(job.task, alias)
+    except Exception:
+        logger.exception("The backend %s cannot find the task %s of job %s", alias, job.task, job.id)
+        return None
+
+
+def _sought(name: str, alias: str) -> Task[..., Any] | None:
     try:
         from django_pgqueue.base.framework import InvalidTaskBackend, task_backends  # noqa: PLC0415 - may be missing
     except ConfigurationError:
@@ -22,4 +36,4 @@ def sought(job: ClaimedJob) -> Task[..., Any] | None:
     except InvalidTaskBackend:
         return None
     find_task = getattr(backend, "find_task", None)  # other people's backends have none
-    return find_task(job.task) if find_task else None
+    return find_task(name) if find_task else None
