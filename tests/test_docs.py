@@ -21,6 +21,7 @@ from django.dispatch import Signal
 from django.test import override_settings
 
 import django_pgqueue
+from django_pgqueue.backend.declaring import OF_BACKENDS, OF_JOBS, OF_TASKS
 from django_pgqueue.base import exceptions, records, signals
 from django_pgqueue.base.conf import DEFAULTS
 from django_pgqueue.base.database_errors import REFUSING_CLASSES
@@ -387,8 +388,15 @@ def test_statuses_page_lists_every_status_and_reason():
     assert sorted(first_names(section(page, "## Reasons"))) == sorted(Reason)
 
 
+def test_page_of_the_framework_lists_every_option():
+    listed = {row[0]: set(names(row[1])) for row in table(section(reference("django-tasks"), "## Options"))}
+    assert (listed["of jobs"], listed["of tasks"]) == (OF_JOBS, OF_TASKS)
+    assert (OF_JOBS | OF_TASKS | {"database"}) - {"aliases", "unique_key"} == OF_BACKENDS
+
+
 def test_checks_page_lists_every_id():
-    ids = set(re.findall(r'id="(pgqueue\.[EW]\d+)"', (PACKAGE / "checks.py").read_text()))
+    code = "".join((PACKAGE / path).read_text() for path in ("checks.py", "backend/checking.py"))
+    ids = set(re.findall(r'id="(pgqueue\.[EW]\d+)"', code))
     assert ids
     assert sorted(first_names(reference("checks"))) == sorted(ids)
 
