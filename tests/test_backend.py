@@ -122,6 +122,15 @@ def test_result_read_back_is_equal(db, backend, django_assert_num_queries, optio
         assert backend.get_result(result.id) == result
 
 
+def test_task_of_a_result_has_its_options(queue, backend, heard):
+    result = app.fail_until.enqueue(1)
+    backend.get_result(result.id).task.enqueue(1)
+    assert set(Job.objects.values_list("max_attempts", flat=True)) == {3}
+    Job.objects.last().delete()
+    work(queue)
+    assert [told.task.max_attempts for name, _, told in heard if name == "started"] == [3]
+
+
 def test_delay_counts_from_now_by_the_clock_of_the_database(db, sql):
     [(before,)] = sql("SELECT clock_timestamp()")
     result = app.add.using(run_after=dt.timedelta(hours=1)).enqueue()

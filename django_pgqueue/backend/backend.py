@@ -13,7 +13,7 @@ from django_pgqueue import tasks
 from django_pgqueue.backend.checking import problems_of
 from django_pgqueue.backend.declaring import OF_BACKENDS, PgQueueTask, in_words_of_the_framework, native_of
 from django_pgqueue.backend.results import PgQueueTaskResult, gone, restored, result_of, run_after
-from django_pgqueue.backend.running import Contract, normalized
+from django_pgqueue.backend.running import Contract, contract_of, normalized
 from django_pgqueue.backend.seeking import seek
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import UnknownJob
@@ -85,6 +85,7 @@ class PgQueueBackend(BaseTaskBackend):
         native, known = self.native(task), tasks.find(task.module_path)
         if known is not None and known.func is task.func and not anew:
             return known
+        contract_of(task).task = task  # that of its results too
         with in_words_of_the_framework():
             return tasks.register(native)
 
