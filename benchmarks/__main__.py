@@ -33,6 +33,7 @@ STEPS = (
     Step("reference", "", "--jobs=10000"),
     Step("reference", "--busy", "--jobs=5000"),
     Step("latency", "", "--jobs=50"),
+    Step("waiting", "", "--jobs=30"),
     Step("enqueue", "", "--jobs=200"),
     Step("claims", "", "--scheduled=50000 --running=5000"),
     Step("drain", "--snapshot --jobs=200000", "--jobs=20000"),

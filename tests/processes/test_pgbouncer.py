@@ -11,11 +11,15 @@ import pytest
 from django.db import DataError, connections
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
+from django_pgqueue import enqueue_many, job
+from django_pgqueue.base.records import Fate, Outcome, Receipt
 from django_pgqueue.db import QueueConnection
+from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.admit import Kind, try_lock
+from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.models import FinishedJob, Job
 from django_pgqueue.runtime import listener as listener_module
+from django_pgqueue.runtime import waiting
 from django_pgqueue.runtime.listener import BACKEND, Listener, is_lent, unlisten
 from django_pgqueue.runtime.session import Session
 from tests.app.models import Mark
@@ -280,3 +284,24 @@ def test_worker_outlives_its_pooler(pool, start_worker):
     eventually(FinishedJob.objects.exists)
     assert worker.process.poll() is None
     assert "Traceback" not in worker.text()
+
+
+def test_whoever_waits_by_way_of_a_pooler_looks_and_does_not_listen(pool, client, sql, settings):
+    pool()
+    settings.PGQUEUE = {"POLL_SECONDS": 0.05}
+    handle, database = job(app.noop.enqueue().id, database=ALIAS), client("default")
+    try:
+        eventually(lambda: looks_in_vain(handle))
+        assert sql("SELECT FROM pg_stat_activity WHERE query ILIKE 'listen %'") == []
+        [claimed] = claim(database, "default", limit=1, worker_id=1)
+        assert ack.write(database, [Outcome(claimed, Fate.SUCCEEDED, result="5")]) == Receipt(), "it is not noted"
+        assert handle.wait(60) == 5
+    finally:
+        waiting.stop_all()
+
+
+def looks_in_vain(handle) -> bool:
+    """Whoever waits has looked at the job."""
+    with pytest.raises(TimeoutError) as told:
+        handle.wait(0.2)
+    return "it was queued" in str(told.value)
