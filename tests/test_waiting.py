@@ -2,8 +2,10 @@
 
 import asyncio
 import datetime as dt
+import gc
 import logging
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -362,6 +364,51 @@ def test_thread_that_fails_tells_everybody_and_the_next_one_starts(queue, monkey
     assert "the next one starts anew" in caplog.text
     monkeypatch.undo()
     assert handle.wait(60) == 1
+
+
+def test_thread_that_cannot_start_fails_for_whoever_needs_it_and_is_tried_again(queue, settings, monkeypatch):
+    handle = app.noop.enqueue()
+    end(queue, result="1")
+    settings.PGQUEUE = {"LISTEN_DATABASE": "nowhere"}
+    with pytest.raises(ConfigurationError, match="'nowhere' is not in DATABASES"):
+        handle.wait(60)
+    settings.PGQUEUE = {}
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        handle.wait(60)
+    monkeypatch.undo()
+    assert handle.wait(60) == 1
+
+
+def test_job_that_cannot_be_read_fails_only_for_those_who_wait_for_it(queue, sql, settings, pool):
+    """SQL can store a number of more digits than Python reads."""
+    settings.PGQUEUE = NEVER
+    ids = enqueue_many(app.noop, [()] * 2)
+    waiters = [pool.submit(wait, job(job_id)) for job_id in ids]
+    eventually(lambda: are_noted(2))
+    sql("UPDATE pgqueue_jobs SET metadata = %s WHERE id = %s", f'{{"n": {"9" * 5000}}}', ids[0])
+    jobs = claim(queue, "default", limit=2, worker_id=1)
+    ack.write(queue, [Outcome(one, Fate.SUCCEEDED, result="1") for one in jobs])
+    tell_waiters(queue, ids)
+    with pytest.raises(ValueError, match="5000 digits"):
+        waiters[0].result(60)
+    assert waiters[1].result(60) == 1
+
+
+def test_whoever_has_left_is_forgotten_while_others_stay(queue, settings, pool):
+    settings.PGQUEUE = {"POLL_SECONDS": 0.05}
+    handle = app.noop.enqueue()
+    stays = pool.submit(wait, handle)
+    eventually(are_noted)
+    leaves = weakref.ref(waiting.waiter_for("default", handle.id))
+    leaves().cancel()
+    eventually(lambda: gc.collect() >= 0 and leaves() is None)
+    end(queue, result="1")
+    assert stays.result(60) == 1
 
 
 def test_thread_ends_with_its_connections_when_nobody_waits(queue, sql, monkeypatch):

@@ -70,15 +70,18 @@ def find(database: Database, job_id: int) -> JobState:
     return _state(job_id, database.rows(statement("find_job"), {"id": job_id}) if may_be(job_id) else [])
 
 
-def find_many(database: QueueConnection, ids: Iterable[int]) -> dict[int, JobState | UnknownJob]:
-    """Return the same for some jobs, in one round trip."""
+def find_many(database: QueueConnection, ids: Iterable[int]) -> dict[int, JobState | Exception]:
+    """Return the same for some jobs, in one round trip: of each its state, or why there is none.
+
+    What SQL has put into a row may be JSON that Python does not read: a number of thousands of digits, deep nesting.
+    """
     with database.transaction():
         answers = [(job_id, database.send(statement("find_job"), {"id": job_id})) for job_id in ids]
-    found: dict[int, JobState | UnknownJob] = {}
+    found: dict[int, JobState | Exception] = {}
     for job_id, answer in answers:
         try:
             found[job_id] = _state(job_id, answer.fetchall())
-        except UnknownJob as error:
+        except (UnknownJob, ValueError, RecursionError) as error:
             found[job_id] = error
     return found
 

@@ -26,7 +26,6 @@ from psycopg import sql
 from django_pgqueue.base.backoff import reconnect_delay
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.database_errors import is_transient, one_line
-from django_pgqueue.base.exceptions import UnknownJob
 from django_pgqueue.db import QueueConnection, only_reads, postgresql
 from django_pgqueue.lifecycle.find import JobState, find_many, may_be, unknown
 from django_pgqueue.lifecycle.wait import look
@@ -105,13 +104,18 @@ class Hub:
         self._is_told_to_stop = False
 
     def add(self, waiter: Waiter) -> None:
-        """Hand somebody over to the thread; may be called from any other."""
+        """Hand somebody over to the thread; may be called from any other.
+
+        Raises:
+            ConfigurationError: the alias to listen by is not one of PostgreSQL.
+            RuntimeError: this process may start no thread, as when it is ending.
+        """
         with self._lock:
-            self._new.append(waiter)
             if self._thread is None:
                 self._start()
-            elif len(self._new) == 1:
+            elif not self._new:
                 self._ring()
+            self._new.append(waiter)
 
     def stop(self) -> None:
         with self._lock:
@@ -121,20 +125,25 @@ class Hub:
             thread.join()
 
     def _start(self) -> None:
-        bell, self._button = socket.socketpair()
-        self._button.setblocking(False)
-        name = f"pgqueue-waiting-{self._alias}"
-        self._thread = threading.Thread(target=self._serve, args=(bell,), name=name, daemon=True)
-        self._thread.start()
+        bell, button = socket.socketpair()
+        button.setblocking(False)
+        try:
+            watch, name = Watch(self._alias, bell), f"pgqueue-waiting-{self._alias}"
+            thread = threading.Thread(target=self._serve, args=(watch,), name=name, daemon=True)
+            thread.start()
+        except BaseException:  # the next one tries anew
+            bell.close()
+            button.close()
+            raise
+        self._thread, self._button = thread, button
 
     def _ring(self) -> None:
         if self._button is not None:
             with contextlib.suppress(BlockingIOError):  # it has not been heard so often that there is no room
                 self._button.send(b"!")
 
-    def _serve(self, bell: socket.socket) -> None:
+    def _serve(self, watch: "Watch") -> None:
         """See to those who wait, until there has been nobody for a while."""
-        watch = Watch(self._alias, bell)
         try:
             while not self._has_ended(is_over=watch.is_over()):
                 watch.add(self._take())
@@ -144,11 +153,11 @@ class Hub:
             logger.exception("Who waits for jobs waits in vain; the next one starts anew")
             with self._lock:
                 self._end()
-            watch.add(self._take())
+                new, self._new = self._new, []
+            watch.add(new)
             watch.give_up(error)
         finally:
             watch.close()
-            bell.close()
 
     def _has_ended(self, *, is_over: bool) -> bool:
         """Whether the thread ends here: it is told to, or has nobody, and nobody has come meanwhile."""
@@ -183,7 +192,7 @@ class Watch:
     """The thread's part. Not safe for two threads at once.
 
     Args:
-        bell: readable when somebody has come.
+        bell: readable when somebody has come; closed with the rest.
     """
 
     def __init__(self, alias: str, bell: socket.socket) -> None:
@@ -250,6 +259,7 @@ class Watch:
     def close(self) -> None:
         self._database.close()
         self._ear.close()
+        self._bell.close()
 
     def _wait_until(self) -> float:
         """Return when there will be something to do if nothing happens, monotonic."""
@@ -264,17 +274,18 @@ class Watch:
                 self._look_at(job_id, job, time.monotonic())
 
     def _pop_due(self) -> list[int]:
-        """Return which jobs to look at, without those that nobody waits for any more."""
+        """Return which jobs to look at, without those that nobody waits for any more; forget who has left."""
         due: list[int] = []
         while self._due and self._due[0][0] <= time.monotonic() and len(due) < AT_ONCE:
             look_at, job_id = heapq.heappop(self._due)
             job = self._jobs.get(job_id)
             if job is None or job.look_at != look_at:
                 continue
-            if all(waiter.done() for waiter in job.waiters):
-                del self._jobs[job_id]
-            else:
+            job.waiters = [waiter for waiter in job.waiters if not waiter.done()]
+            if job.waiters:
                 due.append(job_id)
+            else:
+                del self._jobs[job_id]
         return due
 
     def _look(self, due: list[int]) -> None:
@@ -313,7 +324,7 @@ class Watch:
         while chosen := list(self._ended)[:AT_ONCE]:
             for job_id, state in find_many(self._database, chosen).items():
                 self._ended.discard(job_id)
-                if isinstance(state, UnknownJob) or state.has_ended:
+                if isinstance(state, Exception) or state.has_ended:
                     self._leave(job_id, state)
                 elif job_id in self._jobs:  # it was requeued meanwhile
                     self._look_again(job_id, is_noted=False)
