@@ -1,5 +1,6 @@
 """Slots, run in this process: whatever happens around a job, its cell comes back."""
 
+import asyncio
 import queue as stdlib_queue
 import threading
 
@@ -7,13 +8,16 @@ import pytest
 from django.db.backends.signals import connection_created
 
 import tests.app.tasks as app
+from django_pgqueue.base.framework import task_finished, task_started
 from django_pgqueue.base.records import Fate, Outcome
+from django_pgqueue.base.signals import job_finished, job_started
 from django_pgqueue.base.states import Reason
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.runtime import slots as slots_module
 from django_pgqueue.runtime.marks import Marks, now
 from django_pgqueue.runtime.slots import Slots
 from django_pgqueue.runtime.tidy import watch_connections
+from tests.app import contract
 from tests.app.models import Mark
 from tests.workers import eventually
 
@@ -55,6 +59,46 @@ def test_job_that_leaves_a_cancel_behind_ends_all_the_same(slots, give, task):
     assert Mark.objects.filter(job_id=job.id).exists(), "it was in user code, and in the lane's thread"
     give(app.noop_async, cell=0)
     assert slots.outbox.get(timeout=10)[1].fate is Fate.SUCCEEDED, "the lane goes on"
+
+
+@pytest.fixture(params=["plain", "async"])
+def heard(request):
+    """Connect a receiver, plain or async, which may raise; it notes what it has heard before."""
+    connected, told = [], []
+
+    def listen(signal, error=None):
+        def receiver(job=None, task_result=None, **_):
+            told.append(job.id if job else int(task_result.id))
+            if error:
+                raise error
+
+        async def areceiver(**named):
+            await asyncio.sleep(0)
+            receiver(**named)
+
+        connected.append((signal, receiver if request.param == "plain" else areceiver))
+        signal.connect(connected[-1][1])
+        return told
+
+    yield listen
+    for signal, receiver in connected:
+        signal.disconnect(receiver)
+
+
+@pytest.mark.parametrize("signal", [job_finished, task_finished], ids=["native", "framework"])
+def test_cancel_left_behind_makes_no_failure_of_a_success(give, slots, heard, signal):
+    told = heard(signal)
+    job = give(contract.leave_a_cancel_behind)
+    assert (slots.outbox.get(timeout=60)[1].fate, told) == (Fate.SUCCEEDED, [job.id])
+
+
+@pytest.mark.parametrize("task", [contract.add, contract.aadd], ids=["plain task", "async task"])
+@pytest.mark.parametrize("signal", [job_started, job_finished, task_started, task_finished])
+def test_receiver_that_exits_has_no_say_in_the_outcome(give, slots, heard, task, signal):
+    told = heard(signal, SystemExit("enough"))
+    job = give(task, args=(1, 2))
+    outcome = slots.outbox.get(timeout=60)[1]
+    assert (outcome.fate, outcome.result, told) == (Fate.SUCCEEDED, "3", [job.id])
 
 
 def test_kill_that_comes_before_user_code_is_not_lost(slots, give, monkeypatch):

@@ -1,12 +1,14 @@
 """Call the task of a job and say what it came to. Nothing is written here, except by ``atomic=True`` itself."""
 
 import asyncio
+import contextlib
 import contextvars
 import json
 import logging
 import math
 import time
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 from django.db import transaction
@@ -56,10 +58,12 @@ async def arun(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob,
     """Run an ``async def`` task in this asyncio task and return the outcome, whatever the task raises."""
     enter(current)
     if job_started.receivers:
-        await job_started.asend_robust(job.task, job=job)
+        with _without_harm(job):
+            await job_started.asend_robust(job.task, job=job)
     contracted = task.contract.begin(job) if task.contract else None
     if contracted:
-        await contracted.atell_started()
+        with _without_harm(job):
+            await contracted.atell_started()
     begun = time.perf_counter()
     try:
         args, kwargs = _arguments(job, contracted)
@@ -74,24 +78,31 @@ async def arun(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob,
     except BaseException as error:  # noqa: BLE001 - the border: whatever it raises is the job's outcome
         outcome = failure(task, job, error, current)
         outcome.run_seconds = time.perf_counter() - begun
+        await _take_cancels()
         if contracted:  # in here, so that the framework's log has the traceback
-            await contracted.atell_ended(outcome)
+            with _without_harm(job):
+                await contracted.atell_ended(outcome)
     else:
         outcome.run_seconds = time.perf_counter() - begun
+        await _take_cancels()
         if contracted:
-            await contracted.atell_ended(outcome)
+            with _without_harm(job):
+                await contracted.atell_ended(outcome)
     if job_finished.receivers:
-        await job_finished.asend_robust(job.task, job=job, outcome=outcome)
+        with _without_harm(job):
+            await job_finished.asend_robust(job.task, job=job, outcome=outcome)
     return outcome
 
 
 def _run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, border: ThreadBorder) -> Outcome:
     enter(current)
     if job_started.receivers:
-        job_started.send_robust(job.task, job=job)
+        with _without_harm(job):
+            job_started.send_robust(job.task, job=job)
     contracted = task.contract.begin(job) if task.contract else None
     if contracted:
-        contracted.tell_started()
+        with _without_harm(job):
+            contracted.tell_started()
     begun = time.perf_counter()
     try:
         call = _call_atomic if task.is_atomic else _call
@@ -101,14 +112,36 @@ def _run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, borde
         outcome = failure(task, job, error, current)
         outcome.run_seconds = time.perf_counter() - begun
         if contracted:  # in here, so that the framework's log has the traceback
-            contracted.tell_ended(outcome)
+            with _without_harm(job):
+                contracted.tell_ended(outcome)
     else:
         outcome.run_seconds = outcome.run_seconds or time.perf_counter() - begun
         if contracted:
-            contracted.tell_ended(outcome)
+            with _without_harm(job):
+                contracted.tell_ended(outcome)
     if job_finished.receivers:
-        job_finished.send_robust(job.task, job=job, outcome=outcome)
+        with _without_harm(job):
+            job_finished.send_robust(job.task, job=job, outcome=outcome)
     return outcome
+
+
+@contextlib.contextmanager
+def _without_harm(job: ClaimedJob) -> Iterator[None]:
+    """Let receivers of signals raise even what is no ``Exception``: they have no say in what becomes of a job."""
+    try:
+        yield
+    except BaseException:
+        logger.exception("Receivers of a signal failed, or were cut short; job %s (%s) goes on", job.id, job.task)
+
+
+async def _take_cancels() -> None:
+    """Take the cancels that user code has left behind, which the next ``await`` would raise, although it is ours."""
+    running = asyncio.current_task()
+    if running is not None and running.cancelling():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        while running.uncancel():
+            pass
 
 
 def _call(

@@ -125,3 +125,8 @@ async def asleep(seconds: float) -> None:
 def switched(context, label: str) -> int:
     Mark.objects.create(job_id=current_job().id, attempt=context.attempt, label=label)
     return context.attempt
+
+
+@task
+async def leave_a_cancel_behind() -> None:
+    asyncio.current_task().cancel()
