@@ -126,7 +126,7 @@ def enqueue_another(label):
 def wait_for(context, path):
     """Run until there is a file at this path; the attempt is in the notes, and returned."""
     note(what="task", label="begin", attempt=context.attempt)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not Path(path).exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
