@@ -33,7 +33,9 @@ from django_pgqueue.base.framework import (
     task_finished,
     task_started,
 )
-from django_pgqueue.base.records import Fate, Lease
+from django_pgqueue.base.records import Fate, Lease, Outcome
+from django_pgqueue.base.states import Reason
+from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.reap import settle
 from django_pgqueue.models import DeadJob, FinishedJob, Job
@@ -175,6 +177,12 @@ def test_declared_encoder_is_used_where_json_has_no_word(db, settings):
     settings.PGQUEUE = settings.PGQUEUE | {"ENCODER": "django.core.serializers.json.DjangoJSONEncoder"}
     result = app.echo.enqueue(dt.date(2026, 5, 1))
     assert (result.args, Job.objects.get().args) == (["2026-05-01"], ["2026-05-01"])
+
+
+def test_key_that_is_no_text_is_refused_beside_what_needs_the_encoder(db, settings):
+    settings.PGQUEUE = settings.PGQUEUE | {"ENCODER": "django.core.serializers.json.DjangoJSONEncoder"}
+    with pytest.raises(InvalidArguments, match=r"the key 1 of args\[0\] is of the type int"):
+        app.echo.enqueue({1: dt.date(2026, 5, 1)})
 
 
 def test_sensitive_arguments_are_kept_for_the_program_and_out_of_errors(db):
@@ -428,6 +436,23 @@ def test_requeued_job_begins_to_count_again(queue, backend):
     work(queue, worker_id=8)
     result.refresh()
     assert (result.status, result.worker_ids, len(result.errors)) == (TaskResultStatus.FAILED, ["8"], 2)
+
+
+def test_worker_that_finds_a_retry_expired_has_made_no_attempt(queue, backend):
+    result = app.fail_until.using(expires=3600).enqueue(9)
+    work(queue, worker_id=7)
+    Job.objects.update(status="queued", run_at=timezone.now(), expires_at=timezone.now() - dt.timedelta(seconds=1))
+    [job] = claim(queue, "default", limit=1, worker_id=8)
+    ack.write(queue, [Outcome(job, Fate.DIED, reason=Reason.EXPIRED, error={"error": "expired"})])
+    result.refresh()
+    assert (result.worker_ids, result.errors[-1].exception_class) == (["7"], JobExpired)
+
+
+def test_signal_has_the_result_that_is_read_back(queue, heard):
+    result = app.give_back_numbered.enqueue()
+    work(queue)
+    result.refresh()
+    assert heard[-1][2].return_value == result.return_value == {"1": "one"}
 
 
 def test_killed_and_expired_jobs_have_failed(queue, backend):

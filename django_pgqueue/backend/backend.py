@@ -253,6 +253,8 @@ def _as_json(args: Sequence[Any], kwargs: Mapping[str, Any], *, what: str = "") 
         encode(args, what=what or "args")
         encode(kwargs, what=what or "kwargs")
         raise
-    check_keys(call[0], what=what or "args")
-    check_keys(call[1], what=what or "kwargs")
+    checked = [call] if conf.encoder is None else [(args, kwargs), call]  # an encoder has made texts of keys by now
+    for positional, named in checked:
+        check_keys(positional, what=what or "args")
+        check_keys(named, what=what or "kwargs")
     return call

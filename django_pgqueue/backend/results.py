@@ -108,7 +108,7 @@ def worker_ids(history: Iterable[Any], attempts: int, *, current: int | None) ->
     """
     known = {entry["attempt"]: entry["worker_id"] for entry in history if "worker_id" in entry}
     if current is not None:
-        known[attempts] = current
+        known.setdefault(attempts, current)  # one that history has: by now another worker has found the job expired
     return [str(known.get(attempt, NOBODY)) for attempt in range(1, attempts + 1)]
 
 

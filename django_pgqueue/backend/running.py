@@ -63,15 +63,13 @@ class Run:
     def __init__(self, task: AnyTask, job: ClaimedJob) -> None:
         self._task = task
         self._job = job
-        self._value: Any = None
 
     def arguments(self, args: list[Any]) -> list[Any]:
         return [TaskContext(task_result=self.task_result), *args] if self._task.takes_context else args
 
     def result(self, value: Any) -> str:
         try:
-            self._value = normalized(value)
-            return encode(self._value, what="result")
+            return encode(normalized(value), what="result")
         except (TypeError, ValueError, RecursionError) as error:
             raise ResultRefused("What it returned cannot be stored") from error
 
@@ -157,7 +155,7 @@ class Run:
             changes["status"] = TaskResultStatus.FAILED
             result.errors.append(error_of(outcome.error or {}))
         else:
-            changes |= {"status": TaskResultStatus.SUCCESSFUL, "_return_value": self._value}
+            changes |= {"status": TaskResultStatus.SUCCESSFUL, "_return_value": json.loads(outcome.result or "null")}
         for name, value in changes.items():
             object.__setattr__(result, name, value)
         return result

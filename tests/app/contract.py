@@ -89,6 +89,11 @@ def give_back_a_set():
     return {1, 2}
 
 
+@task
+def give_back_numbered():
+    return {1: "one"}
+
+
 @options(unique_by="key")
 @task
 def once(key: str) -> str:
