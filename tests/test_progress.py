@@ -176,6 +176,35 @@ def test_news_that_the_database_refuses_cost_no_outcome(pump, run_one, monkeypat
     assert FinishedJob.objects.get().result == 5
 
 
+def test_news_that_come_while_others_are_refused_are_written_later(pump, run_one, monkeypatch):
+    refused, other = run_one(), run_one()
+    refused.set_progress(1)
+    monkeypatch.setattr(refused, "_metadata", "no json")
+    send = pump.database.send
+    monkeypatch.setattr(pump.database, "send", lambda *given: other.set_progress(2) or send(*given))
+    turn(pump)
+    assert pump._trouble.failures == 1
+    monkeypatch.undo()
+    other.set_progress(3)
+    pump._trouble._retry_at = 0.0
+    turn(pump)
+    assert told(Job.objects.get(pk=other.id)) == (3, None, "")
+    assert Job.objects.get(pk=refused.id).progress is None
+
+
+def test_last_news_go_before_the_outcome_however_many_end_at_once(pump, monkeypatch):
+    monkeypatch.setattr(progress, "AT_ONCE", 1)
+    enqueue_many(app.noop, [()] * 4)
+    turn(pump)
+    for _, claimed in [*pump.slots.accepted]:
+        CurrentJob(claimed, pump.slots.reports.tell).set_progress(claimed.id)
+        pump.slots.finish()
+    turn(pump)
+    assert sorted(told(row)[0] for row in FinishedJob.objects.all()) == sorted(
+        FinishedJob.objects.values_list("id", flat=True)
+    )
+
+
 def test_news_survive_a_database_that_is_away(pump, run_one, monkeypatch):
     current = run_one()
     settings = pump.database._wrapper.settings_dict

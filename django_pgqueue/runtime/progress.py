@@ -4,6 +4,7 @@ A job may tell as often as it likes: only the latest counts, and it is written o
 the run ends goes before its outcome, in the same transaction.
 """
 
+import itertools
 import math
 import time
 from collections import deque
@@ -20,6 +21,7 @@ PAUSE_SECONDS = 1.0
 """The news of one job are written no more often than this; the first at once."""
 
 AT_ONCE = 500
+"""So many runs that go on are written together, besides those that end."""
 
 
 class Sent(NamedTuple):
@@ -41,6 +43,7 @@ class Reports:
         self._marks = marks
         self._told: deque[CurrentJob] = deque()
         self._pending: dict[int, CurrentJob] = {}  # by mark
+        self._sent: list[CurrentJob] = []  # whose news are on their way
 
     def tell(self, current: CurrentJob) -> None:
         """Take note that a run has news."""
@@ -61,8 +64,12 @@ class Reports:
         if not self._pending:
             return None
         now, ended = time.monotonic(), {outcome.job.mark for outcome in outcomes}
-        due = [run for mark, run in self._pending.items() if mark in ended or now >= run.written_at + PAUSE_SECONDS]
-        return Sent(due, progress.send(database, due)) if (due := due[:AT_ONCE]) else None
+        last = [run for mark, run in self._pending.items() if mark in ended]  # there is no later for them
+        due = (
+            run for mark, run in self._pending.items() if mark not in ended and now >= run.written_at + PAUSE_SECONDS
+        )
+        self._sent = [*last, *itertools.islice(due, AT_ONCE)]
+        return Sent(self._sent, progress.send(database, self._sent)) if self._sent else None
 
     def took(self, sent: Sent | None) -> None:
         """Learn from the answer. What is locked is tried again; whose job is not held any more is heard no more."""
@@ -78,6 +85,6 @@ class Reports:
                 run.tell = None
 
     def forget(self) -> None:
-        """Give up what is not written."""
-        self._told.clear()
-        self._pending.clear()
+        """Give up what was sent last. What has been told since then is still to be written."""
+        for run in self._sent:
+            self._pending.pop(run.mark, None)
