@@ -15,6 +15,7 @@ from django.db import connection, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, job
+from django_pgqueue.base.conf import DEFAULTS
 from django_pgqueue.base.exceptions import (
     ConfigurationError,
     InvalidJob,
@@ -415,6 +416,11 @@ def test_whoever_has_left_is_forgotten_while_others_stay(queue, settings, pool):
     eventually(lambda: gc.collect() >= 0 and leaves() is None)
     end(queue, result="1")
     assert stays.result(60) == 1
+
+
+def test_test_database_can_be_dropped_when_the_last_test_has_waited():
+    """The server waits for five seconds until nobody uses it. Whoever has left is noticed with the next look."""
+    assert waiting.LINGER_SECONDS + DEFAULTS["POLL_SECONDS"] < 5
 
 
 def test_thread_ends_with_its_connections_when_nobody_waits(queue, sql, monkeypatch):

@@ -39,8 +39,12 @@ FIRST_SECONDS = 0.005
 It is noted with the second look: one that was just enqueued is about to be claimed by then, and a short one has ended.
 """
 
-LINGER_SECONDS = 10.0
-"""The thread and its connections stay for so long when nobody waits any more."""
+LINGER_SECONDS = 3.0
+"""The thread and its connections stay for so long when nobody waits any more: less than the five seconds for which DROP
+DATABASE waits for others to go, as at the end of a test run whose last test has waited.
+
+Source: CountOtherDBBackends() in https://github.com/postgres/postgres/blob/REL_18_STABLE/src/backend/storage/ipc/procarray.c
+"""
 
 TRY_AGAIN_SECONDS = 300.0
 """Where LISTEN is of no use, it is tried so often again."""
