@@ -192,6 +192,25 @@ def test_sensitive_arguments_are_kept_for_the_program_and_out_of_errors(db):
     assert "open-sesame" not in str(caught.value)
 
 
+@pytest.mark.parametrize("task", [app.refuse, app.arefuse], ids=["plain", "async"])
+@pytest.mark.parametrize("kind", [None, RuntimeError, SystemExit], ids=str)
+def test_sensitive_arguments_are_kept_out_of_the_log_of_the_framework(queue, caplog, task, kind):
+    def receiver(**_):
+        if kind:
+            raise kind("broken receiver")
+
+    task_finished.connect(receiver)
+    try:
+        result = task.enqueue("open-sesame")
+        work(queue)
+    finally:
+        task_finished.disconnect(receiver)
+    assert caplog.text.count("ValueError: [redacted] is not the password") >= 1
+    assert "open-sesame" not in caplog.text
+    result.refresh()
+    assert result.errors[0].exception_class is ValueError
+
+
 def test_call_that_meets_its_twin_has_its_result(db, heard):
     first, other = app.once.enqueue("a"), app.once.enqueue("b")
     twin = app.once.enqueue("a")

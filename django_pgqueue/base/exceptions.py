@@ -18,7 +18,8 @@
     ├── LeaseLost                                      the right to finish this run has passed on
     ├── JobLost                                        what the history says where nobody was left to raise it
     ├── JobExpired
-    └── JobSuperseded
+    ├── JobSuperseded
+    └── Redacted                                       what the log says where arguments are not to be seen
 
     JobControl
     ├── Discard                                        stop trying: to dead_jobs at once
@@ -123,6 +124,10 @@ class JobExpired(PgQueueError):  # noqa: N818 - the name says what is wrong
 
 class JobSuperseded(PgQueueError):  # noqa: N818 - the name says what is wrong
     """A newer job has the unique key of this one. A ``TaskResult`` names it among its errors."""
+
+
+class Redacted(PgQueueError):  # noqa: N818 - the name says what is wrong
+    """Stands in the log for what a task has raised, where its text holds sensitive arguments, which are left out."""
 
 
 class JobControl(Exception):  # noqa: N818 - not errors: the job decides

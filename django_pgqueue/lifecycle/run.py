@@ -22,6 +22,7 @@ from django_pgqueue.base.exceptions import (
     JobInterrupted,
     JobKilled,
     LeaseLost,
+    Redacted,
     ResultRefused,
     RetryLater,
     TimeLimitExceeded,
@@ -81,7 +82,7 @@ async def arun(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob,
         await _take_cancels()
         if contracted:  # in here, so that the framework's log has the traceback
             with _without_harm(job):
-                await contracted.atell_ended(outcome)
+                await _atell_of_failure(contracted, outcome, _seen(task, outcome, error))
     else:
         outcome.run_seconds = time.perf_counter() - begun
         await _take_cancels()
@@ -113,7 +114,7 @@ def _run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, borde
         outcome.run_seconds = time.perf_counter() - begun
         if contracted:  # in here, so that the framework's log has the traceback
             with _without_harm(job):
-                contracted.tell_ended(outcome)
+                _tell_of_failure(contracted, outcome, _seen(task, outcome, error))
     else:
         outcome.run_seconds = outcome.run_seconds or time.perf_counter() - begun
         if contracted:
@@ -130,8 +131,39 @@ def _without_harm(job: ClaimedJob) -> Iterator[None]:
     """Let receivers of signals raise even what is no ``Exception``: they have no say in what becomes of a job."""
     try:
         yield
-    except BaseException:
+    except BaseException as error:
+        error.__suppress_context__ = True  # what the task has raised, which may hold sensitive arguments
         logger.exception("Receivers of a signal failed, or were cut short; job %s (%s) goes on", job.id, job.task)
+
+
+def _seen(task: tasks.Task[..., Any], outcome: Outcome, error: BaseException) -> Redacted | None:
+    """Return what logs may have in place of an exception whose text has something sensitive in it; None: itself."""
+    if outcome.fate is not Fate.DIED:
+        return None  # nobody is told
+    trace = _trace(error)
+    kept = scrubber_of(task, outcome.job)(trace[-LONGEST_TEXT:])
+    return None if kept == trace else Redacted(f"\n{kept}")
+
+
+def _tell_of_failure(contracted: tasks.ContractRun, outcome: Outcome, redacted: Redacted | None) -> None:
+    """Send the framework's signal while the exception that receivers may see is being handled."""
+    try:
+        if redacted:
+            raise redacted from None
+    except Redacted:
+        contracted.tell_ended(outcome)
+    else:
+        contracted.tell_ended(outcome)
+
+
+async def _atell_of_failure(contracted: tasks.ContractRun, outcome: Outcome, redacted: Redacted | None) -> None:
+    try:
+        if redacted:
+            raise redacted from None
+    except Redacted:
+        await contracted.atell_ended(outcome)
+    else:
+        await contracted.atell_ended(outcome)
 
 
 async def _take_cancels() -> None:
@@ -230,15 +262,19 @@ def describe(error: BaseException, scrub: Scrub = str) -> dict[str, Any]:
     """
     kind = type(error)
     message = _message(error)
-    try:
-        trace = "".join(traceback.format_exception(error))
-    except Exception:  # noqa: BLE001 - the same, in the printing of another one
-        trace = ""
+    trace = _trace(error)
     return {
         "error": _storable(f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."), 256),
         "message": _storable(scrub(message[-LONGEST_TEXT:]), 1024),
         "traceback": _storable(scrub(trace[-LONGEST_TEXT:]), LONGEST_ERROR_BYTES - 2048),
     }
+
+
+def _trace(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 - an exception that cannot even be printed
+        return ""
 
 
 def _message(error: BaseException) -> str:

@@ -115,6 +115,16 @@ def log_in(user: str, password: str) -> None:
     pass
 
 
+@task
+def refuse(password: str) -> None:
+    raise ValueError(f"{password} is not the password")
+
+
+@task
+async def arefuse(password: str) -> None:
+    raise ValueError(f"{password} is not the password")
+
+
 @task(backend="dummy")
 def lent(value=None):
     return value
