@@ -283,11 +283,11 @@ def test_notify_can_be_switched_off(notifications, settings):
 
 
 def test_failing_wake_up_does_not_reach_the_caller(transactional_db, monkeypatch, caplog):
-    monkeypatch.setattr("django_pgqueue.lifecycle.wake.CHANNEL", "x" * 100)  # longer than PostgreSQL takes
+    monkeypatch.setattr("django_pgqueue.lifecycle.wake.of_queue", lambda name: "x" * 8000)  # more than PostgreSQL takes
     with transaction.atomic():
         app.noop.enqueue()
     assert Job.objects.count() == 1
-    assert "channel name too long" in caplog.text
+    assert "payload string too long" in caplog.text
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])

@@ -21,6 +21,7 @@ from django_pgqueue.lifecycle.drain import is_drained
 from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.reap import settle_dead_process
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
+from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.duties import Slice
 from django_pgqueue.runtime.heart import Heart, Pulse
 from django_pgqueue.runtime.marks import Marks, now
@@ -369,6 +370,10 @@ def test_dead_process_is_kept_in_mind_until_the_last_of_its_jobs_is_settled(queu
             steward.settle_ended()
             assert (crew.ended, Worker.objects.count()) == ([process], 1)
             assert Job.objects.get(status="queued").id == free
+        with other_queue.transaction():
+            other_queue.rows("SELECT id FROM pgqueue_workers FOR UPDATE", {})
+            steward.settle_ended()
+            assert (crew.ended, Worker.objects.count()) == ([process], 1)
         steward.settle_ended()
         assert (crew.ended, Worker.objects.count()) == ([], 0)
         assert set(Job.objects.values_list("status", "attempts")) == {("queued", 0)}
@@ -483,7 +488,7 @@ def test_nobody_waits_for_the_locked_row_of_a_worker(queue, other_queue, sql, se
         other_queue.rows("SELECT id FROM pgqueue_workers FOR UPDATE", {})
         assert heartbeat.beat(queue, {worker_id: 1}, lease_seconds=30) == set()
         assert forget_workers(queue) == 0
-        heartbeat.deregister(queue, [worker_id])
+        assert heartbeat.deregister(queue, [worker_id]) == {worker_id}
         assert Worker.objects.get().pid == 0
     assert heartbeat.beat(queue, {worker_id: 1}, lease_seconds=30) == {worker_id}
 
@@ -513,9 +518,21 @@ def test_pulse_starts_over_after_a_gap_of_half_a_lease(gap, is_steady):
 def test_process_taken_for_dead_is_registered_again_under_its_id(queue):
     worker_id = register(queue)
     assert register(queue, worker_id=worker_id) is None
-    heartbeat.deregister(queue, [worker_id])
+    assert heartbeat.deregister(queue, [worker_id]) == set()
     assert register(queue, worker_id=worker_id) == worker_id
     assert register(queue) != worker_id
+
+
+def test_process_that_ended_while_the_heart_beat_is_not_registered_again(queue, caplog):
+    """It was settled and its row removed, after the heart had looked who lives."""
+    crew = Crew(Plan(), supervisor_id=1, lease_seconds=30)
+    process = SimpleNamespace(worker_id=4711, pid=1)
+    crew.register_again(queue, process)
+    assert (Worker.objects.count(), caplog.text) == (0, "")
+    crew.living.append(process)
+    crew.register_again(queue, process)
+    assert Worker.objects.get().id == 4711
+    assert "Process 1 was taken for dead and is registered again" in caplog.text
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ class Worker:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pid FROM pgqueue_workers WHERE pid <> 0")
             pids = [pid for (pid,) in cursor.fetchall()]
-        return [pid for pid in pids if parent_of(pid) == self.process.pid]
+        return sorted(pid for pid in pids if parent_of(pid) == self.process.pid)
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)

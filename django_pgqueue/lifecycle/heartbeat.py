@@ -73,6 +73,6 @@ def leases(database: Database, worker_ids: Sequence[int]) -> list[Lease]:
     return [Lease._make(row) for row in database.rows(statement("leases"), {"worker_ids": list(worker_ids)})]
 
 
-def deregister(database: Database, worker_ids: Sequence[int]) -> None:
-    """Remove worker processes that have ended and whose jobs are settled."""
-    database.rows(statement("deregister"), {"worker_ids": list(worker_ids)})
+def deregister(database: Database, worker_ids: Sequence[int]) -> set[int]:
+    """Remove worker processes that have ended and whose jobs are settled; return those that are locked for now."""
+    return {worker_id for (worker_id,) in database.rows(statement("deregister"), {"worker_ids": list(worker_ids)})}

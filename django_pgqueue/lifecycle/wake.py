@@ -142,14 +142,14 @@ def announce_or_warn(database: Database, payloads: Collection[str], *, channel: 
     except Error as error:
         if is_transient(error):
             raise
-        if database.alias not in _refused:
+        if _refusals.get(database.alias) != str(error):
             _warn(payloads, error)
-        _refused.add(database.alias)
+        _refusals[database.alias] = str(error)
     else:
-        _refused.discard(database.alias)
+        _refusals.pop(database.alias, None)
 
 
-_refused: set[str] = set()  # aliases by which the last announcement was, which is said once
+_refusals: dict[str, str] = {}  # why the last announcement by an alias was refused; every reason is said once
 
 
 def _warn(payloads: Collection[str], error: Error) -> None:

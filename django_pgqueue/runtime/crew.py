@@ -131,9 +131,16 @@ class Crew:
         os.write(self._changed, b"!")
 
     def register_again(self, database: Database, process: Process) -> None:
-        """Write a living process down whose row is gone: it was silent for so long that others took it for dead."""
-        if self._write_down(database, process.worker_id) is not None:
+        """Write a living process down whose row is gone: it was silent for so long that others took it for dead.
+
+        Or it has ended since somebody looked who lives, and was settled: then it gets no other row.
+        """
+        if self._write_down(database, process.worker_id) is None:
+            return
+        if process in self.living:
             logger.warning("Process %d was taken for dead and is registered again", process.pid)
+        else:
+            heartbeat.deregister(database, [process.worker_id])
 
     def _let_go(self) -> None:
         """Tell old processes to leave whose replacement is at work."""

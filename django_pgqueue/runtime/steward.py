@@ -129,7 +129,8 @@ class Steward:
                 )
             if settled.returned + settled.dead < len(leases):
                 continue  # somebody has locked a row; its marks are needed again
-            heartbeat.deregister(self.database, [process.worker_id])
+            if heartbeat.deregister(self.database, [process.worker_id]):
+                continue  # a heartbeat has, that does not know yet that it has ended
             self._crew.ended.remove(process)
             process.close()
 

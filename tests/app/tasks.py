@@ -85,11 +85,11 @@ def sleep(seconds: float) -> None:
     mark("end")
 
 
-@task(max_attempts=1)
-def until_marked(label: str) -> None:
-    """Run until somebody, perhaps the test itself, makes a mark."""
+@task
+def until_exists(path: str) -> None:
+    """Run until there is such a file, which a test makes when it has seen what it wanted to see."""
     mark("start")
-    while not Mark.objects.filter(label=label).exists():
+    while not os.path.exists(path):
         time.sleep(0.02)
     mark("end")
 
@@ -98,6 +98,14 @@ def until_marked(label: str) -> None:
 async def asleep(seconds: float) -> None:
     await Mark.objects.acreate(job_id=current_job().id, label="start")
     await asyncio.sleep(seconds)
+    await Mark.objects.acreate(job_id=current_job().id, label="end")
+
+
+@task
+async def auntil_exists(path: str) -> None:
+    await Mark.objects.acreate(job_id=current_job().id, label="start")
+    while not os.path.exists(path):  # noqa: ASYNC110, ASYNC240 - another process makes it
+        await asyncio.sleep(0.02)
     await Mark.objects.acreate(job_id=current_job().id, label="end")
 
 

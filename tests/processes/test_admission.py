@@ -25,9 +25,9 @@ def test_two_commands_share_keys_in_order_though_one_is_killed(start_worker):
     ids = []
     for number in range(600):
         key = keys[number % 20]
-        ids.append(app.exclusive.using(concurrency_key=key, lease=3).enqueue(key).id)
-    doomed = start_worker("--concurrency", "8", LEASE_SECONDS="3")
-    start_worker("--processes", "2", "--concurrency", "8", LEASE_SECONDS="3").wait_until_ready()
+        ids.append(app.exclusive.using(concurrency_key=key, lease=10).enqueue(key).id)
+    doomed = start_worker("--concurrency", "8", LEASE_SECONDS="10")
+    start_worker("--processes", "2", "--concurrency", "8", LEASE_SECONDS="10").wait_until_ready()
     eventually(lambda: Mark.objects.count() >= 200)
     doomed.kill_group()
     eventually(lambda: not Job.objects.exists())
@@ -41,8 +41,8 @@ def test_two_commands_share_keys_in_order_though_one_is_killed(start_worker):
 
 
 def test_frozen_worker_keeps_no_key_but_that_of_its_job(start_worker):
-    held = app.sleep.using(concurrency_key="held").enqueue(600).id
-    frozen = start_worker("--concurrency", "2").wait_until_ready()
+    held = app.sleep.using(concurrency_key="held", lease=3600).enqueue(600).id
+    frozen = start_worker("--concurrency", "2", LEASE_SECONDS="3600").wait_until_ready()
     eventually(lambda: Mark.objects.filter(job_id=held).exists())
     os.killpg(frozen.process.pid, signal.SIGSTOP)
     behind = app.record.using(concurrency_key="held").enqueue("behind").id

@@ -41,10 +41,11 @@ def terminate(sql, name: str) -> None:
     )
 
 
-def test_killed_child_pays_for_started_jobs_only_and_all_run_again_at_once(start_worker):
+def test_killed_child_pays_for_started_jobs_only_and_all_run_again_at_once(start_worker, tmp_path):
     """The first jobs are over in no time, so the child fetches ahead; then 50 that last are running."""
     enqueue_many(app.noop.using(priority=10), [()] * 3000)
-    ids = enqueue_many(app.sleep.using(lease=3600), [(1.5,)] * 300)
+    go = tmp_path / "go"
+    ids = enqueue_many(app.until_exists.using(lease=3600), [(str(go),)] * 300)
     worker = start_worker("--concurrency", "50").wait_until_ready()
     eventually(lambda: len(started()) == 50)
     [child] = worker.children()
@@ -58,8 +59,8 @@ def test_killed_child_pays_for_started_jobs_only_and_all_run_again_at_once(start
     for job in Job.objects.exclude(pk__in=victims):
         assert (job.lost, job.errors) == (0, [])
         assert job.attempts == (1 if job.status == "running" else 0)
-    assert worker.wait_until_ready()
-    eventually(lambda: Mark.objects.filter(label="end").count() == 300, seconds=60)
+    go.touch()
+    eventually(lambda: Mark.objects.filter(label="end").count() == 300)
     assert set(Mark.objects.filter(label="end").values_list("job_id", flat=True)) == set(ids)
     eventually(lambda: FinishedJob.objects.filter(pk__in=ids).count() == 300)
     attempts = dict(FinishedJob.objects.filter(pk__in=ids).values_list("id", "attempts"))
@@ -74,24 +75,24 @@ def test_killed_command_loses_its_jobs_to_another_worker_within_the_lease(start_
     other = start_worker("--concurrency", "5", "--grace", "0", LEASE_SECONDS="3").wait_until_ready()
     eventually(lambda: Worker.objects.count() == 2)
     doomed.kill_group()
-    eventually(lambda: Mark.objects.filter(label="start").count() == 10, seconds=20)
+    eventually(lambda: Mark.objects.filter(label="start").count() == 10)
     for job in Job.objects.filter(pk__in=ids):
         assert (job.attempts, job.lost, job.errors[0]["error"]) == (2, 1, "worker lost")
-    assert "Reaped jobs of lost workers: 5 go back, 0 dead" in other.text()
+    eventually(lambda: "Reaped jobs of lost workers: 5 go back, 0 dead" in other.text())
 
 
 def test_killed_command_is_missed_long_before_its_lease_has_passed(start_worker):
-    """Its connections are closed when it dies, and it sends no heartbeat. The lease is the default one, 30 seconds."""
-    ids = enqueue_many(app.sleep, [(600,)] * 5)
-    doomed = start_worker("--concurrency", "5").wait_until_ready()
+    """Its connections are closed when it dies, and it sends no heartbeat. The lease is an hour."""
+    ids = enqueue_many(app.sleep.using(lease=3600), [(600,)] * 5)
+    doomed = start_worker("--concurrency", "5", LEASE_SECONDS="3600").wait_until_ready()
     eventually(lambda: len(started()) == 5)
-    hasty = {"DJANGO_SETTINGS_MODULE": "tests.processes.hasty_settings"}
+    hasty = {"DJANGO_SETTINGS_MODULE": "tests.processes.hasty_settings", "LEASE_SECONDS": "3600"}
     other = start_worker("--concurrency", "5", "--grace", "0", **hasty).wait_until_ready()
     doomed.kill_group()
     eventually(lambda: Mark.objects.filter(label="start").count() == 10)
     assert not Job.objects.filter(pk__in=ids, lease_until__lte=Now()).exists()
     assert Worker.objects.filter(lease_until__gt=Now()).count() == 2, "the lease of the dead one has not passed"
-    assert "Reaped jobs of lost workers: 5 go back, 0 dead" in other.text()
+    eventually(lambda: "Reaped jobs of lost workers: 5 go back, 0 dead" in other.text())
 
 
 def test_command_that_loses_its_session_alone_is_not_taken_for_gone(start_worker, sql):
@@ -100,18 +101,14 @@ def test_command_that_loses_its_session_alone_is_not_taken_for_gone(start_worker
     sleeper = start_worker("--concurrency", "5", "--grace", "0").wait_until_ready()
     eventually(lambda: len(started()) == 5)
     other = start_worker("--queues", "none", **hasty).wait_until_ready()
-    [(before,)] = sql("SELECT max(heartbeat_at) FROM pgqueue_workers WHERE pid = %s", sleeper.children()[0])
+    [child] = sleeper.children()
+    [(before,)] = sql("SELECT max(heartbeat_at) FROM pgqueue_workers WHERE pid = %s", child)
+    session, another = 0, "SELECT session_pid FROM pgqueue_workers WHERE pid = %s AND session_pid NOT IN (0, %s)"
     for _ in range(3):
-        [(session,)] = sql("SELECT session_pid FROM pgqueue_workers WHERE pid = %s", sleeper.children()[0])
+        [(session,)] = eventually(lambda session=session: sql(another, child, session))
         assert sql("SELECT pg_terminate_backend(%s)", session) == [(True,)]
-        eventually(
-            lambda session=session: sql(
-                "SELECT 1 FROM pgqueue_workers WHERE pid = %s AND session_pid NOT IN (0, %s)",
-                sleeper.children()[0],
-                session,
-            )
-        )
-    [(after,)] = sql("SELECT max(heartbeat_at) FROM pgqueue_workers WHERE pid = %s", sleeper.children()[0])
+    eventually(lambda: sql(another, child, session))
+    [(after,)] = sql("SELECT max(heartbeat_at) FROM pgqueue_workers WHERE pid = %s", child)
     assert after > before
     assert set(Job.objects.filter(pk__in=ids).values_list("status", "attempts")) == {("running", 1)}
     assert "Reaped" not in other.text()
@@ -128,7 +125,7 @@ def test_children_die_with_their_supervisor(start_worker):
 def test_idle_worker_stops_at_once_and_leaves_nothing(start_worker):
     worker = start_worker("--processes", "2").wait_until_ready()
     worker.signal(signal.SIGTERM)
-    assert worker.wait(seconds=20) == 0
+    assert worker.wait() == 0
     assert Worker.objects.count() == 0
     assert "Stopping on SIGTERM" in worker.text()
     assert "Traceback" not in worker.text()
@@ -136,13 +133,15 @@ def test_idle_worker_stops_at_once_and_leaves_nothing(start_worker):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=str)
 def test_busy_worker_finishes_what_runs_and_gives_the_rest_back(start_worker, number):
-    enqueue_many(app.sleep, [(1.0,)] * 10)
+    ids = enqueue_many(app.sleep, [(1.0,)] * 500)
     worker = start_worker("--concurrency", "3").wait_until_ready()
-    eventually(lambda: len(started()) == 3)
+    eventually(lambda: len(started()) >= 3)
     worker.signal(number)
     assert worker.wait() == 0, worker.text()
-    assert Mark.objects.filter(label="end").count() == Mark.objects.filter(label="start").count() == 3
-    assert FinishedJob.objects.count() == 3
+    begun = started()
+    assert set(Mark.objects.filter(label="end").values_list("job_id", flat=True)) == begun
+    assert set(FinishedJob.objects.values_list("id", flat=True)) == begun
+    assert set(Job.objects.values_list("id", flat=True)) == set(ids) - begun
     assert set(Job.objects.values_list("status", "attempts", "first_started_at")) == {("queued", 0, NEVER)}
     assert Worker.objects.count() == 0
 
@@ -154,7 +153,7 @@ def test_overdue_jobs_go_back_unless_they_may_start_only_once(start_worker):
     worker = start_worker("--grace", "0.5").wait_until_ready()
     eventually(lambda: len(started()) == 3)
     worker.signal(signal.SIGTERM)
-    assert worker.wait(seconds=20) == 0, worker.text()
+    assert worker.wait() == 0, worker.text()
     assert set(Job.objects.values_list("id", "status", "attempts")) == {(long, "queued", 0), (coroutine, "queued", 0)}
     dead = DeadJob.objects.get()
     assert (dead.id, dead.reason, dead.errors[0]["error"]) == (once, "lost", "worker lost")
@@ -169,7 +168,7 @@ def test_second_signal_does_not_wait(start_worker):
     eventually(lambda: "Stopping on SIGTERM" in worker.text())
     assert worker.process.poll() is None
     worker.signal(signal.SIGTERM)
-    assert worker.wait(seconds=20) == 0
+    assert worker.wait() == 0
     assert (Job.objects.get().id, Job.objects.get().status) == (job_id, "queued")
 
 
@@ -180,7 +179,7 @@ def test_terminated_connections_are_opened_again_and_no_job_is_lost(start_worker
     for cut in range(1, 4):
         eventually(lambda cut=cut: FinishedJob.objects.count() > cut * 300)
         terminate(sql, "pgqueue")
-    eventually(lambda: FinishedJob.objects.count() == 3000, seconds=60)
+    eventually(lambda: FinishedJob.objects.count() == 3000)
     assert worker.process.poll() is None
     assert sorted(Mark.objects.values_list("job_id", flat=True)) == ids
     app.record.enqueue("afterwards")
@@ -265,7 +264,7 @@ def test_handler_that_holds_the_gil_does_not_get_its_neighbours_started_twice(st
     once = enqueue_many(app.sleep_once.using(queue="a"), [(0.1,)] * 4)
     app.hold_the_gil.using(queue="a", priority=10).enqueue(8)
     start_worker("--concurrency", "5", LEASE_SECONDS="3").wait_until_ready()
-    eventually(lambda: FinishedJob.objects.count() == 5, seconds=60)
+    eventually(lambda: FinishedJob.objects.count() == 5)
     assert sorted(Mark.objects.filter(label="start", job_id__in=once).values_list("job_id", flat=True)) == once
 
 
@@ -279,7 +278,7 @@ def test_short_outages_get_no_living_worker_reaped(start_worker, sql):
         while time.monotonic() < deadline:
             terminate(sql, "pgqueue heart")
         eventually(lambda: all(text.count("heartbeat works again") for text in [w.text() for w in workers]))
-    eventually(lambda: FinishedJob.objects.filter(pk__in=ids, attempts=1).count() == 2, seconds=40)
+    eventually(lambda: FinishedJob.objects.filter(pk__in=ids, attempts=1).count() == 2)
     assert not any("Reaped" in worker.text() for worker in workers)
 
 
@@ -304,20 +303,22 @@ def test_one_duty_that_fails_does_not_stop_the_others(start_worker, sql):
         app.record.enqueue("x")
         app.record.using(run_at=timedelta(seconds=1)).enqueue("later")
         eventually(lambda: FinishedJob.objects.count() == 2)
-        assert "The duty forget_workers failed" in worker.text()
+        eventually(lambda: "The duty forget_workers failed" in worker.text())
     finally:
         sql("DROP FUNCTION pgqueue_no CASCADE")
         sql(f"DROP VIEW {name}")
 
 
-def test_frozen_command_starts_nothing_when_it_thaws(start_worker):
+def test_frozen_command_starts_nothing_when_it_thaws(start_worker, tmp_path):
     """Stopped for longer than its lease, its jobs are run by another; its own acks are refused."""
-    jobs = enqueue_many(app.sleep.using(lease=3), [(0.5,)] * 4)
+    go = tmp_path / "go"
+    jobs = enqueue_many(app.until_exists.using(lease=3), [(str(go),)] * 4)
     frozen = start_worker("--concurrency", "2", LEASE_SECONDS="3").wait_until_ready()
     eventually(lambda: len(started()) == 2)
     os.killpg(frozen.process.pid, signal.SIGSTOP)
+    go.touch()
     start_worker("--concurrency", "2", LEASE_SECONDS="3").wait_until_ready()
-    eventually(lambda: FinishedJob.objects.count() == 4, seconds=30)
+    eventually(lambda: FinishedJob.objects.count() == 4)
     os.killpg(frozen.process.pid, signal.SIGCONT)
     eventually(lambda: "Stale result dropped" in frozen.text())
     assert FinishedJob.objects.filter(pk__in=jobs).count() == 4

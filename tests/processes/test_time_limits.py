@@ -63,13 +63,13 @@ def test_whoever_listens_is_interrupted_and_nobody_else_notices(start_worker, sq
     eventually(lambda: not sleeping(sql))
 
 
-def test_whoever_does_not_listen_is_ended_with_its_process_when_others_have_finished(start_worker):
+def test_whoever_does_not_listen_is_ended_with_its_process_when_others_have_finished(start_worker, tmp_path):
     stuck = app.sleep.using(timeout=SECONDS).enqueue(600).id
     last = app.sleep_once.using(timeout=SECONDS).enqueue(600).id
     deaf = app.swallow.using(timeout=SECONDS, max_attempts=1).enqueue(1000).id
     coroutine = app.aswallow.using(timeout=SECONDS, max_attempts=1).enqueue(1000).id
     killed = [app.sleep.enqueue(600).id, app.aswallow.enqueue(1000).id]
-    neighbour = app.until_marked.enqueue("go").id
+    neighbour = app.until_exists.using(max_attempts=1).enqueue(str(tmp_path / "go")).id
     worker = start_worker("--concurrency", "8", "--grace", "600").wait_until_ready()
     [child] = worker.children()
     eventually(lambda: have_started(stuck, last, deaf, coroutine, *killed, neighbour))
@@ -87,7 +87,7 @@ def test_whoever_does_not_listen_is_ended_with_its_process_when_others_have_fini
         f"Job {killed[0]} (tests.app.tasks.sleep) does not stop, though killed: its process is to be ended",
     ):
         eventually(lambda said=said: said in worker.text())
-    Mark.objects.create(job_id=0, label="go")
+    (tmp_path / "go").touch()
     eventually(lambda: DeadJob.objects.count() == 5 and Job.objects.get().errors)
     assert labels(neighbour) == ["start", "end"]
     assert FinishedJob.objects.filter(pk=neighbour, attempts=1).exists()
