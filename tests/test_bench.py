@@ -43,7 +43,7 @@ class Bench:
             )
 
     def wait(self) -> int:
-        return self.process.wait(120)
+        return self.process.wait(300)
 
     def text(self) -> str:
         return self.out.read_text() + self.err.read_text()
@@ -182,7 +182,7 @@ def test_bench_that_is_interrupted_leaves_nothing(start_bench, number):
         assert bench.process.poll() is None, bench.text()
         return "Drain" in bench.text() and FinishedJob.objects.filter(queue=QUEUE).exists()
 
-    eventually(is_in_the_middle, seconds=90)
+    eventually(is_in_the_middle)
     assert Job.objects.filter(queue=QUEUE, status="running").exists()
     bench.process.send_signal(number)
     assert bench.wait() == 128 + number, bench.text()
@@ -204,7 +204,7 @@ def test_worker_of_a_bench_that_was_killed_ends_and_the_next_bench_removes_its_r
 @real
 def test_bench_whose_worker_dies_says_so_and_leaves_nothing(start_bench):
     bench = start_bench("--jobs", "5000", "--sleep-ms", "20")
-    eventually(lambda: "Drain" in bench.text(), seconds=90)
+    eventually(lambda: "Drain" in bench.text())
     [child] = Worker.objects.filter(name=QUEUE).values_list("pid", flat=True)
     os.kill(parent_of(child), signal.SIGKILL)
     assert bench.wait() == 1

@@ -384,7 +384,7 @@ def listen():
 
     def heard():
         try:
-            return list(own.connection.notifies(timeout=30, stop_after=1))
+            return list(own.connection.notifies(timeout=120, stop_after=1))
         finally:
             own.close()
 

@@ -123,7 +123,7 @@ def probes():
 
 
 def get(port: int, path: str, method: str = "GET"):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     connection.request(method, path)
     response = connection.getresponse()
     text = response.read()

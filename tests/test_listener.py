@@ -60,7 +60,7 @@ def test_announcement_that_comes_with_the_answer_to_a_ping_is_heard(queue, liste
     announce(queue, ["mail"])
     with selectors.DefaultSelector() as selector:
         selector.register(listener._connection.fileno(), selectors.EVENT_READ)
-        assert selector.select(30.0)
+        assert selector.select(120.0)
     listener._connection.execute("SELECT 1")
     listener.pass_once()
     assert heard == [{"mail"}]

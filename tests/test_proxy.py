@@ -48,7 +48,7 @@ HELLO = struct.pack("!II", 8, 3 << 16)
 
 def connect(proxy: Proxy) -> socket.socket:
     """Return a connection that is not introduced yet."""
-    return socket.create_connection(("127.0.0.1", proxy.port), timeout=30)
+    return socket.create_connection(("127.0.0.1", proxy.port), timeout=120)
 
 
 @contextlib.contextmanager
@@ -95,7 +95,7 @@ def test_stalled_connections_get_everything_later(proxy):
                 old.recv(1000)
             proxy.flow()
             for client in (old, new):
-                client.settimeout(30)
+                client.settimeout(120)
             assert old.recv(1000) == b"TWO"
             assert exactly(new, len(HELLO) + 5) == HELLO + b"THREE"
 

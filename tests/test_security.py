@@ -27,7 +27,7 @@ def test_only_registered_tasks_run(name, tmp_path):
     outbox = queue.SimpleQueue()
     slots = Slots(1, Marks(), outbox)
     slots.accept(0, job(f'["touch {tmp_path}/proof"]', task=name))
-    cell, outcome = outbox.get(timeout=30)
+    cell, outcome = outbox.get(timeout=120)
     assert (cell, outcome.fate) == (0, Fate.RELEASED)
     assert tasks.find(name) is None
     assert list(tmp_path.iterdir()) == []

@@ -195,7 +195,7 @@ def test_nobody_is_told_of_jobs_for_which_nobody_waits(queue, pool):
         eventually(are_noted)
         end(queue)
         waiter.result(60)
-        assert [notify.payload for notify in ear.notifies(timeout=30, stop_after=1)] == [str(handle.id)]
+        assert [notify.payload for notify in ear.notifies(timeout=120, stop_after=1)] == [str(handle.id)]
 
 
 def test_death_is_announced_to_whoever_waits(queue, settings, pool):

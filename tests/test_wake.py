@@ -33,7 +33,7 @@ def test_waiters_are_told_of_a_death_that_no_pump_writes_down(queue, sql, how):
         ear.execute("LISTEN pgqueue_done")
         awaited, other = DEATHS[how](queue, sql)
         assert sorted(sql("SELECT id FROM pgqueue_dead_jobs")) == [(awaited,), (other,)]
-        told = [notify.payload for notify in ear.notifies(timeout=30.0, stop_after=1)]
+        told = [notify.payload for notify in ear.notifies(timeout=120.0, stop_after=1)]
         assert (told, list(ear.notifies(timeout=0.0))) == ([str(awaited)], [])
 
 

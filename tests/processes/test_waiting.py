@@ -55,7 +55,7 @@ def start_python():
 
 
 def said(process) -> str:
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
     return output.strip()
 
@@ -65,7 +65,7 @@ def test_wait_returns_what_the_task_returned(start_worker, settings, notify):
     """However the end is learned of."""
     settings.PGQUEUE = {"NOTIFY": notify, "POLL_SECONDS": 0.1}
     start_worker("--concurrency=4", PGQUEUE=json.dumps(settings.PGQUEUE)).wait_until_ready()
-    for wait in (lambda handle: handle.wait(60), lambda handle: async_to_sync(handle.await_)(60)):
+    for wait in (lambda handle: handle.wait(240), lambda handle: async_to_sync(handle.await_)(240)):
         assert wait(app.record.enqueue("x")) == "recorded x"
         assert wait(app.arecord.enqueue("y")) == "recorded y"
         assert wait(app.noop.enqueue()) is None
@@ -102,7 +102,7 @@ def test_death_by_a_kill_is_announced(worker, settings):
 def test_processes_wait_for_the_same_job_each_for_itself(worker, start_python, tmp_path):
     path = tmp_path / "go"
     handle = app.record_when_told.enqueue(str(path))
-    lines = f"from django_pgqueue import job; print(job({handle.id}).wait(60))"
+    lines = f"from django_pgqueue import job; print(job({handle.id}).wait(240))"
     processes = [start_python(lines, POLL_SECONDS=3600) for _ in range(2)]
     eventually(lambda: len(listeners()) == 2)
     eventually(lambda: Job.objects.filter(awaited=True).exists())
@@ -114,14 +114,14 @@ FORK = """
 import os
 from django_pgqueue import job
 first, second = (job(job_id) for job_id in {ids})
-print(first.wait(60), flush=True)
+print(first.wait(240), flush=True)
 if child := os.fork():
     assert os.waitpid(child, 0)[1] == 0
-    print(second.wait(60), flush=True)
+    print(second.wait(240), flush=True)
 else:
     code = 1
     try:
-        print(second.wait(60), flush=True)
+        print(second.wait(240), flush=True)
         code = 0
     finally:
         os._exit(code)
@@ -142,14 +142,14 @@ def test_waiter_that_is_killed_leaves_nothing(worker, start_python, tmp_path):
     waiter.send_signal(signal.SIGKILL)
     eventually(lambda: not listeners())
     path.touch()
-    assert handle.wait(60) == "told"
+    assert handle.wait(240) == "told"
     assert Job.objects.count() == 0
 
 
 def test_job_that_waits_for_another_can_be_interrupted(worker):
     later = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue()
     with pytest.raises(JobFailed, match="TimeLimitExceeded"):
-        app.wait_for.enqueue(later.id).wait(60)
+        app.wait_for.enqueue(later.id).wait(240)
     assert worker.children() == [Mark.objects.get().pid], "the process was not ended for it"
 
 
