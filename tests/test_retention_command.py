@@ -116,6 +116,14 @@ def test_run_does_a_pass_and_shows_what_is_left(queue, sql, today, old, settings
     assert not FinishedJob.objects.exists()
 
 
+def test_server_that_refuses_a_pass_is_quoted(queue, sql, old, monkeypatch):
+    """As a standby does, or an old primary after a failover. The pass has a connection of its own."""
+    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "options", "-c default_transaction_read_only=on")
+    with pytest.raises(CommandError, match="in a read-only transaction"):
+        run("--run")
+    assert sql("SELECT to_regclass(%s) IS NOT NULL", old) == [(True,)]
+
+
 def test_run_names_who_is_in_the_way(queue, other_queue, sql, old):
     reader = other_queue.autocommit()
     reader.execute("BEGIN")

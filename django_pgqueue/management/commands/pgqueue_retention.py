@@ -1,6 +1,7 @@
 import json
 from typing import Any
 
+import psycopg
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error
@@ -35,7 +36,7 @@ class Command(BaseCommand):
             check_database(alias)
             is_blocked = options["run"] and self._run(alias)
             state = state_of(alias)
-        except Error as error:
+        except (Error, psycopg.Error) as error:  # the driver's own, where partitions are made and dropped
             raise CommandError(str(error).strip()) from error
         if options["json"]:
             self.stdout.write(json.dumps(as_json(state), cls=DjangoJSONEncoder, indent=2))
