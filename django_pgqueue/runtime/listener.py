@@ -54,10 +54,14 @@ class Listener:
         session: is told when this connection begins and ends.
         heard: called with the set of payloads, as ``wake`` describes them, of each batch of notifications,
             and with None after each (re)connect, when anything may have been missed.
+
+    Attributes:
+        works: whether notifications arrive; None while that is not known.
+        is_settled: set once the first try is over, however it went.
     """
 
     def __init__(self, session: Session, heard: Callable[[set[str] | None], None]) -> None:
-        self.works: bool | None = None  # None: not known yet
+        self.works: bool | None = None
         self.is_settled = threading.Event()
         self._alias = conf.listen_database
         self._session = session
@@ -75,6 +79,7 @@ class Listener:
                 self._wait()
         except BaseException:
             self.close()
+            self.is_settled.set()
             raise
         return 0.0 if self.works else TRY_AGAIN_SECONDS
 

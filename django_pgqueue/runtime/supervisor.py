@@ -36,6 +36,9 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 FAREWELL_SECONDS = 5.0
 
+SETTLE_SECONDS = 10.0
+"""The first line of the log says whether LISTEN works; it waits so long for the answer, on a machine that is slow."""
+
 
 class Supervisor:
     """Runs a plan to its end.
@@ -129,7 +132,7 @@ class Supervisor:
         self._start_probes()
         if self.plan.listen:
             self._listen_loop.start()
-            self._listener.is_settled.wait(timeout=3.0)
+            self._listener.is_settled.wait(SETTLE_SECONDS)
         listen = "on" if self._listener.works else f"off, polling every {conf.poll_seconds:g} s"
         settings = connections[self.alias].settings_dict
         logger.info(
