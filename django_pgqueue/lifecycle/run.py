@@ -82,7 +82,7 @@ async def arun(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob,
         await _take_cancels()
         if contracted:  # in here, so that the framework's log has the traceback
             with _without_harm(job):
-                await _atell_of_failure(contracted, outcome, _seen(task, outcome, error))
+                await _atell_of_failure(contracted, task, outcome, error)
     else:
         outcome.run_seconds = time.perf_counter() - begun
         await _take_cancels()
@@ -114,7 +114,7 @@ def _run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, borde
         outcome.run_seconds = time.perf_counter() - begun
         if contracted:  # in here, so that the framework's log has the traceback
             with _without_harm(job):
-                _tell_of_failure(contracted, outcome, _seen(task, outcome, error))
+                _tell_of_failure(contracted, task, outcome, error)
     else:
         outcome.run_seconds = outcome.run_seconds or time.perf_counter() - begun
         if contracted:
@@ -136,34 +136,37 @@ def _without_harm(job: ClaimedJob) -> Iterator[None]:
         logger.exception("Receivers of a signal failed, or were cut short; job %s (%s) goes on", job.id, job.task)
 
 
-def _seen(task: tasks.Task[..., Any], outcome: Outcome, error: BaseException) -> Redacted | None:
-    """Return what logs may have in place of an exception whose text has something sensitive in it; None: itself."""
-    if outcome.fate is not Fate.DIED:
-        return None  # nobody is told
-    trace = _trace(error)
-    kept = scrubber_of(task, outcome.job)(trace[-LONGEST_TEXT:])
-    return None if kept == trace else Redacted(f"\n{kept}")
-
-
-def _tell_of_failure(contracted: tasks.ContractRun, outcome: Outcome, redacted: Redacted | None) -> None:
+def _tell_of_failure(
+    contracted: tasks.ContractRun, task: tasks.Task[..., Any], outcome: Outcome, error: BaseException
+) -> None:
     """Send the framework's signal while the exception that receivers may see is being handled."""
     try:
-        if redacted:
-            raise redacted from None
+        _redact(task, outcome, error)
     except Redacted:
         contracted.tell_ended(outcome)
     else:
         contracted.tell_ended(outcome)
 
 
-async def _atell_of_failure(contracted: tasks.ContractRun, outcome: Outcome, redacted: Redacted | None) -> None:
+async def _atell_of_failure(
+    contracted: tasks.ContractRun, task: tasks.Task[..., Any], outcome: Outcome, error: BaseException
+) -> None:
     try:
-        if redacted:
-            raise redacted from None
+        _redact(task, outcome, error)
     except Redacted:
         await contracted.atell_ended(outcome)
     else:
         await contracted.atell_ended(outcome)
+
+
+def _redact(task: tasks.Task[..., Any], outcome: Outcome, error: BaseException) -> None:
+    """Raise Redacted in place of an exception whose text has something sensitive in it, if somebody may be told."""
+    if outcome.fate is not Fate.DIED:
+        return
+    trace = _trace(error)
+    kept = scrubber_of(task, outcome.job)(trace[-LONGEST_TEXT:])
+    if kept != trace:
+        raise Redacted(f"\n{kept}") from None
 
 
 async def _take_cancels() -> None:
