@@ -83,7 +83,7 @@ def test_bench_measures_and_leaves_nothing(start_bench):
     assert report["load"]["jobs"] == 300
     assert report["floor"]["jobs_per_second"] > 0
     assert report["floor"]["claim"]["samples"] == report["floor"]["ack"]["samples"] == 1
-    assert report["pick_up"]["samples"] == 200
+    assert 0 < report["pick_up"]["samples"] <= 200  # as many as there is time for
     assert report["drained"]["wait"]["samples"] == 300
     assert 0 < report["drained"]["wait"]["p50_ms"] <= report["drained"]["seconds"] * 1000
     assert report["drained"]["jobs_per_second"] == pytest.approx(300 / report["drained"]["seconds"], rel=0.01)
