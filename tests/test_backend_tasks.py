@@ -262,6 +262,11 @@ def test_module_that_cannot_be_imported_is_named_once(fresh, caplog):
     assert "no configuration for the mail service" in caplog.text
 
 
+def test_module_that_wants_to_be_skipped_ends_no_worker(fresh, caplog):
+    assert task_backends["default"].find_task("tests.app.skipped.found") is None
+    assert "only where there is a browser" in caplog.text
+
+
 def test_module_that_raises_when_it_is_asked_is_named_once(fresh, caplog, monkeypatch):
     def lazy(name):
         raise RuntimeError(f"no {name} without a licence")

@@ -50,7 +50,9 @@ def _module(path: str) -> ModuleType | None:
         return None
     try:
         return importlib.import_module(path)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # what skips a module of tests is no Exception, nor is sys.exit()
         if not (isinstance(error, ModuleNotFoundError) and error.name and f"{path}.".startswith(f"{error.name}.")):
             logger.exception("The module %s, which a job names, cannot be imported", path)
         return None
