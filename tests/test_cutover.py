@@ -192,6 +192,40 @@ def test_old_queue_that_cannot_be_reached_matters_only_while_it_leads(stage, cap
     assert Job.objects.count() == 2
 
 
+@pytest.fixture
+def by_hand(transactional_db):
+    """Autocommit is off."""
+    transaction.set_autocommit(False)
+    yield
+    transaction.rollback()
+    transaction.set_autocommit(True)
+
+
+@pytest.mark.parametrize("value", ["old", *BOTH])
+def test_call_goes_out_at_once_where_the_caller_commits_by_hand(other, stage, by_hand, value):
+    """Django runs no hooks then, however often one commits."""
+    stage(value)
+    Cutover(new=app.switched, old=other.delay).enqueue("x")
+    with transaction.atomic():
+        Cutover(new=app.switched, old=other.delay).enqueue("y")
+    assert len(other.calls) == 2
+    transaction.commit()
+    assert (len(other.calls), Job.objects.count()) == (2, 0 if value == "old" else 2)
+
+
+def test_old_queue_that_only_follows_does_not_matter_to_who_commits_by_hand(stage, by_hand, caplog):
+    def delay(*args, **kwargs):
+        raise ConnectionError("no broker")
+
+    stage("new_leads")
+    assert Cutover(new=app.switched, old=delay).enqueue("x")
+    assert "no broker" in caplog.text
+    stage("old_leads")
+    with pytest.raises(ConnectionError):
+        Cutover(new=app.switched, old=delay).enqueue("x")
+    assert Job.objects.count() == 1
+
+
 @pytest.mark.parametrize(("value", "sent"), [("old_leads", 2), ("new_leads", 1)])
 def test_call_that_meets_its_twin_is_run_as_if_nobody_compared(other, stage, queue, value, sent):
     stage(value)

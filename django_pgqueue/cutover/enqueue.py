@@ -1,12 +1,13 @@
 """Send a call to the side, or to both sides, that the stage of its task names."""
 
+import logging
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec
 
 from asgiref.sync import sync_to_async
-from django.db import transaction
+from django.db import connections, transaction
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.cutover.mark import KEY, Mark
@@ -15,6 +16,8 @@ from django_pgqueue.lifecycle.handle import JobHandle
 from django_pgqueue.tasks import Task
 
 P = ParamSpec("P")
+
+logger = logging.getLogger("django_pgqueue.cutover")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +39,7 @@ class Cutover(Generic[P]):
         """Send one call, where its stage says. Ours is inserted in the caller's transaction on the queue's database.
 
         The old queue gets the call once that has committed, so that a rollback sends neither; at once, where there is
-        no transaction. What it raises then is raised, unless it only follows: then that is logged.
+        no transaction, or autocommit is off. What it raises then is raised, or logged where it only follows.
 
         Returns:
             The handle of our job; None where only the old side gets the call.
@@ -77,4 +80,18 @@ class Cutover(Generic[P]):
         def call() -> None:
             self.old(*args, **kwargs)
 
-        transaction.on_commit(call, using=conf.database, robust=is_robust)
+        if not _commits_by_hand():
+            transaction.on_commit(call, using=conf.database, robust=is_robust)
+            return
+        try:
+            call()
+        except Exception:
+            if not is_robust:
+                raise
+            logger.exception("The old side of %s, which only follows, did not get a call", self.new.name)
+
+
+def _commits_by_hand() -> bool:
+    """Whether autocommit is off, as by ``set_autocommit(False)``: hooks are refused, or run once it is on again."""
+    connection = connections[conf.database]
+    return not (connection.commit_on_exit if connection.in_atomic_block else connection.get_autocommit())
