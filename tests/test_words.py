@@ -30,6 +30,15 @@ def test_every_statement_has_a_header_and_a_caller():
         assert f'"{path.stem}"' in python, f"{path.name} is not used"
 
 
+def test_every_caller_that_a_header_names_is_there():
+    python = {path: path.read_text() for path in PACKAGE.rglob("*.py")}
+    for path in FOLDER.glob("*.sql"):
+        header = " ".join(line[2:] for line in path.read_text().splitlines() if line.startswith("--"))
+        for module, function in re.findall(r"\b(\w+)\.(\w+)\(\)", header):
+            named = [text for path, text in python.items() if module in (path.stem, path.parent.name)]
+            assert any(f"def {function}(" in text for text in named), f"{path.name}: {module}.{function}()"
+
+
 def test_choices_of_the_models_are_the_words():
     assert [value for value, _ in Job._meta.get_field("status").choices] == list(Status)
     assert [value for value, _ in DeadJob._meta.get_field("reason").choices] == list(Reason)

@@ -114,7 +114,8 @@ def _making(day: dt.date) -> Statements:
 def _dropping(partition: Partition) -> Statements:
     """Lock the partition before DROP locks the parent: acks would queue behind whoever waits for that.
 
-    Who reads all of the history reads the partition too. So it is there that a long reader is waited for.
+    Who reads all of the history reads the partition too. So it is there that a long reader is waited for; but one of
+    other days alone at the parent, with acks behind, for as long as the lock timeout lets it.
     """
     name = sql.Identifier(partition.schema, partition.name)
     return [

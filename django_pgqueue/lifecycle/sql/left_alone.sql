@@ -1,4 +1,4 @@
--- Say where jobs stand that a verb has left alone. Called by bulk.why_left(). Locks nothing; found by primary key, and
+-- Say where jobs stand that a verb has left alone. Called by left.why_left(). Locks nothing; found by primary key, and
 -- holders of a unique key by pgqueue_jobs_unique. Returns for each id the status if it is live, whether it is dead, and
 -- whether another job holds the unique key of a dead one.
 SELECT

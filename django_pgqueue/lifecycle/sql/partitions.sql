@@ -1,4 +1,4 @@
--- The partitions of finished_jobs with their bounds, the default one first. Called by retention.look(). Reads the
+-- The partitions of finished_jobs with their bounds, the default one first. Called by retention.plan(). Reads the
 -- catalogue and opens no partition, so it waits for nobody. Bounds are told in the session's time zone, and read in it.
 -- Returns schema, name, whether it is the default one, and the instants from which on and before which its rows have
 -- finished; null for the default one, and for one that somebody has made without an end.
