@@ -32,7 +32,7 @@ from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.wake import announce, tell_waiters
 from django_pgqueue.models import Job
-from django_pgqueue.runtime import waiting
+from django_pgqueue.runtime import waiting, watch
 from tests.workers import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -335,7 +335,7 @@ def test_connection_that_is_cut_is_opened_again_and_nothing_is_missed(queue, sql
 def test_while_the_database_is_away_everybody_waits(queue, settings, pool, monkeypatch, caplog):
     settings.PGQUEUE = {"POLL_SECONDS": 0.05}
     handle, is_away = app.noop.enqueue(), threading.Event()
-    look = waiting.look
+    look = watch.look
 
     def fail(database, wanted):
         if is_away.is_set():
@@ -343,7 +343,7 @@ def test_while_the_database_is_away_everybody_waits(queue, settings, pool, monke
             database.close()
         return look(database, wanted)
 
-    monkeypatch.setattr(waiting, "look", fail)
+    monkeypatch.setattr(watch, "look", fail)
     is_away.set()
     waiters = [pool.submit(wait, handle, seconds) for seconds in (0.5, 1.0)]
     eventually(lambda: "Who waits for jobs cannot ask the database" in caplog.text)
@@ -357,14 +357,14 @@ def test_error_that_waiting_does_not_mend_is_raised(queue, monkeypatch):
     def fail(database, wanted):
         database.rows("SELECT 1 / 0", {})
 
-    monkeypatch.setattr(waiting, "look", fail)
+    monkeypatch.setattr(watch, "look", fail)
     with pytest.raises(Exception, match="division by zero"):
         app.noop.enqueue().wait(60)
 
 
 def test_thread_that_fails_tells_everybody_and_the_next_one_starts(queue, monkeypatch, caplog):
     handle = app.noop.enqueue()
-    monkeypatch.setattr(waiting, "find_many", lambda *_: 1 / 0)
+    monkeypatch.setattr(watch, "find_many", lambda *_: 1 / 0)
     end(queue, result="1")
     with caplog.at_level(logging.ERROR), pytest.raises(ZeroDivisionError):
         handle.wait(60)
@@ -420,11 +420,11 @@ def test_whoever_has_left_is_forgotten_while_others_stay(queue, settings, pool):
 
 def test_test_database_can_be_dropped_when_the_last_test_has_waited():
     """The server waits for five seconds until nobody uses it. Whoever has left is noticed with the next look."""
-    assert waiting.LINGER_SECONDS + DEFAULTS["POLL_SECONDS"] < 5
+    assert watch.LINGER_SECONDS + DEFAULTS["POLL_SECONDS"] < 5
 
 
 def test_thread_ends_with_its_connections_when_nobody_waits(queue, sql, monkeypatch):
-    monkeypatch.setattr(waiting, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "LINGER_SECONDS", 0.0)
     handle = app.noop.enqueue()
     end(queue, result="1")
     for _ in range(3):
