@@ -7,11 +7,15 @@ import signal
 
 import pytest
 from django.core.management import call_command
-from django.db import ProgrammingError
+from django.db import ProgrammingError, connections
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, kill, move_jobs, purge, requeue, run_now, set_priority
+from django_pgqueue import enqueue_many, job, kill, move_jobs, purge, requeue, run_now, set_priority
+from django_pgqueue.base.records import Fate, Outcome
+from django_pgqueue.lifecycle import ack
+from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.runtime import waiting
 from tests.workers import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -75,6 +79,26 @@ def test_web_server_with_more_rights_changes_the_job_that_has_a_key(as_role, sql
     assert app.record.using(unique_key="k").enqueue("next").created
     with pytest.raises(ProgrammingError, match="permission denied"):
         sql("SELECT args FROM pgqueue_jobs")
+
+
+def test_web_server_with_the_rights_to_wait_waits(queue, as_role, sql, project, monkeypatch):
+    """By an alias of its own, so that the thread that waits logs in as that role."""
+    page = (project / "docs" / "how-to" / "privileges.md").read_text()
+    [more] = re.findall(r"^```sql\n(-- for state\(\) [^`]* TO shop_web;\n)```$", page, flags=re.MULTILINE)
+    role = {"USER": "shop_web", "PASSWORD": "x"}
+    monkeypatch.setitem(connections.settings, "web", connections.settings["default"] | role)
+    job_id = app.noop.enqueue().id
+    as_role("shop_web")
+    sql(f"RESET ROLE; {more}")
+    try:
+        waiter = waiting.waiter_for("web", job_id)
+        eventually(Job.objects.filter(awaited=True).exists)
+        [claimed] = claim(queue, "default", limit=1, worker_id=1)
+        ack.write(queue, [Outcome(claimed, Fate.SUCCEEDED, result="5")])
+        sql("SET ROLE shop_web")
+        assert (waiter.result(60).result, job(job_id).result()) == (5, 5)
+    finally:
+        waiting.stop_all()
 
 
 def test_admin_can_act_on_jobs(as_role, sql):
