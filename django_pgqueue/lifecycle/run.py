@@ -7,8 +7,6 @@ import json
 import logging
 import math
 import time
-import traceback
-from collections.abc import Iterator
 from typing import Any
 
 from django.db import transaction
@@ -22,7 +20,6 @@ from django_pgqueue.base.exceptions import (
     JobInterrupted,
     JobKilled,
     LeaseLost,
-    Redacted,
     ResultRefused,
     RetryLater,
     TimeLimitExceeded,
@@ -34,14 +31,14 @@ from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
 from django_pgqueue.lifecycle.context import CurrentJob, enter
+from django_pgqueue.lifecycle.describe import describe, message_of
 from django_pgqueue.lifecycle.payload import encode
 from django_pgqueue.lifecycle.progress import write_alone
-from django_pgqueue.lifecycle.redact import Scrub, scrubber_of
+from django_pgqueue.lifecycle.receivers import atell_of_failure, tell_of_failure, without_harm
+from django_pgqueue.lifecycle.redact import scrubber_of
 
 logger = logging.getLogger("django_pgqueue.jobs")
 
-LONGEST_ERROR_BYTES = 8 * 1024
-LONGEST_TEXT = 16 * LONGEST_ERROR_BYTES  # of an exception, that is looked through for what is sensitive
 UNKNOWN_DELAY_SECONDS = 30.0
 LONGEST_BACKOFF_SECONDS = 10 * 365 * 24 * 3600.0
 KILLED = "Somebody asked for it to stop."
@@ -59,38 +56,38 @@ async def arun(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob,
     """Run an ``async def`` task in this asyncio task and return the outcome, whatever the task raises."""
     enter(current)
     if job_started.receivers:
-        with _without_harm(job):
+        with without_harm(job):
             await job_started.asend_robust(job.task, job=job)
-    contracted = task.contract.begin(job) if task.contract else None
-    if contracted:
-        with _without_harm(job):
-            await contracted.atell_started()
+    contract_run = task.contract.begin(job) if task.contract else None
+    if contract_run:
+        with without_harm(job):
+            await contract_run.atell_started()
     begun = time.perf_counter()
     try:
-        args, kwargs = _arguments(job, contracted)
+        args, kwargs = _arguments(job, contract_run)
         border.enter(current)
         try:
             result = await task.func(*args, **kwargs)
         finally:
             border.leave()
-        outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, result, contracted))
+        outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, result, contract_run))
         if current.again is not None:
             _repeat(outcome, current)
     except BaseException as error:  # noqa: BLE001 - the border: whatever it raises is the job's outcome
         outcome = failure(task, job, error, current)
         outcome.run_seconds = time.perf_counter() - begun
         await _take_cancels()
-        if contracted:  # in here, so that the framework's log has the traceback
-            with _without_harm(job):
-                await _atell_of_failure(contracted, task, outcome, error)
+        if contract_run:  # in here, so that the framework's log has the traceback
+            with without_harm(job):
+                await atell_of_failure(contract_run, task, outcome, error)
     else:
         outcome.run_seconds = time.perf_counter() - begun
         await _take_cancels()
-        if contracted:
-            with _without_harm(job):
-                await contracted.atell_ended(outcome)
+        if contract_run:
+            with without_harm(job):
+                await contract_run.atell_ended(outcome)
     if job_finished.receivers:
-        with _without_harm(job):
+        with without_harm(job):
             await job_finished.asend_robust(job.task, job=job, outcome=outcome)
     return outcome
 
@@ -98,75 +95,32 @@ async def arun(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob,
 def _run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, border: ThreadBorder) -> Outcome:
     enter(current)
     if job_started.receivers:
-        with _without_harm(job):
+        with without_harm(job):
             job_started.send_robust(job.task, job=job)
-    contracted = task.contract.begin(job) if task.contract else None
-    if contracted:
-        with _without_harm(job):
-            contracted.tell_started()
+    contract_run = task.contract.begin(job) if task.contract else None
+    if contract_run:
+        with without_harm(job):
+            contract_run.tell_started()
     begun = time.perf_counter()
     try:
         call = _call_atomic if task.is_atomic else _call
-        outcome = call(task, job, current, border, contracted)
+        outcome = call(task, job, current, border, contract_run)
     except BaseException as error:  # noqa: BLE001 - the border: whatever it raises is the job's outcome
         border.leave()
         outcome = failure(task, job, error, current)
         outcome.run_seconds = time.perf_counter() - begun
-        if contracted:  # in here, so that the framework's log has the traceback
-            with _without_harm(job):
-                _tell_of_failure(contracted, task, outcome, error)
+        if contract_run:  # in here, so that the framework's log has the traceback
+            with without_harm(job):
+                tell_of_failure(contract_run, task, outcome, error)
     else:
         outcome.run_seconds = outcome.run_seconds or time.perf_counter() - begun
-        if contracted:
-            with _without_harm(job):
-                contracted.tell_ended(outcome)
+        if contract_run:
+            with without_harm(job):
+                contract_run.tell_ended(outcome)
     if job_finished.receivers:
-        with _without_harm(job):
+        with without_harm(job):
             job_finished.send_robust(job.task, job=job, outcome=outcome)
     return outcome
-
-
-@contextlib.contextmanager
-def _without_harm(job: ClaimedJob) -> Iterator[None]:
-    """Let receivers of signals raise even what is no ``Exception``: they have no say in what becomes of a job."""
-    try:
-        yield
-    except BaseException as error:
-        error.__suppress_context__ = True  # what the task has raised, which may hold sensitive arguments
-        logger.exception("Receivers of a signal failed, or were cut short; job %s (%s) goes on", job.id, job.task)
-
-
-def _tell_of_failure(
-    contracted: tasks.ContractRun, task: tasks.Task[..., Any], outcome: Outcome, error: BaseException
-) -> None:
-    """Send the framework's signal while the exception that receivers may see is being handled."""
-    try:
-        _redact(task, outcome, error)
-    except Redacted:
-        contracted.tell_ended(outcome)
-    else:
-        contracted.tell_ended(outcome)
-
-
-async def _atell_of_failure(
-    contracted: tasks.ContractRun, task: tasks.Task[..., Any], outcome: Outcome, error: BaseException
-) -> None:
-    try:
-        _redact(task, outcome, error)
-    except Redacted:
-        await contracted.atell_ended(outcome)
-    else:
-        await contracted.atell_ended(outcome)
-
-
-def _redact(task: tasks.Task[..., Any], outcome: Outcome, error: BaseException) -> None:
-    """Raise Redacted in place of an exception whose text has something sensitive in it, if somebody may be told."""
-    if outcome.fate is not Fate.DIED:
-        return
-    trace = _trace(error)
-    kept = scrubber_of(task, outcome.job)(trace[-LONGEST_TEXT:])
-    if kept != trace:
-        raise Redacted(f"\n{kept}") from None
 
 
 async def _take_cancels() -> None:
@@ -184,11 +138,11 @@ def _call(
     job: ClaimedJob,
     current: CurrentJob,
     border: ThreadBorder,
-    contracted: tasks.ContractRun | None,
+    contract_run: tasks.ContractRun | None,
 ) -> Outcome:
-    args, kwargs = _arguments(job, contracted)
+    args, kwargs = _arguments(job, contract_run)
     value = border.call(current, task.func, args, kwargs)
-    outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, value, contracted))
+    outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, value, contract_run))
     if current.again is not None:
         _repeat(outcome, current)
     return outcome
@@ -206,7 +160,7 @@ def _call_atomic(
     job: ClaimedJob,
     current: CurrentJob,
     border: ThreadBorder,
-    contracted: tasks.ContractRun | None,
+    contract_run: tasks.ContractRun | None,
 ) -> Outcome:
     """Run the task and remove its job in one transaction: both take effect, or neither.
 
@@ -214,7 +168,7 @@ def _call_atomic(
     """
     begun = time.perf_counter()
     with transaction.atomic(using=conf.database):
-        outcome = _call(task, job, current, border, contracted)
+        outcome = _call(task, job, current, border, contract_run)
         outcome.run_seconds = time.perf_counter() - begun
         write_alone(CallerConnection(), current)
         if not ack.finish_alone(CallerConnection(), outcome):
@@ -235,7 +189,7 @@ def failure(task: tasks.Task[..., Any], job: ClaimedJob, error: BaseException, c
         return Outcome(job, Fate.DIED, reason=Reason.KILLED, error=describe(error, scrub))
     match error:
         case RetryLater():
-            logger.info("Job %s (%s) asks to run later: %s", job.id, job.task, scrub(_message(error)))
+            logger.info("Job %s (%s) asks to run later: %s", job.id, job.task, scrub(message_of(error)))
             return Outcome(job, Fate.RELEASED, delay_seconds=max(error.seconds, 0.001))
         case ResultRefused():
             return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=describe(error.__cause__ or error, scrub))
@@ -255,36 +209,6 @@ def _named(error: BaseException, named: JobInterrupted) -> BaseException:
         return error
     named.__cause__ = error
     return named
-
-
-def describe(error: BaseException, scrub: Scrub = str) -> dict[str, Any]:
-    """Return one entry of a job's history, storable whatever the exception holds, of at most 8 KB.
-
-    Args:
-        scrub: takes what is sensitive out of a text.
-    """
-    kind = type(error)
-    message = _message(error)
-    trace = _trace(error)
-    return {
-        "error": _storable(f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."), 256),
-        "message": _storable(scrub(message[-LONGEST_TEXT:]), 1024),
-        "traceback": _storable(scrub(trace[-LONGEST_TEXT:]), LONGEST_ERROR_BYTES - 2048),
-    }
-
-
-def _trace(error: BaseException) -> str:
-    try:
-        return "".join(traceback.format_exception(error))
-    except Exception:  # noqa: BLE001 - an exception that cannot even be printed
-        return ""
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - an exception that cannot even be printed
-        return "(its text cannot be read)"
 
 
 def unknown_task(job: ClaimedJob) -> Outcome:
@@ -307,23 +231,23 @@ def unknown_task(job: ClaimedJob) -> Outcome:
     return Outcome(job, Fate.RELEASED, delay_seconds=UNKNOWN_DELAY_SECONDS)
 
 
-def _arguments(job: ClaimedJob, contracted: tasks.ContractRun | None) -> tuple[list[Any], dict[str, Any]]:
+def _arguments(job: ClaimedJob, contract_run: tasks.ContractRun | None) -> tuple[list[Any], dict[str, Any]]:
     args = json.loads(job.args) if job.args != "[]" else []
     kwargs = json.loads(job.kwargs) if job.kwargs != "{}" else {}
     if not isinstance(args, list) or not isinstance(kwargs, dict):
         kinds = f"{type(args).__name__} and {type(kwargs).__name__}"
         raise InvalidArguments(f"args must be a JSON array and kwargs a JSON object, not {kinds}.")
-    return (contracted.arguments(args) if contracted else args), kwargs
+    return (contract_run.arguments(args) if contract_run else args), kwargs
 
 
-def _result(job: ClaimedJob, value: Any, contracted: tasks.ContractRun | None) -> str | None:
+def _result(job: ClaimedJob, value: Any, contract_run: tasks.ContractRun | None) -> str | None:
     """Return the result as JSON; None, and a warning, where it cannot be stored: the work is done all the same.
 
     Raises:
         ResultRefused: the same, of a task of the Tasks framework.
     """
-    if contracted:
-        return contracted.result(value)
+    if contract_run:
+        return contract_run.result(value)
     if value is None or not (job.flags & KEEP and conf.retention_days):
         return "null"
     try:
@@ -343,9 +267,3 @@ def _backoff(task: tasks.Task[..., Any], job: ClaimedJob) -> float:
     except BaseException:  # user code: sys.exit() in it must not end the slot
         logger.exception("The backoff of %s failed; job %s is tried again in a minute", job.task, job.id)
         return with_jitter(60.0)
-
-
-def _storable(text: str, longest: int) -> str:
-    """Return the end of ``text``, without what PostgreSQL cannot store."""
-    kept = text if len(text) <= longest else f"[...]\n{text[-longest:]}"
-    return kept.replace("\0", "\ufffd").encode(errors="replace").decode()

@@ -8,8 +8,8 @@ from django_pgqueue import tasks
 from django_pgqueue.base.exceptions import InvalidArguments
 from django_pgqueue.base.records import Fate, Outcome
 from django_pgqueue.base.states import Reason
+from django_pgqueue.lifecycle.describe import describe
 from django_pgqueue.lifecycle.redact import scrubber_of
-from django_pgqueue.lifecycle.run import describe
 
 logger = logging.getLogger("django_pgqueue.worker")
 

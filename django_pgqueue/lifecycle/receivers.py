@@ -1,0 +1,58 @@
+"""Let receivers of signals know what becomes of a run. They have no say in it."""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from django_pgqueue import tasks
+from django_pgqueue.base.exceptions import Redacted
+from django_pgqueue.base.records import ClaimedJob, Fate, Outcome
+from django_pgqueue.lifecycle.describe import LONGEST_TEXT, trace_of
+from django_pgqueue.lifecycle.redact import scrubber_of
+
+logger = logging.getLogger("django_pgqueue.jobs")
+
+
+@contextlib.contextmanager
+def without_harm(job: ClaimedJob) -> Iterator[None]:
+    """Let receivers of signals raise even what is no ``Exception``: they have no say in what becomes of a job."""
+    try:
+        yield
+    except BaseException as error:
+        error.__suppress_context__ = True  # what the task has raised, which may hold sensitive arguments
+        logger.exception("Receivers of a signal failed, or were cut short; job %s (%s) goes on", job.id, job.task)
+
+
+def tell_of_failure(
+    contract_run: tasks.ContractRun, task: tasks.Task[..., Any], outcome: Outcome, error: BaseException
+) -> None:
+    """Send the framework's signal while the exception that receivers may see is being handled."""
+    try:
+        _redact(task, outcome, error)
+    except Redacted:
+        contract_run.tell_ended(outcome)
+    else:
+        contract_run.tell_ended(outcome)
+
+
+async def atell_of_failure(
+    contract_run: tasks.ContractRun, task: tasks.Task[..., Any], outcome: Outcome, error: BaseException
+) -> None:
+    """Do what ``tell_of_failure`` does from async code."""
+    try:
+        _redact(task, outcome, error)
+    except Redacted:
+        await contract_run.atell_ended(outcome)
+    else:
+        await contract_run.atell_ended(outcome)
+
+
+def _redact(task: tasks.Task[..., Any], outcome: Outcome, error: BaseException) -> None:
+    """Raise Redacted in place of an exception whose text has something sensitive in it, if somebody may be told."""
+    if outcome.fate is not Fate.DIED:
+        return
+    trace = trace_of(error)
+    kept = scrubber_of(task, outcome.job)(trace[-LONGEST_TEXT:])
+    if kept != trace:
+        raise Redacted(f"\n{kept}") from None
