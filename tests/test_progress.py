@@ -40,7 +40,7 @@ def run_one(pump):
     def begin(task=app.noop) -> CurrentJob:
         task.enqueue()
         turn(pump)
-        return CurrentJob(pump.slots.accepted[-1][1], pump.slots.reports.tell)
+        return CurrentJob(pump.slots.accepted[-1][1], pump.slots.news.tell)
 
     return begin
 
@@ -61,11 +61,11 @@ def test_first_progress_is_written_at_once_and_the_latest_after_a_pause(pump, ru
         current.set_progress(done, 10)
         turn(pump)
     assert told(Job.objects.get()) == (1, 10, "begun")
-    assert 0 < pump._reports.wait_until() - current.written_at <= 600
+    assert 0 < pump._news.wait_until() - current.written_at <= 600
     monkeypatch.setattr(progress, "PAUSE_SECONDS", 0.0)
     turn(pump)
     assert told(Job.objects.get()) == (5, 10, "")
-    assert pump._reports.wait_until() == math.inf
+    assert pump._news.wait_until() == math.inf
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_last_progress_goes_before_the_outcome(pump, run_one, monkeypatch, outco
     turn(pump)
     row = model.objects.get(pk=current.id)
     assert (told(row), row.metadata) == ((2, 3, "last"), {"a": 1})
-    assert pump._reports.wait_until() == math.inf
+    assert pump._news.wait_until() == math.inf
     if outcome["fate"] is Fate.REPEATED:
         follower = Job.objects.get()
         assert (follower.progress, follower.metadata) == (None, {"a": 1})
@@ -101,7 +101,7 @@ def test_many_calls_are_one_entry_and_one_ring(pump, run_one):
     for _ in range(2):
         for done in range(1000):
             current.set_progress(done)
-        assert (len(pump._reports._told), pump.outbox.qsize()) == (1, 1)
+        assert (len(pump._news._told), pump.outbox.qsize()) == (1, 1)
         turn(pump)
 
 
@@ -112,7 +112,7 @@ def test_news_of_several_runs_are_one_statement(pump, monkeypatch):
     send = pump.database.send
     monkeypatch.setattr(pump.database, "send", lambda text, values: sent.append(text) or send(text, values))
     for _, claimed in pump.slots.accepted:
-        CurrentJob(claimed, pump.slots.reports.tell).set_progress(claimed.id)
+        CurrentJob(claimed, pump.slots.news.tell).set_progress(claimed.id)
     turn(pump)
     assert sum("Write into running jobs" in text for text in sent) == 1
     assert [row.progress["done"] for row in Job.objects.order_by("id")] == list(
@@ -163,7 +163,7 @@ def test_thread_that_goes_on_after_the_end_of_its_job_is_heard_no_more(pump, run
     current.set_progress(1)
     turn(pump)
     current.set_progress(2)
-    assert pump._reports.wait_until() == math.inf
+    assert pump._news.wait_until() == math.inf
     assert FinishedJob.objects.get().progress is None
 
 
@@ -197,7 +197,7 @@ def test_last_news_go_before_the_outcome_however_many_end_at_once(pump, monkeypa
     enqueue_many(app.noop, [()] * 4)
     turn(pump)
     for _, claimed in [*pump.slots.accepted]:
-        CurrentJob(claimed, pump.slots.reports.tell).set_progress(claimed.id)
+        CurrentJob(claimed, pump.slots.news.tell).set_progress(claimed.id)
         pump.slots.finish()
     turn(pump)
     assert sorted(told(row)[0] for row in FinishedJob.objects.all()) == sorted(
@@ -220,7 +220,7 @@ def test_news_survive_a_database_that_is_away(pump, run_one, monkeypatch):
 
 
 def test_turn_without_news_sends_nothing_for_them(pump):
-    assert (pump._reports.send(pump.database, []), pump._reports.wait_until()) == (None, math.inf)
+    assert (pump._news.send(pump.database, []), pump._news.wait_until()) == (None, math.inf)
 
 
 def test_atomic_task_leaves_its_last_news_in_what_is_kept(queue):
@@ -244,7 +244,7 @@ def test_next_attempt_has_the_metadata_and_says_whose_the_progress_is(pump, run_
     turn(pump)
     sql("UPDATE pgqueue_jobs SET status = 'queued', run_at = now()")
     turn(pump)
-    again = CurrentJob(pump.slots.accepted[-1][1], pump.slots.reports.tell)
+    again = CurrentJob(pump.slots.accepted[-1][1], pump.slots.news.tell)
     assert again.metadata == {"a": 1, "b": 3, "c": {"d": None}}
     state = job(again.id).state()
     assert (state.progress["done"], state.progress["attempt"], state.attempts) == (9, 1, 2)

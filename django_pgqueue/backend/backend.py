@@ -12,7 +12,7 @@ from django.core.checks import CheckMessage
 from django_pgqueue import tasks
 from django_pgqueue.backend.checking import problems_of
 from django_pgqueue.backend.declaring import OF_BACKENDS, PgQueueTask, in_words_of_the_framework, native_of
-from django_pgqueue.backend.results import PgQueueTaskResult, gone, restored, result_of, run_after
+from django_pgqueue.backend.results import PgQueueTaskResult, gone, restored, run_after, task_result_of
 from django_pgqueue.backend.running import Contract, contract_of, normalized
 from django_pgqueue.backend.seeking import seek
 from django_pgqueue.base.conf import conf
@@ -209,7 +209,7 @@ class PgQueueBackend(BaseTaskBackend):
     def _result_of(self, state: JobState) -> PgQueueTaskResult:
         alias = state.backend if state.backend in task_backends.settings else self.alias
         task = self._declared(state.task) or gone(state.task)
-        return result_of(state, _as_in(state, task, alias), backend=alias)
+        return task_result_of(state, _as_in(state, task, alias), backend=alias)
 
     def _declared(self, name: str) -> AnyTask | None:
         """Return the task of the framework that has this name, as it was declared."""

@@ -79,7 +79,7 @@ NOTES = ("died (", "not requeued ")
 """How entries begin that tell of no failure."""
 
 
-def result_of(state: JobState, task: AnyTask, *, backend: str) -> PgQueueTaskResult:
+def task_result_of(state: JobState, task: AnyTask, *, backend: str) -> PgQueueTaskResult:
     """Return the ``TaskResult`` of a job."""
     result = PgQueueTaskResult(
         task=task,

@@ -31,7 +31,7 @@ class Sent(NamedTuple):
     answer: Answer
 
 
-class Reports:
+class UnwrittenNews:
     """The news that are not written yet. ``tell`` may be called from any thread, all else is the pump's.
 
     Args:

@@ -66,7 +66,7 @@ class Pump:
         self._intake = Intake(queues, self._gates)
         self._limited: dict[int, str] = {}  # by cell: the queues of the jobs that were let in by a gate
         self._admissions = Admissions()
-        self._reports = slots.reports
+        self._news = slots.news
         self._noted: set[str] = set()  # queues that have their rows, as far as this process can tell
         self._heard: deque[Collection[str] | None] = deque()  # queues that have work; None: perhaps any
         self._suspects = Suspects()
@@ -114,7 +114,7 @@ class Pump:
             self._admissions.wait_until(),
             self._gates.due_at(),
             self._book.blocked_until(),
-            self._reports.wait_until(),
+            self._news.wait_until(),
         )
         if self._suspects.want_the_child():
             until = min(until, self._suspects.until)
@@ -173,7 +173,7 @@ class Pump:
         try:
             with self.database.transaction():
                 gates = self._gates.look(self.database)
-                news = self._reports.send(self.database, outcomes)
+                sent = self._news.send(self.database, outcomes)
                 answers = ack.send(self.database, outcomes)
                 admission = self._admissions.send(self.database, limit=self._trouble.most)
                 claimed = self._claim()
@@ -185,7 +185,7 @@ class Pump:
             if gates is not None:
                 self._heed(gates)
             admitted = self._admissions.took(admission) if admission else frozenset()
-            self._reports.took(news)
+            self._news.took(sent)
             receipt = ack.receipt(self.database, outcomes, answers)
         except Error as error:
             self._hand_over()
@@ -207,7 +207,7 @@ class Pump:
         """Whether there is a reason to ask the database although there is nothing to write."""
         return (
             self._may_claim(now)
-            or now >= min(self._admissions.wait_until(), self._gates.due_at(), self._reports.wait_until())
+            or now >= min(self._admissions.wait_until(), self._gates.due_at(), self._news.wait_until())
             or (self._has_unbegun() and now >= self._gates.look_at())
         )
 
@@ -323,7 +323,7 @@ class Pump:
         """After a failed turn: find the outcome that the database refuses, or wait and try again as it was."""
         if is_refusal(error):
             self._admissions.forget()
-            self._reports.forget()
+            self._news.forget()
         if batch and is_refusal(error):
             self._write_apart(batch)
         else:

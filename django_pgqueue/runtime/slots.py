@@ -25,7 +25,7 @@ from django_pgqueue.lifecycle.framework import sought
 from django_pgqueue.lifecycle.run import arun, failure, run, unknown_task
 from django_pgqueue.runtime.limits import Limits, Run
 from django_pgqueue.runtime.marks import Marks
-from django_pgqueue.runtime.progress import Reports
+from django_pgqueue.runtime.progress import UnwrittenNews
 from django_pgqueue.runtime.tidy import check_connections, drop_connections, is_tidy, opened, own_caches, tidy
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -56,8 +56,8 @@ class Slots:
         self._inbox: queue.SimpleQueue[Work] = queue.SimpleQueue()
         self._threads = 0
         self._lanes = Lanes(self)
-        self.reports = Reports(lambda: outbox.put(None), marks)
-        self._tell = self.reports.tell
+        self.news = UnwrittenNews(lambda: outbox.put(None), marks)
+        self._tell = self.news.tell
 
     def accept(self, cell: int, job: ClaimedJob) -> None:
         """Hand a claimed job over; at once an outcome if its task is unknown."""
