@@ -419,7 +419,7 @@ RETURNING 1
 
 def test_pruning_reads_what_is_to_be_pruned_and_no_other_finished_job(queue):
     queue.rows(FINISHED, {"number": 40_000})
-    nodes = explain(queue, sized("prune_kept", 100), {})
+    nodes = explain(queue, sized("prune_timed", 100), {})
     assert nodes[0]["Actual Rows"] == 100
     scans = [node for node in nodes if node.get("Relation Name", "").startswith("pgqueue_finished_jobs_")]
     scans = [scan for scan in scans if scan["Node Type"] != "ModifyTable"]

@@ -10,7 +10,7 @@ from django_pgqueue import enqueue_many, kill, requeue, tasks
 from django_pgqueue.base.records import Fate, Outcome
 from django_pgqueue.db import QueueConnection
 from django_pgqueue.housekeeping import prune
-from django_pgqueue.housekeeping.prune import Prunable, Stretch, look, prune_dead, prune_default, prune_kept
+from django_pgqueue.housekeeping.prune import Prunable, Stretch, look, prune_dead, prune_default, prune_timed
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob, Job
@@ -56,12 +56,12 @@ def test_finished_job_is_kept_for_as_long_as_its_call_said(queue, sql, keep):
     finished = FinishedJob.objects.get(pk=brief)
     assert finished.prune_at - finished.finished_at == HOUR
     age(sql, minutes=59)
-    assert (look(queue, dead_days=None), prune_kept(queue, limit=100)) == (Prunable(False, False, False), 0)
+    assert (look(queue, dead_days=None), prune_timed(queue, limit=100)) == (Prunable(False, False, False), 0)
     age(sql, minutes=1)
     assert look(queue, dead_days=None) == Prunable(True, False, False)
-    assert prune_kept(queue, limit=100) == 1
+    assert prune_timed(queue, limit=100) == 1
     assert FinishedJob.objects.get().pk == usual
-    assert not look(queue, dead_days=None).kept
+    assert not look(queue, dead_days=None).timed
 
 
 def test_task_says_how_long_its_jobs_are_kept_and_a_worker_that_does_not_know_it_prunes_them(queue, sql):
@@ -71,7 +71,7 @@ def test_task_says_how_long_its_jobs_are_kept_and_a_worker_that_does_not_know_it
     finish(queue, Job.objects.get().pk)
     assert tasks.find("nobody.knows") is None
     age(sql, hours=1)
-    assert prune_kept(queue, limit=100) == 2
+    assert prune_timed(queue, limit=100) == 2
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,10 @@ def test_locked_rows_are_stepped_over_and_a_slice_is_as_large_as_was_said(queue,
     age(sql, hours=1)
     with transaction.atomic():
         FinishedJob.objects.select_for_update().get(pk=ids[0])
-        assert prune_kept(queue, limit=3) == 3
-        assert prune_kept(queue, limit=3) == 1
-        assert prune_kept(queue, limit=3) == 0
-    assert prune_kept(queue, limit=3) == 1
+        assert prune_timed(queue, limit=3) == 3
+        assert prune_timed(queue, limit=3) == 1
+        assert prune_timed(queue, limit=3) == 0
+    assert prune_timed(queue, limit=3) == 1
 
 
 # Dead jobs

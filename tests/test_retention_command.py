@@ -186,7 +186,7 @@ def test_json_says_all_of_it(queue, sql, today, old):
     assert by_name["pgqueue_finished_jobs_default"]["is_default"]
     assert by_name[f"pgqueue_finished_jobs_{today:%Y%m%d}"]["next_pass"] == "keep"
     assert (told["dead_jobs"]["count"], told["dead_jobs"]["due"]) == (1, 0)
-    assert told["own_time"]["tasks"]["tests.app.tasks.kept_for_an_hour"] == 3600
+    assert told["timed"]["tasks"]["tests.app.tasks.kept_for_an_hour"] == 3600
     assert told["jobs"]["bytes"] > 0
 
 

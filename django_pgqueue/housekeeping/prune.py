@@ -24,7 +24,7 @@ STRETCH = 64
 class Prunable(NamedTuple):
     """What there is to prune; the columns of ``prunable.sql``."""
 
-    kept: bool  # finished jobs whose own time is over
+    timed: bool  # finished jobs with a time of their own, which is over
     dead: bool  # jobs that have been dead for too long
     default: bool  # rows in the default partition, of whatever age
 
@@ -39,7 +39,7 @@ class Stretch(NamedTuple):
 class Pruned(NamedTuple):
     """How many jobs were removed."""
 
-    kept: int  # finished ones whose own time is over
+    timed: int  # finished ones with a time of their own
     dead: int
     default: int  # of the default partition
 
@@ -50,9 +50,9 @@ def look(database: Database, *, dead_days: int | None) -> Prunable:
     return Prunable._make(row)
 
 
-def prune_kept(database: Database, *, limit: int) -> int:
+def prune_timed(database: Database, *, limit: int) -> int:
     """Remove up to ``limit`` finished jobs whose own time is over; return how many."""
-    return len(database.rows(sized("prune_kept", ladder_size(limit)), {}))
+    return len(database.rows(sized("prune_timed", ladder_size(limit)), {}))
 
 
 def prune_dead(database: Database, *, days: int, limit: int) -> int:
@@ -69,14 +69,14 @@ def prune_default(database: Database, *, retention_days: int, page: int) -> Stre
 
 def prune_all(database: Database, *, retention_days: int, dead_days: int | None) -> Pruned:
     """Remove all that is old enough, slice after slice, however long that takes."""
-    kept = _through(lambda: prune_kept(database, limit=LARGEST))
+    timed = _through(lambda: prune_timed(database, limit=LARGEST))
     dead = _through(lambda: prune_dead(database, days=dead_days, limit=LARGEST)) if dead_days is not None else 0
     default = 0
     page: int | None = 0
     while page is not None:
         removed, page = prune_default(database, retention_days=retention_days, page=page)
         default += removed
-    return Pruned(kept, dead, default)
+    return Pruned(timed, dead, default)
 
 
 def _through(prune_slice: Callable[[], int]) -> int:

@@ -58,8 +58,8 @@ class Pruning:
         days = conf.dead_retention_days
         there = prune.look(self._database, dead_days=days)
         has_more = False
-        if there.kept:
-            has_more |= self._in_slices("finished", functools.partial(prune.prune_kept, self._database))
+        if there.timed:
+            has_more |= self._in_slices("finished", functools.partial(prune.prune_timed, self._database))
         if there.dead and days is not None:
             has_more |= self._in_slices("dead", functools.partial(prune.prune_dead, self._database, days=days))
         if there.default and time.monotonic() >= self._default_at:

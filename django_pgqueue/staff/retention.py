@@ -43,8 +43,8 @@ class Ages(NamedTuple):
     dead: int
     dead_due: int
     oldest_dead_at: dt.datetime | None
-    kept: int  # finished jobs with a time of their own
-    kept_due: int
+    timed: int  # finished jobs with a time of their own
+    timed_due: int
     default_due: int
 
 
@@ -178,7 +178,7 @@ def _of_ages(state: State) -> Iterator[str]:
         f"The next pass removes {_count(ages.dead_due)}."
     )
     yield (
-        f"Finished jobs with a time of their own: {_count(ages.kept)}. The next pass removes {_count(ages.kept_due)}."
+        f"Finished jobs with a time of their own: {_count(ages.timed)}. The next pass removes {_count(ages.timed_due)}."
     )
     for name, keep in keeps().items():
         yield f"  {plain(name)}: {f'kept for {span(keep)}' if keep else 'not kept'}"
@@ -244,7 +244,7 @@ def as_json(state: State) -> dict[str, Any]:
         "in_the_way": [reader._asdict() for reader in state.readers],
         "default_due": ages.default_due,
         "dead_jobs": {"count": ages.dead, "due": ages.dead_due, "oldest_at": ages.oldest_dead_at},
-        "own_time": {"count": ages.kept, "due": ages.kept_due, "tasks": keeps()},
+        "timed": {"count": ages.timed, "due": ages.timed_due, "tasks": keeps()},
         "jobs": {
             "rows": signs.live,
             "dead_rows": signs.dead,

@@ -16,7 +16,7 @@ SELECT
     (SELECT min(dead.died_at) FROM pgqueue_dead_jobs AS dead),
     (
         SELECT count(*)
-        FROM (SELECT FROM pgqueue_finished_jobs AS finished WHERE finished.prune_at IS NOT NULL LIMIT 10001) AS kept
+        FROM (SELECT FROM pgqueue_finished_jobs AS finished WHERE finished.prune_at IS NOT NULL LIMIT 10001) AS timed
     ),
     (
         SELECT count(*)

@@ -61,7 +61,7 @@ class Command(BaseCommand):
         finally:
             database.close()
         self.stderr.write(
-            f"Partitions: {kept.made} made, {kept.dropped} dropped. Removed: {pruned.kept:,} finished jobs whose own "
+            f"Partitions: {kept.made} made, {kept.dropped} dropped. Removed: {pruned.timed:,} finished jobs whose own "
             f"time is over, {pruned.default:,} of the default partition, {pruned.dead:,} dead jobs."
         )
         return kept.is_blocked
