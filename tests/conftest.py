@@ -8,6 +8,7 @@ from django.db import connection
 from hypothesis import settings
 
 from django_pgqueue.db import QueueConnection
+from django_pgqueue.lifecycle import wake
 from tests.pgbouncer import PgBouncer
 from tests.server import FIRST
 from tests.workers import Worker
@@ -42,6 +43,12 @@ def order(project: Path) -> Iterator[TextIO]:
 @pytest.fixture(autouse=True)
 def _ordered(request, order) -> None:
     print(request.node.nodeid, file=order)
+
+
+@pytest.fixture(autouse=True)
+def _no_refusal_yet(monkeypatch) -> None:
+    """Begin as a process to which no announcement was refused: of each refusal it would say no more."""
+    monkeypatch.setattr(wake, "_refusals", {})
 
 
 @pytest.fixture
