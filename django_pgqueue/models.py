@@ -40,6 +40,23 @@ def is_array(column: str) -> models.Q:
     return models.Q(Exact(kind, models.Value("array")))
 
 
+class Cause(models.Func):
+    """One number for what a job died of: its task, the reason, the class of its last error, the shape of the message.
+
+    The shape is the first 200 characters without what differs from job to job: numbers, hexadecimal ids and whatever
+    stands in quotation marks.
+    """
+
+    arity = 0
+    template = (
+        "hashtextextended(task || chr(10) || reason || chr(10) || COALESCE(errors -> -1 ->> 'error', '') || chr(10) || "
+        "regexp_replace(left(COALESCE(errors -> -1 ->> 'message', ''), 200), "
+        """'''[^'']*''|"[^"]*"|[0-9a-fA-F]{8,}|[0-9]+'"""
+        ", '#', 'g'), 0)"
+    )
+    output_field = models.BigIntegerField()
+
+
 class Job(models.Model):
     """Live work: it will run, or is running. Small and hot; a job that is done leaves this table."""
 
@@ -90,6 +107,8 @@ class Job(models.Model):
         permissions = [
             ("run_job", _("Can run jobs now")),
             ("kill_job", _("Can kill jobs")),
+            ("move_job", _("Can move jobs to another queue")),
+            ("reprioritize_job", _("Can change the priority of jobs")),
         ]
         indexes = [
             models.Index(
@@ -218,6 +237,12 @@ class DeadJob(models.Model):
     progress = models.JSONField(null=True)
     errors = models.JSONField(db_default=EMPTY_LIST)
     keep_seconds = models.IntegerField(null=True)
+    cause = models.GeneratedField(
+        expression=Cause(),
+        output_field=models.BigIntegerField(),
+        db_persist=True,
+        help_text=_("The same for jobs that died of the same."),
+    )
 
     class Meta:
         db_table = "pgqueue_dead_jobs"
@@ -229,6 +254,12 @@ class DeadJob(models.Model):
             models.Index(fields=["reason", "-died_at", "-id"], name="pgqueue_dead_jobs_reason"),
             models.Index(fields=["queue", "-died_at", "-id"], name="pgqueue_dead_jobs_queue"),
             models.Index(fields=["task", "-died_at", "-id"], name="pgqueue_dead_jobs_task"),
+            models.Index(fields=["cause", "-died_at", "-id"], name="pgqueue_dead_jobs_cause"),
+            models.Index(
+                fields=["schedule_id", "-id"],
+                name="pgqueue_dead_jobs_schedule",
+                condition=models.Q(schedule_id__isnull=False),
+            ),
         ]
         constraints = [
             models.CheckConstraint(condition=models.Q(reason__in=list(Reason)), name="pgqueue_dead_jobs_known_reason"),
@@ -275,6 +306,11 @@ class FinishedJob(models.Model):
         indexes = [
             models.Index(
                 fields=["prune_at"], name="pgqueue_finished_jobs_prune", condition=models.Q(prune_at__isnull=False)
+            ),
+            models.Index(
+                fields=["schedule_id", "-id"],
+                name="pgqueue_finished_jobs_schedule",
+                condition=models.Q(schedule_id__isnull=False),
             ),
         ]
 
@@ -442,28 +478,38 @@ class Worker(models.Model):
     version = models.TextField()
     queues = models.JSONField(db_default=EMPTY_LIST, help_text=_("Empty means all."))
     metadata = models.JSONField(db_default=EMPTY_OBJECT)
+    memory_bytes = models.BigIntegerField(
+        _("memory"), db_default=0, help_text=_("Resident, at the last heartbeat; 0: not known.")
+    )
+    stop_requested_at = models.DateTimeField(_("asked to stop at"), null=True)
+    stop_requested_by = models.TextField(db_default="")
 
     class Meta:
         db_table = "pgqueue_workers"
         verbose_name = _("worker")
         verbose_name_plural = _("workers")
+        permissions = [("stop_worker", _("Can ask workers to stop"))]
 
     def __str__(self) -> str:
         return f"{self.host} {self.pid}"
 
 
 class Stat(models.Model):
-    """Counts and time sums of one task on one queue in one minute. Reserved: nothing writes it yet."""
+    """Counts and time sums of one task on one queue in one minute, whatever is kept of the jobs themselves.
+
+    Workers add to it every few seconds. One that is killed loses what it has not added yet: these are figures for
+    charts, not accounts.
+    """
 
     id = models.BigAutoField(primary_key=True)
-    minute = models.DateTimeField()
+    minute = models.DateTimeField(help_text=_("In which the attempts ended."))
     succeeded = models.BigIntegerField(db_default=0)
-    failed = models.BigIntegerField(db_default=0)
-    retried = models.BigIntegerField(db_default=0)
-    died = models.BigIntegerField(db_default=0)
-    lost = models.BigIntegerField(db_default=0)
-    wait_seconds = models.FloatField(db_default=0.0)
-    run_seconds = models.FloatField(db_default=0.0)
+    failed = models.BigIntegerField(db_default=0, help_text=_("Attempts that failed, whatever became of the job."))
+    retried = models.BigIntegerField(db_default=0, help_text=_("Of those that failed: the job runs again."))
+    died = models.BigIntegerField(db_default=0, help_text=_("Jobs that went to the dead jobs."))
+    lost = models.BigIntegerField(db_default=0, help_text=_("Attempts whose worker died."))
+    wait_seconds = models.FloatField(db_default=0.0, help_text=_("From run_at to the claim, of all these attempts."))
+    run_seconds = models.FloatField(db_default=0.0, help_text=_("Of all these attempts."))
     queue = models.TextField()
     task = models.TextField()
 
@@ -475,3 +521,61 @@ class Stat(models.Model):
 
     def __str__(self) -> str:
         return f"{self.task} {self.minute:%Y-%m-%d %H:%M}"
+
+
+class Overview(Stat):
+    """What staff see first. A model of its own for its place in the admin and its permission; it has no rows."""
+
+    class Meta:
+        proxy = True
+        verbose_name = _("overview")
+        verbose_name_plural = _("overview")
+        default_permissions = ("view",)
+
+
+class Operation(models.Model):
+    """One thing that is done to many jobs in the background, by whichever worker is free, slice by slice.
+
+    Each slice, its counts and where the next one begins are one transaction: an operation whose worker dies goes on
+    where it stood.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    created_at = models.DateTimeField(_("created at"), db_default=Now())
+    started_at = models.DateTimeField(_("started at"), null=True)
+    next_at = models.DateTimeField(db_default=Now(), help_text=_("The next slice is not before."))
+    ended_at = models.DateTimeField(_("ended at"), null=True)
+    stopped_at = models.DateTimeField(_("stopped at"), null=True)
+    after_id = models.BigIntegerField(db_default=0, help_text=_("The next slice begins above this id."))
+    until_id = models.BigIntegerField(null=True, help_text=_("It ends with this id: the newest when it began."))
+    looked = models.BigIntegerField(_("looked at"), db_default=0)
+    done = models.BigIntegerField(_("done"), db_default=0)
+    expected = models.BigIntegerField(null=True, help_text=_("How many matched when it was asked for."))
+    rate = models.FloatField(_("rate"), null=True, help_text=_("Jobs a second; empty: as fast as it goes."))
+    verb = models.TextField(_("verb"))
+    source = models.TextField(help_text=_("Which table: live, dead or finished."))
+    by = models.TextField(_("by"))
+    stopped_by = models.TextField(_("stopped by"), db_default="")
+    last_error = models.TextField(_("last error"), db_default="")
+    filter = models.JSONField(_("filter"), db_default=EMPTY_OBJECT)
+    said = models.JSONField(db_default=EMPTY_OBJECT, help_text=_("What else the verb needs: a queue, a priority."))
+    outcome = models.JSONField(db_default=EMPTY_OBJECT, help_text=_("How many, by what was done to them."))
+    left = models.JSONField(_("left alone"), db_default=EMPTY_OBJECT, help_text=_("How many, by the reason."))
+
+    class Meta:
+        db_table = "pgqueue_operations"
+        verbose_name = _("operation")
+        verbose_name_plural = _("operations")
+        default_permissions = ("view",)
+        permissions = [("stop_operation", _("Can stop operations"))]
+        indexes = [
+            models.Index(fields=["next_at"], name="pgqueue_operations_open", condition=models.Q(ended_at=None)),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(rate=None) | models.Q(rate__isnull=False, rate__gt=0), name="pgqueue_operations_rate"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.verb} #{self.pk}"

@@ -16,6 +16,7 @@ TABLES = {
     "pgqueue_schedules",
     "pgqueue_workers",
     "pgqueue_stats",
+    "pgqueue_operations",
 }
 CUTOVER = "pgqueue_cutover_calls"
 
