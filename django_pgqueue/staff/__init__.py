@@ -12,6 +12,7 @@
       many        act on many, in slices
       verbs       what can be done to them
     queues        what is said of queues, by pgqueue_queues and the admin
+    flow          how much goes through the queues, how fast and how well
     schedules     what is said of schedules, by pgqueue_schedule and the admin
     retention     what is said of history and of the tables' care, by pgqueue_retention
     terminal      who sits there, what is asked, and text that is fit to be read there
