@@ -36,6 +36,7 @@ TASKS = {
     "dummy": {"BACKEND": f"{'django_tasks' if BACKPORT else 'django.tasks'}.backends.dummy.DummyBackend"},
 }
 MIDDLEWARE = [
+    "tests.browser.policy.strict_policy",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

@@ -13,4 +13,9 @@ def order(request: HttpRequest) -> HttpResponse:
     return HttpResponse("ordered")
 
 
-urlpatterns = [path("admin/", admin.site.urls), path("order/", order)]
+def icon(request: HttpRequest) -> HttpResponse:
+    """Have none: browsers ask for it, and complain of a page that is missing."""
+    return HttpResponse(status=204)
+
+
+urlpatterns = [path("admin/", admin.site.urls), path("order/", order), path("favicon.ico", icon)]
