@@ -1,21 +1,13 @@
-"""What every page of the tests is served under: a policy that a careful site would have, and a count of open requests."""
+"""What every page of the tests is served under: the policy of a careful site, and a count of open requests."""
 
 import threading
 from collections.abc import Callable
 
 from django.http import HttpRequest, HttpResponse
 
-STRICT = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self' data:",
-        "connect-src 'self'",
-        "form-action 'self'",
-        "frame-ancestors 'none'",
-        "base-uri 'none'",
-    )
+STRICT = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
 
 _quiet = threading.Condition()
