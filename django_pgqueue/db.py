@@ -101,6 +101,28 @@ class CallerConnection:
         self.rows(sql, parameters)
 
 
+class PassConnection:
+    """The connection of a pass of housekeeping, for verbs: what they announce is kept until the pass has committed.
+
+    Attributes:
+        announcements: payloads by channel, to be sent once the transaction that is open has committed.
+    """
+
+    def __init__(self, database: "QueueConnection") -> None:
+        self.alias = database.alias
+        self.announcements: dict[str, set[str]] = {}
+        self._database = database
+
+    def rows(self, sql: str, parameters: Parameters) -> list[Row]:
+        return self._database.rows(sql, parameters)
+
+    def rows_or_undo(self, sql: str, parameters: Parameters, *, number: int) -> list[Row]:
+        return self._database.rows_or_undo(sql, parameters, number=number)
+
+    def notify(self, sql: str, parameters: Parameters) -> None:
+        self._database.notify(sql, parameters)
+
+
 class QueueConnection:
     """A connection of the queue's own, opened when first needed and again after it broke.
 
@@ -229,6 +251,15 @@ class QueueConnection:
         except Silence:
             connection.close()  # else leaving the pipeline would wait as long again
             raise
+
+
+Where = str | Database | None
+"""Where a verb acts: an alias, None for ``PGQUEUE["DATABASE"]``, or a connection whose transaction it joins."""
+
+
+def caller_of(where: Where) -> Database:
+    """Return the connection that a verb is to use."""
+    return CallerConnection(where) if where is None or isinstance(where, str) else where
 
 
 def only_reads(connection: Any) -> bool:

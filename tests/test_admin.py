@@ -244,10 +244,10 @@ def test_viewer_sees_but_cannot_act(viewer):
 @pytest.mark.parametrize(
     ("permission", "offered", "refused"),
     [
+        ("move_job", "move", "set_priority"),
+        ("reprioritize_job", "set_priority", "move"),
         ("run_job", "run_now", "kill"),
         ("kill_job", "kill", "move"),
-        ("change_job", "move", "run_now"),
-        ("change_job", "set_priority", "kill"),
     ],
 )
 def test_each_verb_has_a_permission_of_its_own(permission, offered, refused):
@@ -341,7 +341,7 @@ def test_requeue_sends_dead_jobs_back(staff):
     ],
 )
 def test_queue_or_priority_is_asked_for_and_changed(verb, said, question, entry, message):
-    mover, waiting, active = user_with("view_job", "change_job"), queued(), running()
+    mover, waiting, active = user_with("view_job", "move_job", "reprioritize_job"), queued(), running()
     page = tick(mover, JOBS, verb, waiting, active).content.decode()
     assert question in page
     assert f'name="{next(iter(said))}"' in page
@@ -349,7 +349,7 @@ def test_queue_or_priority_is_asked_for_and_changed(verb, said, question, entry,
     assert Job.objects.filter(pk=waiting, **said).exists()
     assert Job.objects.filter(pk=active, queue="default", priority=0).exists()
     assert messages_of(response) == [message, "Left alone: 1 (running already)."]
-    assert entries() == [(str(waiting), "job", entry, "ann 2")]
+    assert entries() == [(str(waiting), "job", entry, "ann 3")]
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ def test_queue_or_priority_is_asked_for_and_changed(verb, said, question, entry,
     ],
 )
 def test_queue_or_priority_that_cannot_be_is_asked_for_again(verb, field, value, complaint):
-    mover, job_id = user_with("view_job", "change_job"), queued()
+    mover, job_id = user_with("view_job", "move_job", "reprioritize_job"), queued()
     page = confirm(mover, f"{JOBS}{verb}/", job_id, **{field: value}).content.decode()
     assert complaint in page
     assert f'name="ids" value="{job_id}"' in page
@@ -673,6 +673,33 @@ def test_choices_of_filters_are_few(sql):
     )
     found = listing.names("queued_queues")
     assert (found[0], len(found)) == ("q0001", 100)
+
+
+# Purge
+
+
+def test_dead_jobs_are_purged_by_those_who_may_and_the_log_keeps_their_names():
+    purger, gone, stays = user_with("view_deadjob", "delete_deadjob"), dead(), dead()
+    page = tick(purger, DEAD, "purge", gone).content.decode()
+    assert "Remove 1 dead job for good?" in page
+    assert "Nothing brings them back" in page
+    assert "pgqueue-harmless" not in page
+    response = confirm(purger, f"{DEAD}purge/", gone, 10**12)
+    assert messages_of(response) == [
+        "1 job was removed for good.",
+        "Left alone: 1 (not here any more: finished, killed or removed).",
+    ]
+    assert [job.pk for job in DeadJob.objects.all()] == [stays]
+    [entry] = LogEntry.objects.all()
+    assert entry.is_deletion()
+    assert (entry.object_repr, entry.change_message) == (f"tests.app.tasks.record #{gone}", "Purged.")
+
+
+def test_who_may_requeue_may_not_purge(staff):
+    job_id = dead()
+    assert "purge" not in staff.get(DEAD).content.decode()
+    assert confirm(staff, f"{DEAD}purge/", job_id).status_code == 403
+    assert DeadJob.objects.count() == 1
 
 
 # Another database

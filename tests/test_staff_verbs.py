@@ -7,12 +7,18 @@ from django.db import transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many
+from django_pgqueue import enqueue_many, move_jobs, set_priority
+from django_pgqueue.backend.results import errors_of
+from django_pgqueue.base.exceptions import InvalidJob, InvalidOperation
 from django_pgqueue.base.states import Reason
+from django_pgqueue.db import PassConnection
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter, requeue
 from django_pgqueue.lifecycle.kill import kill
+from django_pgqueue.lifecycle.left import Left
 from django_pgqueue.lifecycle.run_now import run_now
+from django_pgqueue.lifecycle.verbs import VERBS, Did, verb_of
+from django_pgqueue.lifecycle.wake import CHANNEL
 from django_pgqueue.models import DeadJob, Job
 
 
@@ -123,3 +129,87 @@ def test_requeue_of_what_is_not_dead_does_nothing(dead):
     [job_id] = dead()
     assert requeue([job_id, 999_999], by="eve").ids == [job_id]
     assert requeue([job_id], by="eve").ids == []
+
+
+# Notes
+
+CHANGES = {
+    "move": (lambda ids: move_jobs(ids, queue="bulk", by="eve"), "moved from default to bulk by eve"),
+    "priority": (lambda ids: set_priority(ids, priority=5, by="eve"), "given priority 5 instead of 0 by eve"),
+    "run now": (lambda ids: run_now(ids, by="eve"), "made due at once by eve"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_history_says_what_was_done_to_a_job_and_by_whom(db, change):
+    act, note = CHANGES[change]
+    job_id = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
+    Job.objects.filter(pk=job_id).update(attempts=2, errors=[{"error": "ValueError", "attempt": 2}])
+    before = timezone.now()
+    assert act([job_id]) == [job_id]
+    first, entry = Job.objects.get(pk=job_id).errors
+    assert first == {"error": "ValueError", "attempt": 2}
+    assert (entry["error"], entry["by"], entry["attempt"]) == (note, "eve", 2)
+    assert before - dt.timedelta(minutes=1) < dt.datetime.fromisoformat(entry["at"])
+    assert errors_of([entry]) == []
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_notes_keep_the_first_and_the_last_ten_entries(db, change):
+    act, note = CHANGES[change]
+    job_id = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
+    Job.objects.filter(pk=job_id).update(errors=[{"error": f"E{number}"} for number in range(20)])
+    act([job_id])
+    history = [entry["error"] for entry in Job.objects.get(pk=job_id).errors]
+    assert history == [*(f"E{number}" for number in range(10)), *(f"E{number}" for number in range(11, 20)), note]
+
+
+# The table
+
+
+def test_every_verb_is_found_by_name_and_source():
+    for verb in VERBS:
+        assert verb_of(verb.name, verb.source.name.lower()) is verb
+    for name, source in (("kill", "dead"), ("drop", "live"), ("purge", "live"), ("requeue", "nowhere")):
+        with pytest.raises(InvalidOperation, match=f"no verb '{name}' for '{source}' jobs"):
+            verb_of(name, source)
+
+
+def test_what_a_verb_needs_is_checked():
+    verb_of("move", "live").check({"queue": "bulk"})
+    verb_of("kill", "live").check({})
+    for name, said in (
+        ("move", {}),
+        ("move", {"queue": ""}),
+        ("set_priority", {"priority": 101}),
+        ("set_priority", {}),
+    ):
+        with pytest.raises(InvalidJob):
+            verb_of(name, "live").check(said)
+
+
+def test_verb_says_what_it_did_and_why_others_were_left(queue):
+    waits, runs = enqueue_many(app.noop, [(), ()])
+    queue.rows("UPDATE pgqueue_jobs SET status='running', lease_token=1 WHERE id=%(id)s RETURNING id", {"id": runs})
+    said = {"queue": "bulk"}
+    done = verb_of("move", "live").do([waits, runs, 10**9], by="eve", said=said, statuses=(), where=None)
+    assert done == ({Did.MOVED: [waits]}, {runs: Left.RUNNING, 10**9: Left.GONE})
+
+
+def test_verb_spares_jobs_that_are_not_what_they_were_chosen_for(queue):
+    job_id = app.noop.enqueue().id
+    queue.rows("UPDATE pgqueue_jobs SET status='running', lease_token=1 RETURNING id", {})
+    done = verb_of("kill", "live").do([job_id], by="eve", said={}, statuses=("queued",), where=None)
+    assert done == ({Did.KILLED: [], Did.ASKED: []}, {job_id: Left.RUNNING})
+    assert Job.objects.get().cancel_requested_at is None
+
+
+def test_pass_of_housekeeping_announces_what_its_verbs_did_after_its_commit(queue, dead):
+    ids = dead(2)
+    connection = PassConnection(queue)
+    with queue.transaction():
+        done = verb_of("requeue", "dead").do(ids, by="eve", said={}, statuses=(), where=connection)
+        assert Job.objects.count() == 0
+    assert sorted(done.did[Did.REQUEUED]) == ids
+    assert connection.announcements == {CHANNEL: {"default"}}
+    assert Job.objects.count() == 2

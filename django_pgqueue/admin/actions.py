@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import router, transaction
@@ -115,9 +115,12 @@ def _refusal(admin: "ActingAdmin", request: HttpRequest, verb: Verb, ids: Sequen
 
 
 def _log(request: HttpRequest, change: Change) -> None:
-    rows = change.model._default_manager.using(conf.database)  # noqa: SLF001 - Django's own idiom
-    changed = rows.only("pk", change.named_by).filter(pk__in=change.ids)
-    LogEntry.objects.log_actions(request.user.pk, changed, CHANGE, change.entry)  # type: ignore[arg-type]
+    changed: Any = change.rows
+    if changed is None:
+        rows = change.model._default_manager.using(conf.database)  # noqa: SLF001 - Django's own idiom
+        changed = rows.only("pk", change.named_by).filter(pk__in=change.ids)
+    flag = CHANGE if change.rows is None else DELETION
+    LogEntry.objects.log_actions(request.user.pk, changed, flag, change.entry)  # type: ignore[arg-type]
 
 
 def _tell_skipped(admin: "ActingAdmin", request: HttpRequest, verb: Verb, ids: Collection[Any]) -> None:

@@ -17,7 +17,7 @@ from django_pgqueue.admin.actions import MOST_JOBS, act, job_ids
 from django_pgqueue.admin.formatting import arguments_of, history_of, json_of, moment_of, progress_of
 from django_pgqueue.admin.listing import CappedPaginator, JobList
 from django_pgqueue.admin.verbs import Verb
-from django_pgqueue.models import DeadJob, Job
+from django_pgqueue.models import DeadJob, FinishedJob, Job
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Model]
@@ -169,7 +169,7 @@ class JobsAdmin(ActingAdmin):
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Show what staff did to a job in whichever table it stood then: it keeps its id for life."""
-        tables = ContentType.objects.get_for_models(Job, DeadJob).values()
+        tables = ContentType.objects.get_for_models(Job, DeadJob, FinishedJob).values()
         entries = LogEntry.objects.filter(object_id=object_id, content_type__in=tables).select_related("user")
         page = self.get_paginator(request, entries.order_by("action_time"), self.list_per_page).get_page(
             request.GET.get(PAGE_VAR)

@@ -12,7 +12,7 @@ from django_pgqueue.admin.actions import choose
 from django_pgqueue.admin.base import DETAILS, JobsAdmin
 from django_pgqueue.admin.formatting import label, moment, moment_of, one_line
 from django_pgqueue.admin.listing import by_id, names, with_chosen
-from django_pgqueue.admin.verbs import REQUEUE
+from django_pgqueue.admin.verbs import PURGE, REQUEUE
 from django_pgqueue.base.states import Reason
 from django_pgqueue.models import DeadJob
 
@@ -64,9 +64,9 @@ class TaskFilter(NameFilter):
 class DeadJobAdmin(JobsAdmin):
     """Jobs that will not run again by themselves, the latest first."""
 
-    verbs = (REQUEUE,)
+    verbs = (REQUEUE, PURGE)
     lookups = ("reason", "queue", "task")
-    actions = ("requeue",)
+    actions = ("requeue", "purge")
     ordering = ("-died_at", "-id")
     list_display = ("id", "task_and_error", "reason_label", "queue", "attempts_of", "died")
     list_filter = (ReasonFilter, QueueFilter, TaskFilter)
@@ -96,8 +96,15 @@ class DeadJobAdmin(JobsAdmin):
     def requeue(self, request: HttpRequest, queryset: QuerySet[DeadJob]) -> HttpResponse:
         return choose(self, request, REQUEUE, queryset)
 
+    @admin.action(permissions=["purge"], description=_("Purge selected %(verbose_name_plural)s (remove for good)"))
+    def purge(self, request: HttpRequest, queryset: QuerySet[DeadJob]) -> HttpResponse:
+        return choose(self, request, PURGE, queryset)
+
     def has_requeue_permission(self, request: HttpRequest) -> bool:
         return self.may(request, REQUEUE)
+
+    def has_purge_permission(self, request: HttpRequest) -> bool:
+        return self.may(request, PURGE)
 
     def get_search_results(
         self,

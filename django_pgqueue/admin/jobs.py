@@ -131,7 +131,9 @@ class JobAdmin(JobsAdmin):
     def move(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse:
         return choose(self, request, MOVE, queryset)
 
-    @admin.action(permissions=["move"], description=_("Change the priority of selected %(verbose_name_plural)s…"))
+    @admin.action(
+        permissions=["reprioritize"], description=_("Change the priority of selected %(verbose_name_plural)s…")
+    )
     def set_priority(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse:
         return choose(self, request, SET_PRIORITY, queryset)
 
@@ -144,6 +146,9 @@ class JobAdmin(JobsAdmin):
 
     def has_move_permission(self, request: HttpRequest) -> bool:
         return self.may(request, MOVE)
+
+    def has_reprioritize_permission(self, request: HttpRequest) -> bool:
+        return self.may(request, SET_PRIORITY)
 
     def has_kill_permission(self, request: HttpRequest) -> bool:
         return self.may(request, KILL)

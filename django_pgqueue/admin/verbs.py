@@ -2,7 +2,7 @@
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,23 +12,16 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
 from django_pgqueue.base.states import HIGHEST_PRIORITY, LONGEST_QUEUE, LOWEST_PRIORITY
-from django_pgqueue.lifecycle.bulk import move_jobs, set_priority
-from django_pgqueue.lifecycle.dead_letter import requeue
-from django_pgqueue.lifecycle.kill import kill
-from django_pgqueue.lifecycle.left import (
-    Left,
-    Why,
-    why_left,
-    why_not_changed,
-    why_not_due,
-    why_not_killed,
-    why_not_requeued,
-)
-from django_pgqueue.lifecycle.run_now import run_now
-from django_pgqueue.models import DeadJob, Job
+from django_pgqueue.lifecycle import verbs
+from django_pgqueue.lifecycle.browse import Source
+from django_pgqueue.lifecycle.left import Left, why_left
+from django_pgqueue.lifecycle.verbs import Did
+from django_pgqueue.models import DeadJob, FinishedJob, Job
 
 Said = Mapping[str, Any]
 """What was filled in, by field."""
+
+MODELS: dict[Source, type[Model]] = {Source.LIVE: Job, Source.DEAD: DeadJob, Source.FINISHED: FinishedJob}
 
 
 class Change(NamedTuple):
@@ -39,6 +32,7 @@ class Change(NamedTuple):
     entry: str  # for the audit log; stored, so not translated
     message: Any  # lazy text with %(count)d
     named_by: str = "task"  # the column that its rows are named by in the audit log
+    rows: Sequence[Model] | None = None  # as they were, where they stand nowhere now
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +49,8 @@ class Verb:
         explain: counts why the other jobs were left alone: ids, alias.
         form: what else has to be known; asked for along with the confirmation.
         is_destructive: whether the button warns.
+        many: the same for all jobs that match a filter, in the background; its name is that of this verb.
+        question_for_all: what the confirmation of that asks.
     """
 
     name: str
@@ -66,60 +62,53 @@ class Verb:
     explain: Callable[[Collection[Any], str], Counter[Any]]
     form: type[forms.Form] | None = None
     is_destructive: bool = False
+    many: verbs.Verb | None = None
+    question_for_all: Any = ""
 
 
-def _run_now(ids: Collection[int], by: str, alias: str, _said: Said) -> list[Change]:
-    message = ngettext_lazy("%(count)d job is due now.", "%(count)d jobs are due now.", "count")
-    return [Change(Job, run_now(ids, by=by, database=alias), "Made due at once.", message)]
+class Told(NamedTuple):
+    """What is said of jobs to which something was done."""
+
+    model: type[Model] | None  # where they stand now; None: nowhere
+    entry: str  # for the audit log, with the names of what was said
+    message: Any
 
 
-def _kill(ids: Collection[int], by: str, alias: str, _said: Said) -> list[Change]:
-    killed = kill(ids, by=by, database=alias)
-    dead = ngettext_lazy("%(count)d job was killed.", "%(count)d jobs were killed.", "count")
-    requested = ngettext_lazy(
-        "%(count)d running job was asked to stop.", "%(count)d running jobs were asked to stop.", "count"
-    )
-    return [
-        Change(DeadJob, killed.dead, "Killed.", dead),
-        Change(Job, killed.requested, "Asked to stop.", requested),
-    ]
-
-
-def _requeue(ids: Collection[int], by: str, alias: str, _said: Said) -> list[Change]:
-    message = ngettext_lazy("%(count)d job was requeued.", "%(count)d jobs were requeued.", "count")
-    return [Change(Job, requeue(ids, by=by, database=alias).ids, "Requeued.", message)]
-
-
-class MoveForm(forms.Form):
-    """Which queue."""
-
-    queue = forms.CharField(label=_("queue"), max_length=LONGEST_QUEUE)
-
-
-def _move(ids: Collection[int], by: str, alias: str, said: Said) -> list[Change]:
-    message = ngettext_lazy("%(count)d job was moved.", "%(count)d jobs were moved.", "count")
-    moved = move_jobs(ids, queue=said["queue"], by=by, database=alias)
-    return [Change(Job, moved, f"Moved to queue {said['queue']}.", message)]
-
-
-class PriorityForm(forms.Form):
-    """Which priority."""
-
-    priority = forms.IntegerField(
-        label=_("priority"),
-        min_value=LOWEST_PRIORITY,
-        max_value=HIGHEST_PRIORITY,
-        help_text=_("-100 to 100; larger runs sooner."),
-    )
-
-
-def _set_priority(ids: Collection[int], by: str, alias: str, said: Said) -> list[Change]:
-    message = ngettext_lazy(
-        "The priority of %(count)d job was changed.", "The priority of %(count)d jobs was changed.", "count"
-    )
-    changed = set_priority(ids, priority=said["priority"], by=by, database=alias)
-    return [Change(Job, changed, f"Given priority {said['priority']}.", message)]
-
+TOLD = {
+    Did.REQUEUED: Told(
+        Job, "Requeued.", ngettext_lazy("%(count)d job was requeued.", "%(count)d jobs were requeued.", "count")
+    ),
+    Did.DUE: Told(
+        Job, "Made due at once.", ngettext_lazy("%(count)d job is due now.", "%(count)d jobs are due now.", "count")
+    ),
+    Did.KILLED: Told(
+        DeadJob, "Killed.", ngettext_lazy("%(count)d job was killed.", "%(count)d jobs were killed.", "count")
+    ),
+    Did.ASKED: Told(
+        Job,
+        "Asked to stop.",
+        ngettext_lazy(
+            "%(count)d running job was asked to stop.", "%(count)d running jobs were asked to stop.", "count"
+        ),
+    ),
+    Did.MOVED: Told(
+        Job,
+        "Moved to queue {queue}.",
+        ngettext_lazy("%(count)d job was moved.", "%(count)d jobs were moved.", "count"),
+    ),
+    Did.PRIORITIZED: Told(
+        Job,
+        "Given priority {priority}.",
+        ngettext_lazy(
+            "The priority of %(count)d job was changed.", "The priority of %(count)d jobs was changed.", "count"
+        ),
+    ),
+    Did.PURGED: Told(
+        None,
+        "Purged.",
+        ngettext_lazy("%(count)d job was removed for good.", "%(count)d jobs were removed for good.", "count"),
+    ),
+}
 
 WORDS = {
     Left.GONE: _("not here any more: finished, killed or removed"),
@@ -133,64 +122,119 @@ WORDS = {
 }
 
 
-def _explained(why: Why, ids: Collection[int], alias: str) -> Counter[Any]:
-    return Counter(WORDS[left] for left in why_left(ids, why, database=alias).values())
+class MoveForm(forms.Form):
+    """Which queue."""
+
+    queue = forms.CharField(label=_("queue"), max_length=LONGEST_QUEUE)
 
 
-MOVE = Verb(
-    name="move",
-    permission="change_job",
+class PriorityForm(forms.Form):
+    """Which priority."""
+
+    priority = forms.IntegerField(
+        label=_("priority"),
+        min_value=LOWEST_PRIORITY,
+        max_value=HIGHEST_PRIORITY,
+        help_text=_("-100 to 100; larger runs sooner."),
+    )
+
+
+FORMS: dict[str, type[forms.Form]] = {"queue": MoveForm, "priority": PriorityForm}
+"""Of what a verb needs."""
+
+
+def _perform(verb: verbs.Verb, ids: Collection[int], by: str, alias: str, said: Said) -> list[Change]:
+    before = list(MODELS[verb.source].objects.using(alias).only("pk", "task").filter(pk__in=ids))  # type: ignore[attr-defined]
+    did = verb.act_on_chosen(list(ids), by=by, said=said, statuses=(), where=alias)
+    return [_change(verb, what, list(done), said, before) for what, done in did.items()]
+
+
+def _change(verb: verbs.Verb, did: Did, ids: list[int], said: Said, before: Sequence[Model]) -> Change:
+    told, there = TOLD[did], set(ids)
+    rows = None if told.model else [row for row in before if row.pk in there]
+    return Change(told.model or MODELS[verb.source], ids, told.entry.format(**said), told.message, rows=rows)
+
+
+def _explain(verb: verbs.Verb, ids: Collection[int], alias: str) -> Counter[Any]:
+    return Counter(WORDS[left] for left in why_left(ids, verb.why, database=alias).values())
+
+
+def _verb(many: verbs.Verb, **words: Any) -> Verb:
+    return Verb(
+        name=many.name,
+        perform=functools.partial(_perform, many),
+        explain=functools.partial(_explain, many),
+        form=FORMS.get(many.needs),
+        is_destructive=many.is_destructive,
+        many=many,
+        **words,
+    )
+
+
+MOVE = _verb(
+    verbs.MOVE,
+    permission="move_job",
     label=_("Move to queue…"),
     question=ngettext_lazy("Move %(count)d job to another queue?", "Move %(count)d jobs to another queue?", "count"),
-    consequence=_("Jobs that run are left alone. Priority, time and history stay as they are."),
-    perform=_move,
-    explain=functools.partial(_explained, why_not_changed),
-    form=MoveForm,
+    question_for_all=_("Move all jobs that match to another queue?"),
+    consequence=_("Jobs that run are left alone. Priority and time stay as they are; the history gets a note."),
 )
-SET_PRIORITY = Verb(
-    name="set_priority",
-    permission="change_job",
+SET_PRIORITY = _verb(
+    verbs.SET_PRIORITY,
+    permission="reprioritize_job",
     label=_("Change priority…"),
     question=ngettext_lazy("Change the priority of %(count)d job?", "Change the priority of %(count)d jobs?", "count"),
-    consequence=_("Jobs that run are left alone. Queue, time and history stay as they are."),
-    perform=_set_priority,
-    explain=functools.partial(_explained, why_not_changed),
-    form=PriorityForm,
+    question_for_all=_("Change the priority of all jobs that match?"),
+    consequence=_("Jobs that run are left alone. Queue and time stay as they are; the history gets a note."),
 )
-RUN_NOW = Verb(
-    name="run_now",
+RUN_NOW = _verb(
+    verbs.RUN_NOW,
     permission="run_job",
     label=_("Run now"),
     question=ngettext_lazy("Run %(count)d job now?", "Run %(count)d jobs now?", "count"),
+    question_for_all=_("Run all jobs that match now?"),
     consequence=_(
-        "Scheduled jobs become due at once, in the order of their priority. Attempts and history stay as they are. "
-        "Jobs that are not scheduled are left alone."
+        "Scheduled jobs become due at once, in the order of their priority. Attempts stay as they are; the history "
+        "gets a note. Jobs that are not scheduled are left alone."
     ),
-    perform=_run_now,
-    explain=functools.partial(_explained, why_not_due),
 )
-KILL = Verb(
-    name="kill",
+KILL = _verb(
+    verbs.KILL,
     permission="kill_job",
     label=_("Kill"),
     question=ngettext_lazy("Kill %(count)d job?", "Kill %(count)d jobs?", "count"),
+    question_for_all=_("Kill all jobs that match?"),
     consequence=_(
         "Jobs that are not running move to the dead jobs at once; from there they can be requeued. Running jobs are "
         "stopped by their workers within some seconds, if need be with the process."
     ),
-    perform=_kill,
-    explain=functools.partial(_explained, why_not_killed),
-    is_destructive=True,
 )
-REQUEUE = Verb(
-    name="requeue",
+REQUEUE = _verb(
+    verbs.REQUEUE,
     permission="requeue_deadjob",
     label=_("Requeue"),
     question=ngettext_lazy("Requeue %(count)d dead job?", "Requeue %(count)d dead jobs?", "count"),
+    question_for_all=_("Requeue all dead jobs that match?"),
     consequence=_(
         "They are queued at once with all their attempts before them; what happened so far stays in their history. "
         "A job whose unique key a live job holds stays dead."
     ),
-    perform=_requeue,
-    explain=functools.partial(_explained, why_not_requeued),
+)
+PURGE = _verb(
+    verbs.PURGE,
+    permission="delete_deadjob",
+    label=_("Purge"),
+    question=ngettext_lazy("Remove %(count)d dead job for good?", "Remove %(count)d dead jobs for good?", "count"),
+    question_for_all=_("Remove all dead jobs that match for good?"),
+    consequence=_("Their arguments and their history are gone with them. Nothing brings them back."),
+)
+PURGE_FINISHED = _verb(
+    verbs.PURGE_FINISHED,
+    permission="delete_finishedjob",
+    label=_("Purge"),
+    question=ngettext_lazy(
+        "Remove %(count)d finished job for good?", "Remove %(count)d finished jobs for good?", "count"
+    ),
+    question_for_all=_("Remove all finished jobs that match for good?"),
+    consequence=_("Their results and their history are gone with them. Nothing brings them back."),
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from django_pgqueue.base.exceptions import JobExpired, JobFailed, JobKilled, JobLost, JobSuperseded, UnknownTask
 from django_pgqueue.base.framework import AnyTask, AnyTaskResult, Task, TaskError, TaskResultStatus
-from django_pgqueue.base.states import DEAD, FINISHED, Status
+from django_pgqueue.base.states import DEAD, FINISHED, NOTES, Status
 from django_pgqueue.lifecycle.find import JobState
 from django_pgqueue.lifecycle.handle import JobHandle, job
 
@@ -74,9 +74,6 @@ ENDINGS = {
     "superseded": JobSuperseded,
 }
 """What the first words of an entry in the history mean, where no exception was raised."""
-
-NOTES = ("died (", "not requeued ")
-"""How entries begin that tell of no failure."""
 
 
 def task_result_of(state: JobState, task: AnyTask, *, backend: str) -> PgQueueTaskResult:

@@ -9,6 +9,7 @@
     │   └── InvalidArguments   (TypeError)             arguments that do not fit, or are not JSON
     ├── InvalidSchedule        (ValueError)            a schedule that can never be due, or not as written
     ├── InvalidGate            (ValueError)            a pause or a limit that cannot work
+    ├── InvalidOperation       (ValueError)            what can never be done to many jobs
     ├── NoResult                                       the result of a job cannot be had
     │   ├── UnknownJob         (LookupError)           nothing is there of this id
     │   ├── JobNotFinished                             it has not ended yet
@@ -63,6 +64,10 @@ class InvalidSchedule(PgQueueError, ValueError):  # noqa: N818 - the name says w
 
 class InvalidGate(PgQueueError, ValueError):  # noqa: N818 - the name says what is wrong
     """A pause or a limit of a queue is out of range or of the wrong type. Nothing was changed."""
+
+
+class InvalidOperation(PgQueueError, ValueError):  # noqa: N818 - the name says what is wrong
+    """An operation can never be done: its verb or its filter is unknown, or its rate is none."""
 
 
 class NoResult(PgQueueError):  # noqa: N818 - the name says what is wrong

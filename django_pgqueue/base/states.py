@@ -47,6 +47,10 @@ class OnConflict(StrEnum):
     EARLIER = "earlier"  # it runs at the earlier of the two times
 
 
+NOTES = ("died (", "not requeued ", "moved from ", "given priority ", "made due at once ")
+"""How entries of a job's history begin that tell what staff did to it, and of no failure."""
+
+
 class CatchUp(StrEnum):
     """Which of the ticks that no worker was there for become jobs after all."""
 

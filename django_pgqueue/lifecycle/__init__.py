@@ -23,6 +23,7 @@
     gates          what people say of queues
     schedules      what they do to schedules
     kill, run_now  what they do to jobs; bulk: move, set the priority, purge
+      verbs        all of these, for many
       browse       choose jobs by a filter
       slices       do something to many
       left         why some were left alone

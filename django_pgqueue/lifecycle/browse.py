@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from django.db import connections, transaction
 
-from django_pgqueue.db import CallerConnection, Parameters
+from django_pgqueue.db import CallerConnection, Database, Parameters
 from django_pgqueue.lifecycle.sql import statement
 
 INDEX_ONLY = (
@@ -80,11 +80,15 @@ def pages(source: Source, chosen: Filter, *, after_id: int = 0, database: str | 
     until_id: int | None = None
     while next_id is not None:
         with along_an_index(caller.alias):
-            parameters = {**chosen.parameters(), "after_id": next_id, "until_id": until_id}
-            [row] = caller.rows(statement(source.value), parameters)
-        page = Page._make(row)
+            page = page_of(caller, source, chosen, after_id=next_id, until_id=until_id)
         yield page
         next_id, until_id = page.next_id, page.until_id
+
+
+def page_of(database: Database, source: Source, chosen: Filter, *, after_id: int, until_id: int | None) -> Page:
+    """Return one page, where the planner reads along indexes already."""
+    [row] = database.rows(statement(source.value), {**chosen.parameters(), "after_id": after_id, "until_id": until_id})
+    return Page._make(row)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from django_pgqueue.base.states import Reason
-from django_pgqueue.db import CallerConnection, Database, Parameters
+from django_pgqueue.db import Database, Parameters, Where, caller_of
 from django_pgqueue.lifecycle.fence import fence
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.lifecycle.wake import tell_waiters, wake, wake_to_admit
@@ -51,7 +51,7 @@ class Requeued(NamedTuple):
     held_by: dict[int, int]  # stay dead: for each of them, the live job that has its unique key
 
 
-def requeue(ids: Iterable[int], *, by: str, database: str | None = None) -> Requeued:
+def requeue(ids: Iterable[int], *, by: str, database: Where = None) -> Requeued:
     """Send dead jobs back to be run, with all their attempts before them and a note in their history.
 
     A job whose unique key a live job holds stays dead, and its history says so. Runs in the caller's transaction and
@@ -64,11 +64,11 @@ def requeue(ids: Iterable[int], *, by: str, database: str | None = None) -> Requ
         What was requeued, and what stays dead for its key. In neither: those that are not dead any more, or that
         somebody else is just changing.
     """
-    caller, ids = CallerConnection(database), list(ids)
+    caller, ids = caller_of(database), list(ids)
     rows = caller.rows(statement("requeue"), {"ids": ids, "by": by})
     for queue in sorted({queue for _, queue, key in rows if key is None}):
-        wake(caller.alias, queue)
-    wake_to_admit(caller.alias, {key for _, _, key in rows if key is not None})
+        wake(caller, queue)
+    wake_to_admit(caller, {key for _, _, key in rows if key is not None})
     requeued = [job_id for job_id, _, _ in rows]
     rest = sorted(set(ids).difference(requeued))
     held_by: dict[int, int] = dict(caller.rows(statement("note_holder"), {"ids": rest, "by": by})) if rest else {}

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from django_pgqueue.base.states import Reason
-from django_pgqueue.db import CallerConnection
+from django_pgqueue.db import Where, caller_of
 from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.lifecycle.wake import wake_for_cancel, wake_to_admit
@@ -17,7 +17,7 @@ class Killed(NamedTuple):
     requested: list[int]  # running; the worker has been asked
 
 
-def kill(ids: Iterable[int], *, by: str, database: str | None = None) -> Killed:
+def kill(ids: Iterable[int], *, by: str, database: Where = None) -> Killed:
     """Kill jobs in the caller's transaction.
 
     A job that is not running goes to ``dead_jobs`` with the reason ``killed``. A running one is asked to stop: its
@@ -30,13 +30,13 @@ def kill(ids: Iterable[int], *, by: str, database: str | None = None) -> Killed:
     Returns:
         The ids by what was done. In neither list: gone, or just being changed by somebody else.
     """
-    caller, ids = CallerConnection(database), list(ids)
+    caller, ids = caller_of(database), list(ids)
     dead = dead_letter(
         caller, [DeadLetter(job_id, 0, Reason.KILLED, {"error": f"killed by {by}"}) for job_id in ids], by=by
     )
     running = sorted(set(ids) - set(dead))
     requested = [job_id for (job_id,) in caller.rows(statement("cancel"), {"ids": running, "by": by})]
     if requested:
-        wake_for_cancel(caller.alias)
-    wake_to_admit(caller.alias, {key for key in dead.values() if key is not None})
+        wake_for_cancel(caller)
+    wake_to_admit(caller, {key for key in dead.values() if key is not None})
     return Killed(list(dead), requested)

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from django_pgqueue.base.states import Status
-from django_pgqueue.db import CallerConnection
+from django_pgqueue.db import Where, caller_of
 from django_pgqueue.lifecycle.sql import statement
 
 
@@ -34,11 +34,11 @@ class Standing(NamedTuple):
 Why = Callable[[Standing], Left]
 
 
-def why_left(ids: Collection[int], why: Why, *, database: str | None = None) -> dict[int, Left]:
+def why_left(ids: Collection[int], why: Why, *, database: Where = None) -> dict[int, Left]:
     """Say why a verb has left these jobs alone, by the function of the verb below."""
     if not ids:
         return {}
-    rows = CallerConnection(database).rows(statement("left_alone"), {"ids": list(ids)})
+    rows = caller_of(database).rows(statement("left_alone"), {"ids": list(ids)})
     return {row[0]: why(Standing._make(row)) for row in rows}
 
 

@@ -10,7 +10,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.database_errors import is_over_limit, is_transient, one_line
-from django_pgqueue.db import CallerConnection, Database, postgresql
+from django_pgqueue.db import CallerConnection, Database, PassConnection, postgresql
 from django_pgqueue.lifecycle.sql import statement
 
 logger = logging.getLogger("django_pgqueue")
@@ -74,33 +74,36 @@ class WakeUp:
         announce(CallerConnection(self.database), self.payloads, channel=self.channel)
 
 
-def wake(alias: str, queue: str) -> None:
+def wake(to: str | Database, queue: str) -> None:
     """Announce work on ``queue`` when the caller's transaction has committed; at once if there is none.
+
+    Args:
+        to: an alias, or the connection whose transaction it is.
 
     The notification is a statement of its own after the commit: NOTIFY takes a lock of the whole cluster until its
     transaction is on disk, and one that only notifies has nothing to write there.
     Source: https://www.postgresql.org/docs/current/sql-notify.html
     """
     if conf.notify:
-        _after_commit(WakeUp(alias, (of_queue(queue),)))
+        _after_commit(to, (of_queue(queue),))
 
 
-def wake_to_admit(alias: str, keys: Collection[str]) -> None:
+def wake_to_admit(to: str | Database, keys: Collection[str]) -> None:
     """Announce that jobs of these keys may be admitted when the caller's transaction has committed."""
     if conf.notify and keys:
         named = sorted(keys) if len(keys) <= MOST_KEYS else [""]
-        _after_commit(WakeUp(alias, tuple(ADMIT + key for key in named)))
+        _after_commit(to, tuple(ADMIT + key for key in named))
 
 
-def wake_for_cancel(alias: str) -> None:
+def wake_for_cancel(to: str | Database) -> None:
     """Announce a cancel request when the caller's transaction has committed, whatever ``PGQUEUE["NOTIFY"]`` says."""
-    _after_commit(WakeUp(alias, (CANCEL,)))
+    _after_commit(to, (CANCEL,))
 
 
 def wake_for_gate(alias: str, queue: str) -> None:
     """Announce that a queue was paused, resumed or limited when the caller's transaction has committed."""
     if conf.notify:
-        _after_commit(WakeUp(alias, (GATE + queue,)))
+        _after_commit(alias, (GATE + queue,))
 
 
 def tell_waiters(database: Database, ids: Collection[int]) -> None:
@@ -109,8 +112,8 @@ def tell_waiters(database: Database, ids: Collection[int]) -> None:
     On a connection of the queue's own it is: each of its statements is a transaction, or else this belongs to the same.
     """
     payloads = tuple(map(str, ids)) if conf.notify else ()
-    if payloads and isinstance(database, CallerConnection):
-        _after_commit(WakeUp(database.alias, payloads, ENDS))
+    if payloads and isinstance(database, CallerConnection | PassConnection):
+        _after_commit(database, payloads, ENDS)
     elif payloads:
         announce_or_warn(database, payloads, channel=ENDS)
 
@@ -160,7 +163,11 @@ def _warn(payloads: Collection[str], error: Error) -> None:
     )
 
 
-def _after_commit(wake_up: WakeUp) -> None:
+def _after_commit(to: str | Database, payloads: tuple[str, ...], channel: str = CHANNEL) -> None:
+    if isinstance(to, PassConnection):
+        to.announcements.setdefault(channel, set()).update(payloads)
+        return
+    wake_up = WakeUp(to if isinstance(to, str) else to.alias, payloads, channel)
     connection = postgresql(wake_up.database)
     if not connection.in_atomic_block and not connection.get_autocommit():
         wake_up.send()  # set_autocommit(False): on_commit would raise, so it goes with the transaction

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from django_pgqueue.base.states import DEAD, FINISHED, OnConflict, Scope, Status
 from django_pgqueue.lifecycle.browse import Source
-from django_pgqueue.staff.verbs import Verb
+from django_pgqueue.staff.verbs import TYPES, Verb
 from django_pgqueue.staff.words import REASONS, age, instant, job_id, json_array, json_object, limit
 
 
@@ -92,14 +92,15 @@ def add_show(parser: argparse.ArgumentParser) -> None:
 def add_verb(parser: argparse.ArgumentParser, verb: Verb) -> None:
     """Add those of a verb that acts on many jobs."""
     parser.add_argument("ids", nargs="*", type=job_id, metavar="ID", help="of these jobs; or choose by a filter")
-    if verb.to is not None:
-        parser.add_argument("--to", type=verb.to, required=True, metavar=verb.to_words, help="the new one")
+    if verb.does.needs:
+        to, word = TYPES[verb.does.needs]
+        parser.add_argument("--to", type=to, required=True, metavar=word, help="the new one")
     _add_filter(parser)
-    if len(verb.statuses) > 1:
-        _add_status(parser, verb.statuses)
-    if verb.source is Source.DEAD:
+    if len(verb.does.statuses) > 1:
+        _add_status(parser, verb.does.statuses)
+    if verb.does.source is Source.DEAD:
         _add_reason(parser)
-    if verb.name == "purge":
+    if verb.finished is not None:
         parser.add_argument("--finished", action="store_true", help="finished jobs, not dead ones")
     parser.add_argument("--all", action="store_true", help="all of them")
     parser.add_argument("--dry-run", action="store_true", help="only say how many, and show the first")

@@ -10,7 +10,7 @@ from django.core.management.base import CommandError, OutputWrapper
 from django.db import Error
 
 from django_pgqueue.base.exceptions import InvalidJob
-from django_pgqueue.lifecycle.browse import Source, pages
+from django_pgqueue.lifecycle.browse import pages
 from django_pgqueue.lifecycle.slices import Tally, in_slices
 from django_pgqueue.staff.rows import Row, rows_of, table
 from django_pgqueue.staff.terminal import plain
@@ -35,13 +35,13 @@ class Many:
         must_choose(options)
         self.verb = verb
         self.database = options["database"]
-        self.source = Source.FINISHED if options.get("finished") else verb.source
+        self.source = verb.source(options)
         self.ids = list(dict.fromkeys(options["ids"]))
         self.tally = Tally()
         self.is_stopping = False  # somebody has pressed Ctrl-C: begin no other slice
         self._options = options
         self._out = out
-        self._filter = filter_from(options, tuple(options.get("status") or options.get("reason") or verb.statuses))
+        self._filter = filter_from(options, tuple(options.get("status") or options.get("reason") or verb.does.statuses))
 
     def slices(self) -> Iterator[Sequence[int]]:
         """Yield their ids, up to 1,000 at a time.

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from django_pgqueue.base.options import LONGEST_DELAY
-from django_pgqueue.base.states import Reason, Status
+from django_pgqueue.base.states import Reason
 from django_pgqueue.lifecycle.browse import Filter
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -22,7 +22,6 @@ NONE = "none"
 
 MOST_LISTED = 10_000
 
-LIVE = tuple(status.value for status in Status if status is not Status.HELD)
 REASONS = tuple(reason.value for reason in Reason)
 
 

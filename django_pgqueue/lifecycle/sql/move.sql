@@ -1,6 +1,7 @@
 -- Move jobs that do not run to another queue. Called by bulk.move_jobs() for staff. Locked rows are left out. Found by
 -- primary key. What holds a slot of its concurrency key keeps it, and its place. Any other job with a fair key is
--- scheduled, so that promote.sql gives it a turn in its new queue. Returns the ids, and whether each may run now.
+-- scheduled, so that promote.sql gives it a turn in its new queue. The history gets a note. Returns the ids, and whether
+-- each may run now.
 WITH target AS MATERIALIZED (
     SELECT job.id
     FROM pgqueue_jobs AS job
@@ -12,7 +13,12 @@ SET queue = %(queue)s::text,
     status = CASE
         WHEN job.fair_key IS NOT NULL AND job.concurrency_slot IS NULL THEN 'scheduled'
         ELSE job.status
-    END
+    END,
+    errors = CASE WHEN jsonb_array_length(job.errors) >= 20 THEN job.errors - 10 ELSE job.errors END
+        || jsonb_build_object(
+            'attempt', job.attempts, 'at', statement_timestamp(), 'by', %(by)s::text,
+            'error', 'moved from ' || job.queue || ' to ' || %(queue)s::text || ' by ' || %(by)s::text
+        )
 FROM target
 WHERE job.id = target.id
 RETURNING job.id, job.status = 'queued';

@@ -1,5 +1,6 @@
 -- Make scheduled jobs due at once; one with a concurrency key and no slot has to wait. Called by run_now.run_now() for
--- staff. Locked rows are left out. Found by primary key. Returns the concurrency key of those that wait.
+-- staff. Locked rows are left out. Found by primary key. The history gets a note. Returns the concurrency key of those
+-- that wait.
 WITH target AS MATERIALIZED (
     SELECT job.id
     FROM pgqueue_jobs AS job
@@ -12,7 +13,12 @@ SET status = CASE
         WHEN job.concurrency_key IS NOT NULL AND job.concurrency_slot IS NULL THEN 'waiting'
         ELSE 'queued'
     END,
-    run_at = statement_timestamp()
+    run_at = statement_timestamp(),
+    errors = CASE WHEN jsonb_array_length(job.errors) >= 20 THEN job.errors - 10 ELSE job.errors END
+        || jsonb_build_object(
+            'attempt', job.attempts, 'at', statement_timestamp(), 'by', %(by)s::text,
+            'error', 'made due at once' || ' by ' || %(by)s::text
+        )
 FROM target
 WHERE job.id = target.id
 RETURNING job.id, job.queue, CASE WHEN job.status = 'waiting' THEN job.concurrency_key END;
