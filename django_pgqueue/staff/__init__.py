@@ -13,6 +13,8 @@
       verbs       what can be done to them
     queues        what is said of queues, by pgqueue_queues and the admin
     flow          how much goes through the queues, how fast and how well
+    overview      how all queues stand, each number bounded
+    health        what is wrong, and what to do about it
     schedules     what is said of schedules, by pgqueue_schedule and the admin
     retention     what is said of history and of the tables' care, by pgqueue_retention
     terminal      who sits there, what is asked, and text that is fit to be read there

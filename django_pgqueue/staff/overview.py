@@ -1,0 +1,135 @@
+"""What staff see first: how many jobs each queue has, how long they wait, who serves them. Everything is bounded."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+
+from django_pgqueue.base.served import Served
+from django_pgqueue.db import CallerConnection
+from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.models import Queue, Worker
+from django_pgqueue.staff.queues import PAUSED
+
+MOST_QUEUES = 1000
+CAPS = (10_000, 1_000, 100)
+MOST_COUNTED = 200_000
+"""Index entries that counting may read: the more queues, the earlier it stops at each."""
+
+MOST_LOOKED_AT = 10_000
+"""Scheduled jobs that are looked at, over all queues; as many waiting ones, and as many running ones."""
+
+
+class Number(NamedTuple):
+    """How many jobs there are, at least."""
+
+    value: int
+    is_short: bool = False  # counting stopped here: there may be more
+
+    def __str__(self) -> str:
+        return f"{self.value:,}+" if self.is_short else f"{self.value:,}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueLine:
+    """One queue as it stands.
+
+    Attributes:
+        row: what has been said of it; one that is not stored where nobody has noted the queue yet.
+        is_paused: whether it is now.
+        oldest_seconds: for which the job has waited that could have run for longest; None where none waits.
+        workers: how many living worker processes serve it.
+    """
+
+    row: Queue
+    is_paused: bool
+    queued: Number
+    scheduled: Number
+    waiting: Number
+    running: Number
+    dead: Number
+    oldest_seconds: float | None
+    workers: int
+
+    @property
+    def name(self) -> str:
+        return self.row.name
+
+    @property
+    def has_work(self) -> bool:
+        """Whether jobs are there that want to run now."""
+        return bool(self.queued.value or self.waiting.value)
+
+
+def lines(alias: str, living: Collection[Worker] | None = None) -> list[QueueLine]:
+    """Return all queues in alphabetical order, up to 1,000.
+
+    Args:
+        living: the workers that are alive, where they are known already.
+    """
+    return lines_of(names(alias), alias, living)
+
+
+def lines_of(names: Collection[str], alias: str, living: Collection[Worker] | None = None) -> list[QueueLine]:
+    """Return how these queues stand."""
+    workers = list(living_workers(alias)) if living is None else living
+    rows = {row.name: row for row in Queue.objects.using(alias).annotate(is_paused=PAUSED).filter(name__in=names)}
+    numbers, ages, serving = numbers_of(names, alias), oldest(alias), served_by(workers, names)
+    return [
+        QueueLine(
+            row=rows.get(name) or Queue(name=name),
+            is_paused=bool(getattr(rows.get(name), "is_paused", False)),
+            **numbers[name],
+            oldest_seconds=ages.get(name),
+            workers=serving[name],
+        )
+        for name in names
+    ]
+
+
+def names(alias: str) -> list[str]:
+    """Return the names of all queues that are noted or have jobs queued or dead, sorted, up to 1,000."""
+    return [name for (name,) in CallerConnection(alias).rows(statement("all_queues"), {"limit": MOST_QUEUES})]
+
+
+def numbers_of(names: Collection[str], alias: str) -> dict[str, dict[str, Number]]:
+    """Count the jobs of queues, by name and status."""
+    cap = next((cap for cap in CAPS if cap * len(names) <= MOST_COUNTED), CAPS[-1])
+    parameters = {"names": list(names), "limit": cap + 1, "most": MOST_LOOKED_AT}
+    return {
+        name: {
+            "queued": _capped(queued, cap),
+            "scheduled": Number(scheduled, short[0]),
+            "waiting": Number(waiting, short[1]),
+            "running": Number(running, short[2]),
+            "dead": _capped(dead, cap),
+        }
+        for name, queued, scheduled, waiting, running, dead, *short in CallerConnection(alias).rows(
+            statement("queue_numbers"), parameters
+        )
+    }
+
+
+def oldest(alias: str) -> dict[str, float]:
+    """Return for how many seconds the oldest runnable job of each queue has waited."""
+    return dict(CallerConnection(alias).rows(statement("oldest_of_queues"), {}))
+
+
+def living_workers(alias: str) -> QuerySet[Worker]:
+    """Return the worker processes whose lease has not ended, by the database's clock."""
+    return Worker.objects.using(alias).filter(lease_until__gt=Now()).order_by("host", "pid", "id")
+
+
+def served_by(workers: Iterable[Worker], names: Collection[str]) -> Mapping[str, int]:
+    """Return how many of the workers serve each queue."""
+    serving = dict.fromkeys(names, 0)
+    for worker in workers:
+        for name in Served.of(worker.queues).among(names):
+            serving[name] += 1
+    return serving
+
+
+def _capped(counted: int, cap: int) -> Number:
+    return Number(min(counted, cap), counted > cap)

@@ -1,0 +1,233 @@
+"""What the health panel finds: each finding is planted, and none is there where all is well."""
+
+import datetime as dt
+import threading
+
+import pytest
+from django.db import connection, connections
+from django.utils import timezone
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many, pause_queue
+from django_pgqueue.models import Schedule, Worker
+from django_pgqueue.staff import health
+from django_pgqueue.staff.health import Level, findings, tables
+from tests.test_schedules import make
+
+pytestmark = pytest.mark.django_db
+
+ALIVE = dt.timedelta(minutes=5)
+
+
+def worker(**values) -> Worker:
+    """Note a worker process that is alive and listens."""
+    return Worker.objects.create(
+        **{
+            "supervisor_id": 1,
+            "started_at": timezone.now() - ALIVE,
+            "lease_until": timezone.now() + ALIVE,
+            "pid": 4711,
+            "session_pid": 4712,
+            "concurrency": 8,
+            "host": "shop-1",
+            "version": "1",
+            **values,
+        }
+    )
+
+
+def found(name: str) -> list[health.Finding]:
+    return [finding for finding in findings() if finding.name == name]
+
+
+def only(name: str) -> health.Finding:
+    [finding] = found(name)
+    assert finding.what
+    assert finding.remedy
+    return finding
+
+
+def forget_counters(sql, table: str) -> None:
+    """Let the server begin to count anew: what other tests did in the same table is none of this one's business."""
+    sql("SELECT pg_stat_reset_single_table_counters(%s::regclass)", table)
+
+
+def test_nothing_is_found_where_all_is_well(sql):
+    forget_counters(sql, "pgqueue_finished_jobs_default")
+    worker()
+    enqueue_many(app.noop, [()] * 3)
+    make("hourly")
+    Schedule.objects.update(next_at=timezone.now() + ALIVE)
+    assert findings() == []
+
+
+def test_no_worker_is_worse_while_jobs_wait():
+    assert only("no-workers").level is Level.WARNING
+    enqueue_many(app.noop.using(queue="mail"), [()])
+    assert only("no-workers").level is Level.ERROR
+    assert "mail" in only("no-workers").what
+    worker(lease_until=timezone.now() - ALIVE)
+    assert only("no-workers")
+    worker()
+    assert not found("no-workers")
+
+
+def test_queue_that_no_living_worker_serves_is_named():
+    worker(queues=["default", "m*", "-mail"])
+    enqueue_many(app.noop.using(queue="mail"), [()] * 3)
+    enqueue_many(app.noop.using(queue="music"), [()])
+    finding = only("queue-not-served")
+    assert (finding.facts["queue"], finding.level) == ("mail", Level.ERROR)
+    assert "3 jobs" in finding.what
+    pause_queue("mail", by="ann")
+    assert not found("queue-not-served")
+
+
+def test_workers_that_poll_although_jobs_are_announced_are_found(settings):
+    worker()
+    worker(session_pid=0, supervisor_id=2)
+    worker(session_pid=0, supervisor_id=2)
+    worker(session_pid=0, supervisor_id=3, started_at=timezone.now())
+    assert "1 of 3" in only("polling").what
+    settings.PGQUEUE = {**settings.PGQUEUE, "NOTIFY": False}
+    assert not found("polling")
+
+
+@pytest.mark.parametrize(("minutes", "is_found"), [(14, False), (16, True)])
+def test_job_that_waits_too_long_is_found_where_its_queue_is_served(sql, minutes, is_found):
+    enqueue_many(app.noop, [()] * 2)
+    sql("UPDATE pgqueue_jobs SET run_at = statement_timestamp() - make_interval(mins => %s)", minutes)
+    assert not found("oldest-job")
+    worker()
+    assert bool(found("oldest-job")) is is_found
+
+
+@pytest.mark.parametrize(("succeeded", "failed", "is_found"), [(5, 5, True), (6, 5, False), (0, 9, False)])
+def test_queue_whose_attempts_mostly_fail_is_found(sql, succeeded, failed, is_found):
+    sql(
+        "INSERT INTO pgqueue_stats (minute, queue, task, succeeded, failed) VALUES "
+        "(date_trunc('minute', statement_timestamp()) - interval '2 minutes', 'mail', 't', %s, %s)",
+        succeeded,
+        failed,
+    )
+    assert bool(found("failing")) is is_found
+    if is_found:
+        assert "50 % of 10 attempts in the queue mail" in only("failing").what
+
+
+def test_unknown_tasks_are_found_among_queued_and_scheduled_jobs(sql):
+    enqueue_many(app.noop, [()] * 3)
+    assert not found("unknown-tasks")
+    sql("INSERT INTO pgqueue_jobs (task) VALUES ('gone.a'), ('gone.a')")
+    sql("INSERT INTO pgqueue_jobs (task, status, run_at) VALUES ('<gone>.b', 'scheduled', now() + interval '1 min')")
+    finding = only("unknown-tasks")
+    assert set(finding.facts["tasks"]) == {"gone.a", "<gone>.b"}
+    assert "3 jobs" in finding.what
+
+
+def test_schedule_that_is_late_is_found_unless_it_is_paused():
+    make("hourly")
+    Schedule.objects.update(next_at=timezone.now() - dt.timedelta(seconds=50))
+    assert not found("schedules-late")
+    Schedule.objects.update(next_at=timezone.now() - dt.timedelta(seconds=70))
+    assert "hourly" in only("schedules-late").what
+    Schedule.objects.update(is_enabled=False)
+    assert not found("schedules-late")
+
+
+def test_schedule_whose_tick_was_refused_is_found():
+    make("hourly", last_error="no such task")
+    assert "hourly" in only("schedules-refused").what
+
+
+@pytest.fixture
+def elsewhere():
+    """A transaction of somebody else, with a snapshot."""
+    ready, done = threading.Event(), threading.Event()
+
+    def hold():
+        other = connections.create_connection("default")
+        other.settings_dict = {**connection.settings_dict, "OPTIONS": {"application_name": "report"}}
+        with other.cursor() as cursor:
+            cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            cursor.execute("SELECT 1 FROM pgqueue_jobs")
+            ready.set()
+            done.wait(120)
+        other.close()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert ready.wait(120)
+    yield
+    done.set()
+    thread.join(120)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_old_snapshot_is_found_with_whose_it_is(elsewhere, monkeypatch):
+    assert not found("old-snapshot")
+    monkeypatch.setattr(tables, "OLD_SECONDS", 0)
+    finding = only("old-snapshot")
+    assert finding.facts["application"] == "report"
+    assert finding.facts["user"] == connection.settings_dict["USER"]
+    assert "idle in transaction" in finding.what
+    assert f"pg_terminate_backend({finding.facts['handle']})" in finding.remedy
+
+
+@pytest.mark.django_db(transaction=True)
+def test_dead_rows_are_found_once_there_are_many(sql, monkeypatch):
+    enqueue_many(app.noop, [()] * 20)
+    sql("DELETE FROM pgqueue_jobs")
+    sql("SELECT pg_stat_force_next_flush()")
+    sql("SELECT 1")
+    monkeypatch.setattr(tables, "MANY_DEAD_ROWS", 20)
+    assert only("dead-rows").facts["dead"] >= 20
+    monkeypatch.setattr(tables, "MANY_DEAD_ROWS", 1_000_000)
+    assert not found("dead-rows")
+
+
+def test_days_without_a_partition_are_named(sql):
+    [(today,)] = sql("SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date")
+    assert not found("partitions-missing")
+    sql(f"DROP TABLE pgqueue_finished_jobs_{today + dt.timedelta(7):%Y%m%d}")
+    assert not found("partitions-missing")
+    sql(f"DROP TABLE pgqueue_finished_jobs_{today + dt.timedelta(1):%Y%m%d}")
+    assert str(today + dt.timedelta(1)) in only("partitions-missing").what
+
+
+@pytest.mark.django_db(transaction=True)
+def test_rows_in_the_default_partition_are_found(sql):
+    forget_counters(sql, "pgqueue_finished_jobs_default")
+    assert not found("default-partition")
+    sql(
+        "INSERT INTO pgqueue_finished_jobs (id, finished_at, enqueued_at, run_at, first_started_at, started_at, "
+        "worker_id, run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, metadata, errors) "
+        "VALUES (1, '2001-01-01', now(), now(), now(), now(), 0, 1, 0, 1, 0, 'q', 't', '', '[]', '{}', '{}', '[]')"
+    )
+    sql("SELECT pg_stat_force_next_flush()")
+    sql("SELECT 1")
+    assert only("default-partition").facts == {"rows": 1}
+
+
+def test_changed_storage_options_are_found(sql):
+    sql("ALTER TABLE pgqueue_jobs SET (fillfactor = 90)")
+    finding = only("storage-options")
+    assert "fillfactor = 90" in finding.what
+    assert finding.remedy.endswith("ALTER TABLE pgqueue_jobs SET (fillfactor = 50);")
+    sql("ALTER TABLE pgqueue_jobs SET (fillfactor = 50, autovacuum_enabled = off)")
+    assert "autovacuum_enabled = on" in only("storage-options").remedy
+
+
+@pytest.mark.parametrize(("minutes", "word"), [(10, "ahead"), (-10, "behind")])
+def test_clock_that_differs_from_the_databases_is_found(monkeypatch, minutes, word):
+    now = timezone.now
+    monkeypatch.setattr(tables.timezone, "now", lambda: now() + dt.timedelta(minutes=minutes))
+    finding = only("clocks-differ")
+    assert word in finding.what
+    assert "10 min" in finding.what
+
+
+def test_look_that_the_database_refuses_is_a_finding_and_the_others_go_on(monkeypatch):
+    monkeypatch.setattr(tables, "statement", lambda _name: "SELECT 1/0")
+    names = {finding.name for finding in findings()}
+    assert {"no-workers", "not-looked-at"} <= names
