@@ -47,7 +47,7 @@ class OnConflict(StrEnum):
     EARLIER = "earlier"  # it runs at the earlier of the two times
 
 
-NOTES = ("died (", "not requeued ", "moved from ", "given priority ", "made due at once ")
+NOTES = ("died (", "not requeued ", "retried with changed ", "moved from ", "given priority ", "made due at once ")
 """How entries of a job's history begin that tell what staff did to it, and of no failure."""
 
 

@@ -137,7 +137,7 @@ def _retry(outcomes: Sequence[Outcome]) -> Iterator[Named]:
         fence([outcome.job for outcome in outcomes])
         | {
             "delays": number_array([outcome.delay_seconds for outcome in outcomes]),
-            "errors": [json.dumps(outcome.error) for outcome in outcomes],
+            "errors": [json.dumps(_entry(outcome)) for outcome in outcomes],
         },
     )
 
@@ -149,10 +149,16 @@ def _release(outcomes: Sequence[Outcome]) -> Iterator[Named]:
 
 def _die(outcomes: Sequence[Outcome]) -> Iterator[Named]:
     letters = [
-        DeadLetter(outcome.job.id, outcome.job.lease_token, outcome.reason or Reason.EXHAUSTED, outcome.error or {})
+        DeadLetter(outcome.job.id, outcome.job.lease_token, outcome.reason or Reason.EXHAUSTED, _entry(outcome))
         for outcome in outcomes
     ]
     yield "dead_letter", dead_letter_parameters(letters)
+
+
+def _entry(outcome: Outcome) -> dict[str, Any]:
+    """Return the entry of the history of a run that failed; how long it took is known where it has run at all."""
+    error = outcome.error or {}
+    return error | {"run_seconds": round(outcome.run_seconds, 6)} if outcome.run_seconds else error
 
 
 STORES = {

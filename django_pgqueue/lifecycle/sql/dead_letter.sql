@@ -55,7 +55,7 @@ buried AS (
                 END
                 || CASE
                     WHEN gone.worker_id <> 0 AND gone.runs = gone.attempts
-                    THEN jsonb_build_object('worker_id', gone.worker_id)
+                    THEN jsonb_build_object('worker_id', gone.worker_id, 'started_at', gone.started_at)
                     ELSE '{}'
                 END
                 || jsonb_build_object('attempt', gone.runs, 'at', statement_timestamp())

@@ -20,7 +20,10 @@ SET status = 'queued',
     errors = CASE WHEN jsonb_array_length(job.errors) >= 20 THEN job.errors - 10 ELSE job.errors END
         || (
             lost.error
-            || jsonb_build_object('attempt', job.attempts, 'worker_id', job.worker_id, 'at', statement_timestamp())
+            || jsonb_build_object(
+                'attempt', job.attempts, 'worker_id', job.worker_id, 'started_at', job.started_at,
+                'at', statement_timestamp()
+            )
         )
 FROM lost
 WHERE job.ctid = lost.place

@@ -24,7 +24,10 @@ SET status = 'scheduled',
     errors = CASE WHEN jsonb_array_length(job.errors) >= 20 THEN job.errors - 10 ELSE job.errors END
         || (
             failed.error
-            || jsonb_build_object('attempt', job.attempts, 'worker_id', job.worker_id, 'at', statement_timestamp())
+            || jsonb_build_object(
+                'attempt', job.attempts, 'worker_id', job.worker_id, 'started_at', job.started_at,
+                'at', statement_timestamp()
+            )
         )
 FROM failed
 WHERE job.ctid = failed.place

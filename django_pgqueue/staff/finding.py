@@ -1,0 +1,107 @@
+"""A reason why a job is where it is: a sentence for people, which the command prints and the admin shows with links."""
+
+import datetime as dt
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+
+class Ref(NamedTuple):
+    """What a sentence speaks of, and where there may be a page for it."""
+
+    kind: str  # job, queue, worker, schedule; key and task have no page
+    key: Any
+    words: str
+
+    def __str__(self) -> str:
+        return f"'{self.words}'" if self.kind in QUOTED else self.words
+
+
+QUOTED = {"queue", "key", "task", "schedule"}
+"""Names that people give, which may be any words."""
+
+Part = str | int | dt.datetime | Ref | list[Ref]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One reason.
+
+    Attributes:
+        words: one sentence or more, with the names of parts in braces.
+        parts: what stands for those names.
+        command: what does something about it, where a command line is at hand.
+    """
+
+    words: str
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    command: str = ""
+
+
+def found(words: str, /, *, command: str = "", **parts: Part) -> Finding:
+    """Return a finding."""
+    return Finding(words, parts, command)
+
+
+def text_of(finding: Finding, scrub: Callable[[str], str] = str) -> str:
+    """Return a finding as plain text.
+
+    Args:
+        scrub: takes what is sensitive out of a text.
+    """
+    text = scrub(finding.words.format(**{name: _text(part) for name, part in finding.parts.items()}))
+    return f"{text} {finding.command}" if finding.command else text
+
+
+def job(job_id: int) -> Ref:
+    """Speak of a job, in whichever table it is."""
+    return Ref("job", job_id, str(job_id))
+
+
+def named(kind: str, name: str) -> Ref:
+    """Speak of what is known by its name: a queue, a key, a task."""
+    return Ref(kind, name, name)
+
+
+def at(value: dt.datetime) -> str:
+    """Return an instant to the second, in the time zone of the settings."""
+    local = timezone.localtime(value) if timezone.is_aware(value) else value
+    return local.isoformat(sep=" ", timespec="seconds")
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time in words, by its two largest units."""
+    seconds = max(seconds, 0.0)
+    if seconds < 1:
+        return _("%(number)s ms") % {"number": math.ceil(seconds * 1000)}
+    if seconds < 60:  # noqa: PLR2004 - a minute
+        return _("%(number)s s") % {"number": f"{seconds:.1f}".removesuffix(".0")}
+    rest = round(seconds)
+    parts: list[str] = []
+    for size, words in _units():
+        number, rest = divmod(rest, size)
+        if number or parts:
+            parts.append(words(number))
+    return " ".join(parts[:2])
+
+
+def _units() -> list[tuple[int, Callable[[int], str]]]:
+    return [
+        (86_400, lambda number: ngettext("%(number)d day", "%(number)d days", number) % {"number": number}),
+        (3600, lambda number: _("%(number)s h") % {"number": number}),
+        (60, lambda number: _("%(number)s min") % {"number": number}),
+        (1, lambda number: _("%(number)s s") % {"number": number}),
+    ]
+
+
+def _text(part: Part) -> str:
+    if isinstance(part, dt.datetime):
+        return at(part)
+    if isinstance(part, list):
+        return ", ".join(map(str, part))
+    return f"{part:,}" if isinstance(part, int) else str(part)

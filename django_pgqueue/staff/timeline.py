@@ -1,0 +1,209 @@
+"""What has happened to a job, step by step, and how long each step took."""
+
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from django_pgqueue.base.states import NEVER, Status
+from django_pgqueue.models import DeadJob, FinishedJob
+from django_pgqueue.staff.finding import Finding, at, duration, found, job, text_of
+from django_pgqueue.staff.history import Entry, Kind, entries_of
+from django_pgqueue.staff.schedules import aware
+
+SHORTEST = 0.001
+"""Shorter waits are not told of."""
+
+BOUNDS = (1, 10, 60, 600, 3600)
+"""In seconds: between these, one step is drawn longer than another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step.
+
+    Attributes:
+        kind: enqueued, wait, backoff, failed, lost, note, gap, running, succeeded, finished, died.
+        finding: what happened.
+        at: when it began; None where nobody knows.
+        seconds: how long it took, or has taken so far, or is going to take; None for what took no time, or is unknown.
+        is_now: whether it goes on.
+    """
+
+    kind: str
+    finding: Finding
+    at: dt.datetime | None
+    seconds: float | None = None
+    is_now: bool = False
+
+    @property
+    def duration(self) -> str:
+        return "" if self.seconds is None else duration(self.seconds)
+
+    @property
+    def length(self) -> int:
+        """How long it is drawn, 0 to 5."""
+        return sum((self.seconds or 0) >= bound for bound in BOUNDS)
+
+
+def timeline(one: Any) -> list[Step]:
+    """Return the steps of a job from any of the three tables, the first one first."""
+    return list(_Telling(one).steps())
+
+
+def lines(steps: list[Step]) -> list[str]:
+    """Return the steps as text."""
+    return [
+        " ".join(filter(None, (at(step.at) if step.at else "", text_of(step.finding), _in_brackets(step.duration))))
+        for step in steps
+    ]
+
+
+def _in_brackets(words: str) -> str:
+    return f"({words})" if words else ""
+
+
+class _Telling:
+    """One telling.
+
+    Attributes:
+        since: when the last thing ended, after which the job waits; None where nobody knows.
+        is_backing_off: whether it waits because of a failure.
+        number: the number of the last attempt that was told of.
+    """
+
+    def __init__(self, one: Any) -> None:
+        self.one = one
+        self.now = aware(timezone.now())
+        self.enqueued_at, self.due = aware(one.enqueued_at), aware(one.run_at)
+        self.first_started_at, self.started_at = aware(one.first_started_at), aware(one.started_at)
+        self.since: dt.datetime | None = self.enqueued_at
+        self.is_backing_off = False
+        self.number = 0
+
+    def steps(self) -> Iterator[Step]:
+        yield self._enqueued()
+        entries = entries_of(self.one.errors)
+        attempts = [entry for entry in entries if entry.kind in {Kind.FAILURE, Kind.LOST}]
+        for entry in entries:
+            if entry.kind is Kind.NOTE:
+                yield self._note(entry)
+            elif entry.kind is not Kind.END:
+                yield from self._attempt(entry, is_first=entry is attempts[0])
+        if not attempts:
+            yield from self._put_back()
+        yield from self._end(is_first=not attempts)
+
+    def _enqueued(self) -> Step:
+        one, words = self.one, _("Enqueued")
+        parent = job(one.parent_id) if one.parent_id is not None else ""
+        if one.parent_id is not None:
+            words = _("Enqueued by job {parent}")
+        elif one.schedule_id is not None:
+            words = _("Enqueued by a schedule")
+        return Step("enqueued", found(words, parent=parent), self.enqueued_at)
+
+    def _note(self, entry: Entry) -> Step:
+        if entry.title.startswith("died ("):  # and was requeued
+            self.since, self.is_backing_off, self.number = entry.at, False, 0
+        return Step("note", found("{title}", title=entry.title), entry.at)
+
+    def _attempt(self, entry: Entry, *, is_first: bool) -> Iterator[Step]:
+        number = entry.attempt or 0
+        if number > self.number + 1:
+            yield self._gap(self.number + 1, number - 1)
+        begun = self._begun(entry, is_first=is_first)
+        yield from self._waits(begun, is_first=False)
+        is_lost = entry.kind is Kind.LOST
+        words = _("Attempt {number}: its worker died") if is_lost else _("Attempt {number} failed with {error}")
+        seconds = (entry.at - begun).total_seconds() if begun and entry.at else entry.run_seconds
+        finding = found(words, number=entry.attempt if entry.attempt is not None else "?", error=entry.title)
+        yield Step("lost" if is_lost else "failed", finding, begun or entry.at, seconds)
+        self.since, self.is_backing_off, self.number = entry.at, not is_lost, max(number, self.number)
+
+    def _begun(self, entry: Entry, *, is_first: bool) -> dt.datetime | None:
+        if entry.begun_at is not None:
+            return entry.begun_at
+        if entry.run_seconds is not None and entry.at is not None:
+            return entry.at - dt.timedelta(seconds=entry.run_seconds)
+        is_known = is_first and entry.attempt == 1 and self.first_started_at != NEVER
+        return self.first_started_at if is_known else None
+
+    def _gap(self, first: int, last: int) -> Step:
+        self.since = None
+        words = _("Attempt {first} is not in the history: it asked to go on later, or is not kept any more")
+        if last > first:
+            words = _("Attempts {first} to {last} are not kept in the history")
+        return Step("gap", found(words, first=first, last=last), None)
+
+    def _waits(self, until: dt.datetime | None, *, is_first: bool) -> Iterator[Step]:
+        """Tell of the time between the last thing and the next; of the first wait, also for how long it was put off."""
+        if until is None or self.since is None:
+            return
+        due = self.due
+        if is_first and not self.is_backing_off and self.since < due <= until:
+            yield from self._wait(self.since, due, "wait", _("Put off until it was due"))
+            self.since = due
+        kind, words = "wait", _("Waited for its turn")
+        if self.is_backing_off:
+            kind, words = "backoff", _("Backed off, and waited for its turn")
+        yield from self._wait(self.since, until, kind, words)
+
+    def _wait(self, since: dt.datetime, until: dt.datetime, kind: str, words: str) -> Iterator[Step]:
+        seconds = (until - since).total_seconds()
+        if seconds >= SHORTEST:
+            yield Step(kind, found(words), since, seconds)
+
+    def _put_back(self) -> Iterator[Step]:
+        first, last = self.first_started_at, self.started_at
+        if first != NEVER and (last - first).total_seconds() >= SHORTEST and self.since and first >= self.since:
+            yield from self._waits(first, is_first=False)
+            yield Step("note", found(_("Taken by a worker for the first time, and put back")), first)
+            self.since = first
+
+    def _end(self, *, is_first: bool) -> Iterator[Step]:
+        if isinstance(self.one, FinishedJob):
+            yield from self._finished(is_first=is_first)
+        elif isinstance(self.one, DeadJob):
+            died = found(_("Died: {reason}"), reason=self.one.get_reason_display())
+            yield Step("died", died, self.one.died_at, self._total(aware(self.one.died_at)))
+        elif self.one.status == Status.HELD:
+            yield Step(
+                "finished", found(_("Finished; its unique key is held until {time}"), time=self.one.run_at), None
+            )
+        elif self.one.status == Status.RUNNING:
+            yield from self._waits(self.started_at, is_first=is_first)
+            words = found(_("Attempt {number} is running"), number=self.one.attempts)
+            yield Step("running", words, self.started_at, self._until_now(self.started_at), is_now=True)
+        else:
+            yield from self._goes_on(self.due)
+
+    def _finished(self, *, is_first: bool) -> Iterator[Step]:
+        one = self.one
+        yield from self._waits(self.started_at, is_first=is_first)
+        words = found(_("Attempt {number} succeeded"), number=one.attempts)
+        yield Step("succeeded", words, self.started_at, one.run_seconds)
+        yield Step("finished", found(_("Finished")), one.finished_at, self._total(aware(one.finished_at)))
+
+    def _goes_on(self, due: dt.datetime) -> Iterator[Step]:
+        since = self.since or due
+        if due > self.now:
+            kind, words = "wait", _("Due later, at {time}")
+            if self.is_backing_off:
+                kind, words = "backoff", _("Backs off; due again at {time}")
+            yield Step(kind, found(words, time=due), since, (due - since).total_seconds(), is_now=True)
+            return
+        if due > since:
+            words = _("Backed off") if self.is_backing_off else _("Put off until it was due")
+            yield from self._wait(since, due, "backoff" if self.is_backing_off else "wait", words)
+        since = max(since, due)
+        yield Step("wait", found(_("Waits for its turn")), since, self._until_now(since), is_now=True)
+
+    def _until_now(self, since: dt.datetime) -> float:
+        return (self.now - since).total_seconds()
+
+    def _total(self, end: dt.datetime) -> float:
+        return (end - self.enqueued_at).total_seconds()

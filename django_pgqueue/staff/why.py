@@ -1,0 +1,221 @@
+"""Why a job is where it is, and what to do where something can be done: one finding after the other."""
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from django_pgqueue import tasks
+from django_pgqueue.base.conf import conf
+from django_pgqueue.base.states import MAX_LOST, NEVER, Reason, Scope, Status
+from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
+from django_pgqueue.staff.finding import Finding, duration, found, job, named
+from django_pgqueue.staff.history import Kind, entries_of
+from django_pgqueue.staff.line import Crew, obstacles, slots, turn, unknown, worker_ref
+from django_pgqueue.staff.schedules import aware
+
+
+def why(one: Any, alias: str) -> list[Finding]:
+    """Return why a job from any of the three tables is where it is, the most important first."""
+    if isinstance(one, DeadJob):
+        return list(_dead(one, alias))
+    if isinstance(one, FinishedJob):
+        return list(_finished(one))
+    return list(BY_STATUS[Status(one.status)](one, alias))
+
+
+def _scheduled(one: Job, alias: str) -> Iterator[Finding]:
+    crew = Crew.of(one.queue, alias)
+    if one.run_at <= timezone.now():
+        yield found(_("It was due at {time}: any worker queues it within a second."), time=one.run_at)
+    else:
+        yield _later(one)
+    if one.concurrency_strict and one.concurrency_slot is not None:
+        key = named("key", one.concurrency_key or "")
+        yield found(_("Meanwhile it keeps its slot of the concurrency key {key}, so that none passes it."), key=key)
+    yield from obstacles(one, crew, alias)
+    yield from _deadline(one)
+
+
+def _later(one: Job) -> Finding:
+    command = f"manage.py pgqueue_jobs run-now {one.pk}"
+    failed = [entry for entry in entries_of(one.errors) if entry.kind is Kind.FAILURE]
+    if one.attempts and failed:
+        return found(
+            _("Attempt {number} of {most} has failed with {error}. It backs off; the next is due at {time}. At once:"),
+            number=one.attempts,
+            most=one.max_attempts,
+            error=failed[-1].title,
+            time=one.run_at,
+            command=command,
+        )
+    if aware(one.started_at) != NEVER:
+        if tasks.find(one.task) is None:
+            words = _("It was put back at {since}, by a worker that does not know its task. Due again at {time}.")
+        else:
+            words = _("It ran at {since} and asked to go on later. Due again at {time}. At once:")
+        return found(words, since=one.started_at, time=one.run_at, command=command)
+    return found(_("It is due at {time}, as it was enqueued for. At once:"), time=one.run_at, command=command)
+
+
+def _queued(one: Job, alias: str) -> Iterator[Finding]:
+    crew = Crew.of(one.queue, alias)
+    if one.run_at > timezone.now():
+        yield found(_("It is due at {time}."), time=one.run_at)
+    held_up = list(obstacles(one, crew, alias))
+    yield from held_up
+    if not held_up:
+        yield found(_("It may run, and waits for its turn."))
+    yield from turn(one, crew, alias)
+    yield from _deadline(one)
+
+
+def _waiting(one: Job, alias: str) -> Iterator[Finding]:
+    yield from slots(one, alias)
+    yield from obstacles(one, Crew.of(one.queue, alias), alias)
+    yield from _deadline(one)
+
+
+def _running(one: Job, alias: str) -> Iterator[Finding]:
+    worker = Worker.objects.using(alias).filter(pk=one.worker_id).first()
+    now = timezone.now()
+    yield found(
+        _("Attempt {number} of {most} runs since {since}, for {time}, on worker {worker}."),
+        number=one.attempts,
+        most=one.max_attempts,
+        since=one.started_at,
+        time=duration((now - one.started_at).total_seconds()),
+        worker=worker_ref(worker) if worker else str(one.worker_id),
+    )
+    yield _lease(one, worker, now)
+    if one.cancel_requested_at is not None:
+        yield found(
+            _("{by} has asked it to stop at {time}: it ends within some seconds, if need be with its process."),
+            by=one.cancelled_by or _("Somebody"),
+            time=one.cancel_requested_at,
+        )
+    if one.timeout_seconds:
+        until = one.started_at + dt.timedelta(seconds=one.timeout_seconds)
+        yield found(
+            _("It may take {time}, and is interrupted at {until}."), time=duration(one.timeout_seconds), until=until
+        )
+    if one.lost:
+        yield found(
+            _("Its worker has died {number} times; with {most} it goes to the dead jobs. So it runs alone."),
+            number=one.lost,
+            most=MAX_LOST,
+        )
+
+
+def _lease(one: Job, worker: Worker | None, now: dt.datetime) -> Finding:
+    if worker is None:
+        return found(
+            _("That worker is not registered any more. The job is sent back, or dies, soon after {until}."),
+            until=one.lease_until,
+        )
+    silent = duration((now - worker.heartbeat_at).total_seconds())
+    if worker.lease_until > now:
+        left = duration((worker.lease_until - now).total_seconds())
+        return found(
+            _("The worker is alive: its last heartbeat was {silent} ago, its lease lasts for {left} more."),
+            silent=silent,
+            left=left,
+        )
+    return found(
+        _(
+            "The worker has been silent for {silent}, and its lease has ended at {until}: another worker sends the "
+            "job back, or to the dead jobs. If that does not happen within a minute, no other worker is alive."
+        ),
+        silent=silent,
+        until=max(worker.lease_until, one.lease_until),
+    )
+
+
+def _held(one: Job, _alias: str) -> Iterator[Finding]:
+    yield found(
+        _("It has finished. Only its unique key {key} is held, until {time}: no other job can have it."),
+        key=named("key", one.unique_key or ""),
+        time=one.run_at,
+    )
+
+
+def _deadline(one: Job) -> Iterator[Finding]:
+    if one.expires_at is not None:
+        yield found(_("If it has not started by {time}, it dies as expired."), time=one.expires_at)
+
+
+BY_STATUS: dict[Status, Callable[[Job, str], Iterator[Finding]]] = {
+    Status.SCHEDULED: _scheduled,
+    Status.QUEUED: _queued,
+    Status.WAITING: _waiting,
+    Status.RUNNING: _running,
+    Status.HELD: _held,
+}
+
+
+def _dead(one: DeadJob, alias: str) -> Iterator[Finding]:
+    entries = entries_of(one.errors)
+    last = entries[-1] if entries else None
+    twin = last.raw.get("twin") if last else None
+    yield found(
+        _died(one.reason),
+        by=one.cancelled_by or _("somebody"),
+        newer=job(twin) if isinstance(twin, int) else _("another"),
+        error=failed[-1].title if (failed := [e for e in entries if e.kind is Kind.FAILURE]) else _("no error"),
+        number=one.attempts,
+    )
+    for entry in entries:
+        if isinstance(other := entry.raw.get("retried_as"), int):
+            by = str(entry.raw.get("by") or _("somebody"))
+            yield found(_("{by} has retried it with changed arguments, as job {job}."), by=by, job=job(other))
+    yield from unknown(one.task)
+    holder = holder_of(one.unique_key, alias)
+    if holder is not None:
+        yield found(
+            _("The live job {job} has its unique key {key}: until that has ended, this one stays dead."),
+            job=job(holder),
+            key=named("key", one.unique_key or ""),
+        )
+    if conf.dead_retention_days is not None:
+        days = dt.timedelta(days=conf.dead_retention_days)
+        yield found(_("It is removed for good after {time}."), time=one.died_at + days)
+    yield found(_("It stays dead until somebody requeues it:"), command=f"manage.py pgqueue_jobs requeue {one.pk}")
+
+
+def holder_of(key: str | None, alias: str) -> int | None:
+    """Return the live job that has a unique key."""
+    if key is None:
+        return None
+    jobs = Job.objects.using(alias).filter(unique_key=key, unique_scope__in=[Scope.LIVE, Scope.START])
+    holder: int | None = jobs.values_list("pk", flat=True).first()
+    return holder
+
+
+def _died(reason: str) -> str:
+    return {
+        Reason.EXHAUSTED: _(
+            "Attempt {number}, its last one, has failed with {error}. Repair what the errors say, and requeue it."
+        ),
+        Reason.DISCARDED: _("It ended with {error}, after which there is no point in another attempt."),
+        Reason.LOST: _(
+            "Its worker died while it ran, too often or on its last attempt. Look for crashes and memory limits; "
+            "requeue it if it is not the cause."
+        ),
+        Reason.KILLED: _("It was killed by {by}."),
+        Reason.EXPIRED: _(
+            "It was not started before its deadline. See why it had to wait; requeue it if still wanted."
+        ),
+        Reason.UNKNOWN_TASK: _("No worker knew its task for a day."),
+        Reason.SUPERSEDED: _("When it came back after a start, job {newer} had its unique key, and does its work."),
+    }.get(Reason(reason), reason)
+
+
+def _finished(one: FinishedJob) -> Iterator[Finding]:
+    yield found(_("Attempt {number} succeeded after {time}."), number=one.attempts, time=duration(one.run_seconds))
+    if one.prune_at is not None:
+        yield found(_("It is kept until {time}."), time=one.prune_at)
+    elif conf.retention_days:
+        days = dt.timedelta(days=conf.retention_days)
+        yield found(_("It is kept until about {time}."), time=one.finished_at + days)
