@@ -24,7 +24,7 @@ import psycopg
 
 from benchmarks.findings import Finding, collect, table
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "benchmarks.settings")
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "benchmarks.site")
 
 MANAGE = Path(__file__).with_name("manage.py")
 QUEUE = "default"
@@ -40,21 +40,23 @@ TAIL = 1000
 # Command line
 
 
-def main(benchmark: ModuleType | Any, arguments: list[str] | None = None) -> None:
-    """Run one benchmark from its command line."""
+def main(benchmark: ModuleType | Any, arguments: list[str] | None = None) -> list[Finding]:
+    """Run one benchmark from its command line; return what it has found."""
     options = parser(benchmark).parse_args(arguments)
-    show(benchmark.findings(options), options.json)
+    return show(benchmark.findings(options), options.json, clean=not getattr(options, "keep", False))
 
 
-def show(findings: Iterator[Finding], path: Path | None) -> None:
+def show(findings: Iterator[Finding], path: Path | None, *, clean: bool = True) -> list[Finding]:
     """Make findings one by one, print them, then all as a table; clean up, even when stopped by a signal."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("Stopped."))
     prepare()
     try:
         found = collect(findings, path)
     finally:
-        empty()
+        if clean:
+            empty()
     print(f"\n{table(found)}")
+    return found
 
 
 def parser(benchmark: ModuleType | Any) -> argparse.ArgumentParser:
@@ -116,6 +118,7 @@ def empty() -> None:
     """Leave nothing in the tables."""
     sql(
         "TRUNCATE pgqueue_jobs, pgqueue_dead_jobs, pgqueue_finished_jobs, pgqueue_queues, pgqueue_workers,"
+        " pgqueue_stats, pgqueue_schedules, pgqueue_operations,"
         " benchmarks_visit, benchmarks_start, benchmarks_place RESTART IDENTITY"
     )
 

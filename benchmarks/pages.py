@@ -1,0 +1,90 @@
+"""Every page of the admin that shows jobs, with what narrows it: a name, an address, how much it may read."""
+
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+APP = "/admin/django_pgqueue"
+
+BIG = ("pgqueue_jobs", "pgqueue_dead_jobs", "pgqueue_finished_jobs", "pgqueue_stats")
+"""Tables, partitions of one by their beginning, of which no page may read all."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page.
+
+    Attributes:
+    """
+
+    name: str
+    path: str
+    looks_back: bool = False
+
+
+def pages() -> list[Page]:
+    """Return all pages, for the jobs that ``crowd`` has made."""
+    from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation, Schedule
+
+    dead = DeadJob.objects.order_by("-died_at", "-id").first()
+    live = Job.objects.order_by("id")
+    some = {
+        "queued job": live.filter(status="queued").first(),
+        "scheduled job": live.filter(status="scheduled").first(),
+        "waiting job": live.filter(status="waiting").first(),
+        "running job": Job.objects.filter(status="running", worker_id=3).first(),
+        "dead job": dead,
+        "finished job": FinishedJob.objects.order_by("id").first(),
+        "schedule": Schedule.objects.order_by("id").first(),
+        "operation": Operation.objects.order_by("id").first(),
+    }
+    return [
+        Page("index", "/admin/"),
+        Page("overview", f"{APP}/overview/"),
+        Page("queues", f"{APP}/queue/"),
+        Page("queue", f"{APP}/queue/mails/change/"),
+        Page("schedules", f"{APP}/schedule/"),
+        Page("workers", f"{APP}/worker/"),
+        Page("operations", f"{APP}/operation/"),
+        Page("dead jobs by cause", f"{APP}/deadjob/causes/"),
+        *lists("jobs", "job", LIVE),
+        *lists("dead jobs", "deadjob", DEAD | {"of a cause": {"cause": str(dead.cause)}}),
+        *lists("finished jobs", "finishedjob", FINISHED),
+        *(Page(name, f"{APP}/{row._meta.model_name}/{row.pk}/change/") for name, row in some.items() if row),
+    ]
+
+
+WINDOWS = {"of a task, looked for", "of an argument"}
+
+LIVE = {
+    "": {},
+    "queued": {"status": "queued"},
+    "scheduled": {"status": "scheduled"},
+    "running": {"status": "running"},
+    "of a queue": {"queue": "mails"},
+    "by id": {"q": "17"},
+    "by unique key": {"q": "key:order-1000007"},
+    "of a task, looked for": {"q": "shop.tasks.tell"},
+    "of an argument": {"q": "customer=4711"},
+}
+DEAD = {
+    "": {},
+    "exhausted": {"reason": "exhausted"},
+    "of a queue": {"queue": "mails"},
+    "of a task": {"task": "shop.tasks.tell_courier"},
+    "by id": {"q": "17"},
+    "of a task, looked for": {"q": "shop.tasks.tell"},
+    "of an argument": {"q": "customer=4711"},
+}
+FINISHED = {
+    "": {},
+    "by id": {"q": "20"},
+    "of a task, looked for": {"q": "shop.tasks.tell"},
+    "of an argument": {"q": "customer=4711"},
+}
+
+
+def lists(name: str, model: str, narrowed: dict[str, dict[str, str]]) -> list[Page]:
+    return [
+        Page(f"{name} {how}".strip(), f"{APP}/{model}/?{urlencode(query)}".rstrip("?"), how in WINDOWS)
+        for how, query in narrowed.items()
+    ]
