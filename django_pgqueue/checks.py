@@ -134,6 +134,7 @@ def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
         "DEAD_RETENTION_DAYS": (int, 1, 36500),
         "VACUUM_DEAD_ROWS": (int, 0, 1_000_000_000),
         "STATEMENT_TIMEOUT_SECONDS": (int, 1, 86400),
+        "ADMIN_TIMEOUT_SECONDS": ((int, float), 0.01, 3600),
     }
     for key, (kind, lowest, highest) in bounds.items():
         value = values[key]

@@ -16,6 +16,7 @@ from django.utils import timezone
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.admin import formatting, listing
+from django_pgqueue.admin.bounded import bounded
 from django_pgqueue.admin.verbs import WORDS
 from django_pgqueue.base.states import NEVER
 from django_pgqueue.lifecycle.kill import kill
@@ -570,7 +571,7 @@ def test_lists_read_a_bounded_number_of_rows(viewer, big, sql, statistics):
 
 
 def explain(sql, query: str, options: str = "COSTS"):
-    with listing.along_an_index("default"):
+    with bounded("default"):
         rows = sql(f"EXPLAIN ({options}) {query.replace('%', '%%')}")
     return rows[0][0] if "JSON" in options else "\n".join(line for (line,) in rows)
 

@@ -15,9 +15,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDi
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 
+from django_pgqueue.admin.bounded import bounded
 from django_pgqueue.admin.verbs import Change, Verb
 from django_pgqueue.base.conf import conf
-from django_pgqueue.lifecycle.browse import along_an_index
 
 if TYPE_CHECKING:
     from django_pgqueue.admin.base import ActingAdmin
@@ -35,7 +35,7 @@ def choose(admin: "ActingAdmin", request: HttpRequest, verb: Verb, queryset: Que
     if request.POST.get("select_across", "0") in {"", "0"}:
         ids = admin.keys(request.POST.getlist(ACTION_CHECKBOX_NAME))
     else:
-        with along_an_index(queryset.db):
+        with bounded(queryset.db):
             ids = list(queryset.values_list("pk", flat=True)[: MOST_JOBS + 1])
     return confirm(admin, request, verb, ids)
 

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
@@ -14,16 +14,11 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.actions import MOST_JOBS, act, job_ids
+from django_pgqueue.admin.bounded import BoundedAdmin, bounded_page
 from django_pgqueue.admin.formatting import arguments_of, history_of, json_of, moment_of, progress_of
 from django_pgqueue.admin.listing import CappedPaginator, JobList
 from django_pgqueue.admin.verbs import Verb
 from django_pgqueue.models import DeadJob, FinishedJob, Job
-
-if TYPE_CHECKING:
-    ModelAdmin = admin.ModelAdmin[Model]
-else:
-    ModelAdmin = admin.ModelAdmin  # generic for the type checker only
-
 
 # What any page of a job shows below what is particular to its table.
 DETAILS: tuple[Any, ...] = (
@@ -54,7 +49,7 @@ DETAILS: tuple[Any, ...] = (
 )
 
 
-class ActingAdmin(ModelAdmin):
+class ActingAdmin(BoundedAdmin):
     """A table whose rows change by verbs, from the list and from a row's page.
 
     Attributes:
@@ -165,6 +160,7 @@ class JobsAdmin(ActingAdmin):
     def complete(self, jobs: list[Any]) -> None:
         """Give the jobs on one page of the list what their table does not hold."""
 
+    @bounded_page
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:

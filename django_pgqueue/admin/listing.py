@@ -12,7 +12,6 @@ from django.http import HttpRequest
 from django.utils.functional import cached_property
 
 from django_pgqueue.db import CallerConnection
-from django_pgqueue.lifecycle.browse import along_an_index
 from django_pgqueue.lifecycle.sql import statement
 
 CAP = 10_000
@@ -49,9 +48,8 @@ class JobList(ChangeList):
         return super().get_queryset(request, exclude_parameters).defer(*self.model_admin.heavy)  # type: ignore[attr-defined]
 
     def get_results(self, request: HttpRequest) -> None:
-        with along_an_index(self.queryset.db):
-            super().get_results(request)
-            self.result_list = list(self.result_list)
+        super().get_results(request)
+        self.result_list = list(self.result_list)
         if not self.query:
             self.full_result_count = self.result_count  # else the search form speaks of results
         self.model_admin.complete(self.result_list)  # type: ignore[attr-defined]

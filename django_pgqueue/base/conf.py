@@ -20,6 +20,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "DEAD_RETENTION_DAYS": None,
     "VACUUM_DEAD_ROWS": 20_000,
     "STATEMENT_TIMEOUT_SECONDS": 30,
+    "ADMIN_TIMEOUT_SECONDS": 2.0,
     "PREPARED_STATEMENTS": None,
     "SENSITIVE": (
         "password",
@@ -117,6 +118,11 @@ class Settings:
     def statement_timeout_seconds(self) -> int:
         """Upper bound of any statement of a worker's own, in seconds. Default: 30."""
         return int(self._get("STATEMENT_TIMEOUT_SECONDS"))
+
+    @property
+    def admin_timeout_seconds(self) -> float:
+        """Upper bound of any statement of a page of the admin, in seconds. Default: 2."""
+        return float(self._get("ADMIN_TIMEOUT_SECONDS"))
 
     @property
     def prepared_statements(self) -> bool | None:

@@ -1,0 +1,145 @@
+"""Pages that end: no query of theirs takes longer than ``ADMIN_TIMEOUT_SECONDS``, and being stopped is no error.
+
+A list or a page of figures must never be what holds a snapshot of a busy database, nor what a worker waits behind.
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db import OperationalError, connections, transaction
+from django.http import HttpRequest, HttpResponse
+from django.template.response import SimpleTemplateResponse, TemplateResponse
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from psycopg.errors import QueryCanceled
+
+from django_pgqueue.base.conf import conf
+from django_pgqueue.lifecycle.browse import INDEX_ONLY
+
+if TYPE_CHECKING:
+    from django.db.models import Model
+
+    ModelAdmin = admin.ModelAdmin[Model]
+else:
+    ModelAdmin = admin.ModelAdmin  # generic for the type checker only
+
+LIMITED = f"{INDEX_ONLY}, set_config('statement_timeout', %s, true)"
+READING = {"GET", "HEAD"}
+
+Page = Callable[..., HttpResponse]
+
+
+class TookTooLong(Exception):  # noqa: N818 - reads as what happened
+    """PostgreSQL has stopped a statement of a page for the time it took."""
+
+
+@contextlib.contextmanager
+def bounded(alias: str | None = None) -> Iterator[None]:
+    """Read inside, each statement for ``ADMIN_TIMEOUT_SECONDS`` at most and along an index where there is one.
+
+    It is a transaction, or a savepoint, that is rolled back to end the settings: write nothing inside.
+
+    Args:
+        alias: default: that of the queue.
+
+    Raises:
+        TookTooLong: a statement was stopped.
+    """
+    alias = alias or conf.database
+    try:
+        with transaction.atomic(using=alias):
+            with connections[alias].cursor() as cursor:
+                cursor.execute(LIMITED, [f"{conf.admin_timeout_seconds * 1000:.0f}ms"])
+            yield
+            transaction.set_rollback(True, using=alias)
+    except OperationalError as error:
+        if isinstance(error.__cause__, QueryCanceled):
+            raise TookTooLong from error
+        raise
+
+
+def bounded_page(view: Page) -> Page:
+    """Bound every query of a page of an admin, those that its template makes too: it is rendered here.
+
+    What took too long is told with the remedy, and with the status 503. What answers a POST is not bounded as a whole,
+    but a ``bounded`` part of it that was stopped is told in the same way.
+    """
+
+    @functools.wraps(view)
+    def page(self: Any, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        try:
+            if request.method not in READING:
+                return view(self, request, *args, **kwargs)
+            with bounded():
+                return _rendered(view(self, request, *args, **kwargs))
+        except TookTooLong:
+            return too_long(self, request)
+
+    return page
+
+
+def too_long(model_admin: Any, request: HttpRequest) -> HttpResponse:
+    """Say that the page was stopped, and what helps."""
+    if not model_admin.has_view_permission(request):
+        raise PermissionDenied
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "title": _("Stopped"),
+        "opts": model_admin.opts,
+        "media": model_admin.media,
+        "seconds": conf.admin_timeout_seconds,
+        "again": request.get_full_path() if request.method in READING else "",
+        "back": _list_of(model_admin),
+    }
+    request.current_app = model_admin.admin_site.name
+    return TemplateResponse(request, "admin/django_pgqueue/too_long.html", context, status=503)
+
+
+class BoundedAdmin(ModelAdmin):
+    """An admin whose own pages are bounded; what it adds to them is to be a ``bounded_page`` too."""
+
+    @bounded_page
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        return super().changelist_view(request, extra_context)
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """Bound it here for a POST: an action begins with reading its list."""
+        with contextlib.nullcontext() if request.method in READING else bounded():
+            return super().get_changelist_instance(request)
+
+    @bounded_page
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        return super().changeform_view(request, object_id, form_url, extra_context)
+
+    @bounded_page
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        return super().delete_view(request, object_id, extra_context)
+
+    @bounded_page
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        return super().history_view(request, object_id, extra_context)
+
+
+def _rendered(response: HttpResponse) -> HttpResponse:
+    if isinstance(response, SimpleTemplateResponse):
+        response.render()
+    return response
+
+
+def _list_of(model_admin: Any) -> str:
+    opts = model_admin.opts
+    return reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist", current_app=model_admin.admin_site.name)
