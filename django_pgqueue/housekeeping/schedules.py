@@ -3,7 +3,7 @@
 import datetime as dt
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -53,7 +53,13 @@ class Turn(NamedTuple):
     error: str = ""
 
 
-def fire_due(database: QueueConnection, *, limit: int = 100, now: dt.datetime | None = None) -> Fired:
+def fire_due(
+    database: QueueConnection,
+    *,
+    limit: int = 100,
+    now: dt.datetime | None = None,
+    known: Mapping[str, Sequence[str]] | None = None,
+) -> Fired:
     """Make jobs of the ticks of up to ``limit`` schedules, 1 to 1,000, that are due.
 
     The jobs and the next tick of a schedule are written in one transaction, which waits for nobody. A schedule that
@@ -61,8 +67,9 @@ def fire_due(database: QueueConnection, *, limit: int = 100, now: dt.datetime | 
 
     Args:
         now: None: the time of the database's clock.
+        known: ``names`` of schedules of the code, and ``tasks`` of others. None: all that this code knows.
     """
-    known = {"names": list(declared()), "tasks": tasks.answering()}
+    known = {"names": list(declared()), "tasks": tasks.answering()} if known is None else known
     coming = database.rows(sized("next_schedules", ladder_size(limit)), {**known, "now": now})
     due = [schedule_id for schedule_id, seconds in coming if seconds <= 0]
     fired = Fired(next_seconds=max(coming[0][1], 0.0) if coming else None)

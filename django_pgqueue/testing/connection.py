@@ -1,0 +1,61 @@
+"""The test's own connection in the place of a worker's."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from django.db import transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg.pq import TransactionStatus
+
+from django_pgqueue.db import Answer, CallerConnection, Parameters, QueueConnection, Row
+from django_pgqueue.lifecycle.sql import statement
+
+
+class TestConnection(CallerConnection, QueueConnection):
+    """Does by the caller's connection, in the transaction that is open there, what workers do by one of their own.
+
+    What is sent is run at once. Nobody is notified: whoever else is there cannot see the jobs.
+    """
+
+    __test__ = False  # for pytest, which takes the name for that of a test
+
+    @contextlib.contextmanager
+    def transaction(self, *, commits: bool = False) -> Iterator[None]:  # noqa: ARG002 - a worker's has it
+        with transaction.atomic(using=self.alias):
+            yield
+
+    def rows(self, sql: str, parameters: Parameters) -> list[Row]:
+        if sql == statement("lock_timeout"):
+            return []  # it would be left behind in the test's transaction; and nobody else holds a lock
+        return super().rows(sql, parameters)
+
+    def send(self, sql: str, parameters: Parameters) -> Answer:
+        return Rows(self.rows(sql, parameters))
+
+    def notify(self, sql: str, parameters: Parameters) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def is_broken(connection: BaseDatabaseWrapper) -> bool:
+    """Whether nothing but a rollback is possible on a connection."""
+    if connection.needs_rollback or connection.vendor != "postgresql":
+        return connection.needs_rollback
+    return bool(connection.connection.info.transaction_status == TransactionStatus.INERROR)
+
+
+def is_of_test(block: Any) -> bool:
+    """Whether an atomic block is a test case's own, which Django takes for none where code wants to be durable."""
+    return bool(block._from_testcase)  # noqa: SLF001 - Django's own tests know no other way
+
+
+class Rows(NamedTuple):
+    """An answer that is there already."""
+
+    rows: list[Row]
+
+    def fetchall(self) -> list[Row]:
+        return self.rows
