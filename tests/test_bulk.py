@@ -72,6 +72,8 @@ each_source = pytest.mark.parametrize("source", list(Source), ids=lambda source:
     [
         ("queue", ("mail", "mails"), {"queues": ("mail", "other")}),
         ("task", ("shop.a", "shop.ab"), {"tasks": ("shop.a",)}),
+        ("task", ("shop.a", "ashop.a"), {"task_prefix": "shop."}),
+        ("task", ("a_%b", "axxb"), {"task_prefix": "a_%"}),
         ("age", ("61 s", "59 s"), {"older_than_seconds": 60}),
         ("age", ("1 s", "-1 s"), {"older_than_seconds": 0}),
         ("errors", ('[{"error": "x.Late"}]', '[{"error": "x.TooLate"}]'), {"error": "Late"}),
@@ -91,6 +93,89 @@ def test_filter_takes_what_is_just_inside_and_leaves_what_is_just_outside(source
     wanted = put(source, **columns(inside))
     put(source, **columns(outside))
     assert found(source, **chosen) == [wanted]
+
+
+@each_source
+@pytest.mark.parametrize(
+    ("args", "kwargs", "chosen"),
+    [
+        ([17, "x"], {}, {"argument": "17"}),
+        (["17"], {}, {"argument": "17"}),
+        ([], {"label": "17"}, {"argument": "17"}),
+        ([17], {}, {"argument": "17", "argument_name": "label"}),
+        ([], {"label": True}, {"argument": "true", "argument_name": "label"}),
+        ([], {"other": 9007199254740993}, {"argument": "9007199254740993", "argument_name": "other"}),
+        ([None], {}, {"argument": "null"}),
+        (["n'ü$"], {}, {"argument": "n'ü$"}),
+        ([0.5], {}, {"argument": "0.50"}),
+    ],
+    ids=str,
+)
+def test_filter_by_the_value_of_an_argument(source, put, args, kwargs, chosen):
+    def columns(args, kwargs):
+        return {"task": "'tests.app.tasks.record'", "args": literal(args), "kwargs": literal(kwargs)}
+
+    put(source, **columns(["170"], {"labels": "1", "label": "0"}))
+    put(source, **columns([], {"label": {"label": 17}}))
+    put(source, **columns(args={"label": 17}, kwargs=[17]))  # as nobody should have inserted it
+    wanted = put(source, **columns(args, kwargs))
+    put(source, **columns([["17"], 1], {"label": 1, "other": 9007199254740992}))
+    assert found(source, **chosen) == [wanted]
+
+
+def literal(value) -> str:
+    return "'" + json.dumps(value).replace("'", "''") + "'"
+
+
+@each_source
+@pytest.mark.parametrize(
+    ("task", "args", "kwargs"),
+    [
+        ("log_in", ["ann", "hunter22"], {}),
+        ("log_in", ["ann"], {"password": "hunter22"}),
+        ("record", ["ann"], {"label": {"token": "hunter22"}, "api_key": "hunter22"}),
+        ("unknown", ["ann", "hunter22"], {}),
+    ],
+)
+def test_what_may_not_be_seen_is_not_found_either(source, put, task, args, kwargs):
+    put(source, task=f"'tests.app.tasks.{task}'", args=literal(args), kwargs=literal(kwargs))
+    for name in (None, "password", "api_key", "token"):
+        assert found(source, argument="hunter22", argument_name=name) == []
+    assert found(source, argument="[redacted]") == []
+    assert len(found(source, argument="ann")) == (task != "unknown")
+
+
+def test_filter_by_cause_and_by_unique_key(put, sql):
+    one = put(Source.DEAD, task="'a'", unique_key="'k'", unique_scope="'live'")
+    put(Source.DEAD, task="'b'")
+    [(cause,)] = sql("SELECT cause FROM pgqueue_dead_jobs WHERE id = %s", one)
+    assert found(Source.DEAD, cause=cause) == found(Source.DEAD, unique_key="k") == [one]
+    live = put(Source.LIVE, unique_key="'k'", unique_scope="'live'")
+    put(Source.LIVE, unique_key="'kk'", unique_scope="'live'")
+    assert found(Source.LIVE, unique_key="k") == [live]
+
+
+def test_filter_by_day_of_finished_jobs(put):
+    at = ("2031-05-01 00:00+00", "2031-05-01 23:59:59.999999+00", "2031-04-30 23:59:59+00", "2031-05-02 00:00+00")
+    first, last, *_ = [put(Source.FINISHED, finished_at=f"'{one}'") for one in at]
+    assert found(Source.FINISHED, day="2031-05-01") == [first, last]
+
+
+@pytest.mark.parametrize(
+    ("source", "chosen"),
+    [
+        (Source.LIVE, {"cause": 1}),
+        (Source.LIVE, {"day": "2031-05-01"}),
+        (Source.DEAD, {"day": "2031-05-01"}),
+        (Source.FINISHED, {"cause": 1}),
+        (Source.FINISHED, {"unique_key": "k"}),
+    ],
+)
+def test_filter_by_what_a_table_does_not_have_is_refused(put, source, chosen):
+    """Else it would match all of them."""
+    put(source)
+    with pytest.raises(ValueError, match=f"jobs cannot be chosen by {next(iter(chosen))}"):
+        found(source, **chosen)
 
 
 def test_filter_by_status_or_reason(put):

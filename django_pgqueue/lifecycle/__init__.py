@@ -25,6 +25,7 @@
     kill, run_now  what they do to jobs; bulk: move, set the priority, purge
       verbs        all of these, for many
       browse       choose jobs by a filter
+      argument     by the value of an argument, if it may be seen
       slices       do something to many
       left         why some were left alone
     redact         keep what is sensitive out of all that is shown

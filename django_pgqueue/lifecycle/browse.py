@@ -13,6 +13,7 @@ from typing import NamedTuple
 from django.db import connections, transaction
 
 from django_pgqueue.db import CallerConnection, Database, Parameters
+from django_pgqueue.lifecycle import argument
 from django_pgqueue.lifecycle.sql import statement
 
 INDEX_ONLY = (
@@ -39,6 +40,12 @@ class Filter:
         kinds: statuses of live jobs, reasons of dead ones. Finished ones have none.
         older_than_seconds: 0 or more since it was enqueued, died or finished, by the database's clock.
         error: the last entry of the history has this ``error``: a class, with its module or without.
+        task_prefix: the name of the task begins so.
+        cause: of dead jobs: the number of what they died of, by ``models.Cause``.
+        unique_key: of live and dead jobs.
+        day: of finished jobs: the day in UTC, as ``2031-05-01``.
+        argument: an argument that may be seen is this text, or the number, ``true``, ``false`` or ``null`` it spells.
+        argument_name: the parameter that it is; None: any.
     """
 
     queues: tuple[str, ...] = ()
@@ -46,6 +53,12 @@ class Filter:
     kinds: tuple[str, ...] = ()
     older_than_seconds: float | None = None
     error: str | None = None
+    task_prefix: str | None = None
+    cause: int | None = None
+    unique_key: str | None = None
+    day: str | None = None
+    argument: str | None = None
+    argument_name: str | None = None
 
     def parameters(self) -> Parameters:
         return {
@@ -54,7 +67,22 @@ class Filter:
             "kinds": list(self.kinds) or None,
             "older_than_seconds": self.older_than_seconds,
             "error": self.error,
+            "task_prefix": self.task_prefix,
+            "cause": self.cause,
+            "unique_key": self.unique_key,
+            "day": self.day,
+            **argument.parameters(self.argument, self.argument_name),
         }
+
+    def must_fit(self, source: "Source") -> None:
+        """Raise ValueError if the table does not have what the filter asks for: it would match any job there."""
+        missing: dict[Source, dict[str, object]] = {
+            Source.LIVE: {"cause": self.cause, "day": self.day},
+            Source.DEAD: {"day": self.day},
+            Source.FINISHED: {"cause": self.cause, "unique_key": self.unique_key},
+        }
+        if asked := [name for name, value in missing[source].items() if value is not None]:
+            raise ValueError(f"{source.name.capitalize()} jobs cannot be chosen by {' or '.join(asked)}.")
 
 
 class Page(NamedTuple):
@@ -86,9 +114,18 @@ def pages(source: Source, chosen: Filter, *, after_id: int = 0, database: str | 
 
 
 def page_of(database: Database, source: Source, chosen: Filter, *, after_id: int, until_id: int | None) -> Page:
-    """Return one page, where the planner reads along indexes already."""
+    """Return one page, where the planner reads along indexes already.
+
+    Raises:
+        ValueError: the filter asks for what this table does not have.
+    """
+    chosen.must_fit(source)
     [row] = database.rows(statement(source.value), {**chosen.parameters(), "after_id": after_id, "until_id": until_id})
-    return Page._make(row)
+    page = Page._make(row)
+    if chosen.argument is None:
+        return page
+    table = source.name.lower()
+    return page._replace(ids=argument.visible(database, table, page.ids, chosen.argument, chosen.argument_name))
 
 
 @contextlib.contextmanager

@@ -48,7 +48,7 @@ def shown(task: AnyTask, args: Any, kwargs: Any) -> tuple[Any, Any]:
     if task is None or task.sensitive is True or not (isinstance(args, list | tuple) and isinstance(kwargs, Mapping)):
         return (REDACTED if args else args), (REDACTED if kwargs else kwargs)
     hides = _hides(task)
-    return [_show(name, value, hides) for name, value in _named(task, args)], _show_within(dict(kwargs), hides)
+    return [_show(name, value, hides) for name, value in named(task, args)], _show_within(dict(kwargs), hides)
 
 
 def shown_by_name(value: Any) -> Any:
@@ -59,6 +59,14 @@ def shown_by_name(value: Any) -> Any:
 def is_sensitive_name(name: str) -> bool:
     """Whether ``PGQUEUE["SENSITIVE"]`` matches a name, or a path of names."""
     return _by_name(name)
+
+
+def named(task: Task[..., Any], args: Iterable[Any]) -> Iterator[tuple[str | None, Any]]:
+    """Yield positional arguments with the names of their parameters; None where there is none."""
+    parameters = task.signature.parameters.values()
+    names = [one.name for one in parameters if one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}]
+    rest = next((one.name for one in parameters if one.kind is inspect.Parameter.VAR_POSITIONAL), None)
+    return zip(itertools.chain(names, itertools.repeat(rest)), args, strict=False)
 
 
 def scrubber(task: AnyTask, args: Any, kwargs: Any) -> Scrub:
@@ -136,14 +144,6 @@ def _pattern(expressions: tuple[str, ...]) -> re.Pattern[str] | None:
     return re.compile("|".join(f"(?:{one})" for one in expressions), re.IGNORECASE) if expressions else None
 
 
-def _named(task: Task[..., Any], args: Iterable[Any]) -> Iterator[tuple[str | None, Any]]:
-    """Yield positional arguments with the names of their parameters; None where there is none."""
-    parameters = task.signature.parameters.values()
-    names = [one.name for one in parameters if one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}]
-    rest = next((one.name for one in parameters if one.kind is inspect.Parameter.VAR_POSITIONAL), None)
-    return zip(itertools.chain(names, itertools.repeat(rest)), args, strict=False)
-
-
 def _show(name: str | None, value: Any, hides: IsSensitive) -> Any:
     return REDACTED if name is None or hides(name) else _show_within(value, hides)
 
@@ -164,7 +164,7 @@ def _secrets(task: AnyTask, args: Any, kwargs: Any) -> Iterator[str]:
         yield from _leaves([args, kwargs], lambda _: True, is_secret=True)
         return
     hides = _hides(task)
-    for name, value in _named(task, args):
+    for name, value in named(task, args):
         yield from _leaves(value, hides, is_secret=name is None or hides(name))
     yield from _leaves(dict(kwargs), hides, is_secret=False)
 

@@ -9,6 +9,24 @@ looked AS MATERIALIZED (
         job.id,
         (%(queues)s::text[] IS NULL OR job.queue = ANY (%(queues)s::text[]))
             AND (%(tasks)s::text[] IS NULL OR job.task = ANY (%(tasks)s::text[]))
+            AND (%(task_prefix)s::text IS NULL OR starts_with(job.task, %(task_prefix)s::text))
+            AND (%(cause)s::bigint IS NULL OR job.cause = %(cause)s::bigint)
+            AND (%(unique_key)s::text IS NULL OR job.unique_key = %(unique_key)s::text)
+            AND (
+                %(argument)s::jsonb IS NULL
+                OR CASE
+                    WHEN %(argument_name)s::text IS NOT NULL THEN
+                        %(argument)s::jsonb @> (job.kwargs -> %(argument_name)s::text)
+                        OR %(argument)s::jsonb @> (job.args -> (%(positions)s::jsonb ->> job.task)::integer)
+                    ELSE
+                        jsonb_path_exists(
+                            job.args, '$[*] ? (@ == $one[*])', jsonb_build_object('one', %(argument)s::jsonb)
+                        )
+                        OR jsonb_path_exists(
+                            job.kwargs, '$.* ? (@ == $one[*])', jsonb_build_object('one', %(argument)s::jsonb)
+                        )
+                END
+            )
             AND (%(kinds)s::text[] IS NULL OR job.reason = ANY (%(kinds)s::text[]))
             AND (
                 %(older_than_seconds)s::double precision IS NULL

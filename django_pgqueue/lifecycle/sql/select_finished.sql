@@ -9,6 +9,27 @@ looked AS MATERIALIZED (
         job.id,
         (%(queues)s::text[] IS NULL OR job.queue = ANY (%(queues)s::text[]))
             AND (%(tasks)s::text[] IS NULL OR job.task = ANY (%(tasks)s::text[]))
+            AND (%(task_prefix)s::text IS NULL OR starts_with(job.task, %(task_prefix)s::text))
+            AND (
+                %(day)s::date IS NULL
+                OR job.finished_at >= %(day)s::date::timestamp AT TIME ZONE 'UTC'
+                AND job.finished_at < (%(day)s::date + 1)::timestamp AT TIME ZONE 'UTC'
+            )
+            AND (
+                %(argument)s::jsonb IS NULL
+                OR CASE
+                    WHEN %(argument_name)s::text IS NOT NULL THEN
+                        %(argument)s::jsonb @> (job.kwargs -> %(argument_name)s::text)
+                        OR %(argument)s::jsonb @> (job.args -> (%(positions)s::jsonb ->> job.task)::integer)
+                    ELSE
+                        jsonb_path_exists(
+                            job.args, '$[*] ? (@ == $one[*])', jsonb_build_object('one', %(argument)s::jsonb)
+                        )
+                        OR jsonb_path_exists(
+                            job.kwargs, '$.* ? (@ == $one[*])', jsonb_build_object('one', %(argument)s::jsonb)
+                        )
+                END
+            )
             AND (
                 %(older_than_seconds)s::double precision IS NULL
                 OR job.finished_at
