@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 from django_pgqueue import tasks
 from django_pgqueue.base.states import NEVER
 from django_pgqueue.lifecycle.redact import scrub_json, scrubber, shown, shown_by_name
+from django_pgqueue.staff.retention import span
 
 LONGEST_JSON = 50_000  # characters shown
 LONGEST_LINE = 120
@@ -56,6 +57,11 @@ def one_line(entry: Any) -> str:
     words = ": ".join(str(entry[key]) for key in ("error", "message") if entry.get(key))
     line = words.strip().partition("\n")[0]
     return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
+
+
+def brief(seconds: float) -> str:
+    """Show a duration as short as it is of use: whole seconds, then the unit that fits."""
+    return _("under 1 s") if seconds < 1 else span(round(seconds))
 
 
 def label(kind: str, words: str) -> str:

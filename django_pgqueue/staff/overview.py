@@ -11,12 +11,16 @@ from django_pgqueue.base.served import Served
 from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import Queue, Worker
+from django_pgqueue.staff import flow
 from django_pgqueue.staff.queues import PAUSED
 
 MOST_QUEUES = 1000
 CAPS = (10_000, 1_000, 100)
 MOST_COUNTED = 200_000
 """Index entries that counting may read: the more queues, the earlier it stops at each."""
+
+MOST_ESTIMATED = 20
+"""Queues whose backlog is longer than what is counted, and for which the planner is asked."""
 
 MOST_LOOKED_AT = 10_000
 """Scheduled jobs that are looked at, over all queues; as many waiting ones, and as many running ones."""
@@ -61,6 +65,19 @@ class QueueLine:
     def has_work(self) -> bool:
         """Whether jobs are there that want to run now."""
         return bool(self.queued.value or self.waiting.value)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How a queue gets on.
+
+    Attributes:
+        drain_seconds: until nothing is queued, at the pace of the last minutes; None where nothing can be said.
+    """
+
+    hour: flow.Counts
+    day: flow.Counts
+    drain_seconds: float | None
 
 
 def lines(alias: str, living: Collection[Worker] | None = None) -> list[QueueLine]:
@@ -129,6 +146,27 @@ def served_by(workers: Iterable[Worker], names: Collection[str]) -> Mapping[str,
         for name in Served.of(worker.queues).among(names):
             serving[name] += 1
     return serving
+
+
+def total(numbers: Iterable[Number]) -> Number:
+    """Return a sum that is short where one of its parts is."""
+    numbers = list(numbers)
+    return Number(sum(number.value for number in numbers), any(number.is_short for number in numbers))
+
+
+def paces(lines: Iterable[QueueLine], alias: str) -> dict[str, Pace]:
+    """Return how the queues get on, by their names."""
+    recent, hour, day = (
+        flow.by_queue(alias, minutes=minutes) for minutes in (flow.RECENT_MINUTES, flow.HOUR, flow.DAY)
+    )
+    none, found, estimated = flow.Counts(), {}, 0
+    for line in lines:
+        waiting, done = line.queued.value, recent.get(line.name, none)
+        if line.queued.is_short and done.left and estimated < MOST_ESTIMATED:
+            waiting, estimated = flow.backlog(alias, line.name).number, estimated + 1
+        drain = flow.drain_seconds_of(waiting, done)
+        found[line.name] = Pace(hour.get(line.name, none), day.get(line.name, none), drain)
+    return found
 
 
 def _capped(counted: int, cap: int) -> Number:

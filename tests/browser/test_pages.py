@@ -38,6 +38,7 @@ def page_of(row) -> str:
 
 PAGES = {
     "index": lambda: ADMIN,
+    "overview": lambda: f"{APP}overview/",
     "jobs": lambda: f"{APP}job/",
     "job": lambda: page_of(Job.objects.first()),
     "dead jobs": lambda: f"{APP}deadjob/",

@@ -1,0 +1,35 @@
+from typing import Any
+
+from django.contrib.admin import AdminSite
+from django.contrib.admin.utils import quote
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
+from django.utils.http import urlencode
+
+APP = "django_pgqueue"
+
+
+class Links:
+    """Addresses of other pages of the queue; empty where the user may not see what is there."""
+
+    def __init__(self, request: HttpRequest, site: AdminSite) -> None:
+        self._user = request.user
+        self._site = site
+
+    def to_list(self, model: str, **filters: Any) -> str:
+        """Return the address of a list, narrowed by those filters that are not empty."""
+        chosen = {name: value for name, value in filters.items() if value not in ("", None)}
+        address = self._to(model, "changelist")
+        return f"{address}?{urlencode(chosen)}" if address and chosen else address
+
+    def to_row(self, model: str, key: Any) -> str:
+        """Return the address of a row's page."""
+        return self._to(model, "change", quote(str(key)))
+
+    def _to(self, model: str, name: str, *args: str) -> str:
+        if not any(self._user.has_perm(f"{APP}.{right}_{model}") for right in ("view", "change")):
+            return ""
+        try:
+            return reverse(f"admin:{APP}_{model}_{name}", args=args, current_app=self._site.name)
+        except NoReverseMatch:
+            return ""  # a site of somebody's own that has registered less

@@ -1,0 +1,219 @@
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from django_pgqueue.admin.charts import of_flow
+from django_pgqueue.admin.formatting import brief
+from django_pgqueue.admin.links import Links
+from django_pgqueue.base.conf import conf
+from django_pgqueue.base.states import Status
+from django_pgqueue.lifecycle.browse import along_an_index
+from django_pgqueue.models import Overview, Worker
+from django_pgqueue.staff import flow
+from django_pgqueue.staff.health import Finding, findings
+from django_pgqueue.staff.overview import Number, Pace, QueueLine, lines, living_workers, paces, total
+from django_pgqueue.staff.queues import pause_of
+
+if TYPE_CHECKING:
+    ModelAdmin = admin.ModelAdmin[Overview]
+else:
+    ModelAdmin = admin.ModelAdmin  # generic for the type checker only
+
+TEMPLATE = "admin/django_pgqueue/overview.html"
+MOST_SHOWN = 100
+PERCENT = 100
+MOST_FAIL = 0.5
+
+
+PAGES = {
+    "no-workers": "worker",
+    "polling": "worker",
+    "schedules-late": "schedule",
+    "schedules-refused": "schedule",
+    "unknown-tasks": "job",
+}
+"""The list that belongs to a finding."""
+
+
+class Cell(NamedTuple):
+    """A number, and the list that shows what was counted."""
+
+    text: str
+    address: str = ""
+    kind: str = ""  # for the stylesheet: bad, warning
+    note: str = ""
+
+
+class Tile(NamedTuple):
+    """One of the figures on top."""
+
+    label: str
+    cell: Cell
+
+
+class Row(NamedTuple):
+    """One queue in the table."""
+
+    queue: Cell
+    pause: str
+    cells: Sequence[Cell]
+
+
+@admin.register(Overview)
+class OverviewAdmin(ModelAdmin):
+    """One page: is the queue healthy, and what is going on in it."""
+
+    class Media:
+        css = {"all": ["django_pgqueue/admin.css", "django_pgqueue/overview.css", "django_pgqueue/uplot/uPlot.min.css"]}
+
+    def get_urls(self) -> list[URLPattern]:
+        name = f"{self.opts.app_label}_{self.opts.model_name}_changelist"
+        return [path("", self.admin_site.admin_view(self.changelist_view), name=name)]
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return bool(request.user.has_perm(f"{self.opts.app_label}.view_overview"))
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        with along_an_index(conf.database):
+            shown = self._shown(Links(request, self.admin_site))
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Overview"),
+            "opts": self.opts,
+            "media": self.media,
+            **shown,
+            **(extra_context or {}),
+        }
+        request.current_app = self.admin_site.name
+        return TemplateResponse(request, TEMPLATE, context)
+
+    def _shown(self, links: Links) -> dict[str, Any]:
+        alias = conf.database
+        workers = list(living_workers(alias))
+        queues = lines(alias, workers)
+        found = findings(alias, queues=queues)
+        per_minute, per_quarter = flow.per_minute(alias), flow.per_quarter_hour(alias)
+        pace = paces(queues, alias)
+        shown = sorted(queues, key=_urgency)[:MOST_SHOWN]
+        return {
+            "verdict": _verdict(found),
+            "level": found[0].level if found else "good",
+            "findings": [(finding, _page_of(finding, links)) for finding in found],
+            "tiles": _tiles(queues, workers, flow.total(per_minute), flow.total(per_quarter), links),
+            "rows": [_row(queue, pace[queue.name], links) for queue in sorted(shown, key=lambda queue: queue.name)],
+            "more": len(queues) - len(shown),
+            "all_queues": links.to_list("queue"),
+            "charts": [
+                *of_flow(per_minute[:-1], name="hour", span=_("last hour"), minutes=1),
+                *of_flow(per_quarter[:-1], name="day", span=_("last day"), minutes=flow.QUARTER),
+            ],
+        }
+
+
+def _verdict(found: Sequence[Finding]) -> str:
+    if not found:
+        return _("All is well.")
+    return ngettext("%(number)s finding", "%(number)s findings", len(found)) % {"number": len(found)}
+
+
+def _page_of(finding: Finding, links: Links) -> str:
+    """Return where somebody goes from there."""
+    if queue := finding.facts.get("queue"):
+        return links.to_row("queue", queue)
+    return links.to_list(PAGES[finding.name]) if finding.name in PAGES else ""
+
+
+def _tiles(
+    queues: Sequence[QueueLine], workers: Sequence[Worker], hour: flow.Counts, day: flow.Counts, links: Links
+) -> list[Tile]:
+    ages = [queue.oldest_seconds for queue in queues if queue.oldest_seconds is not None and not queue.is_paused]
+    slots, commands = sum(worker.concurrency for worker in workers), {worker.supervisor_id for worker in workers}
+    running, paused = total(queue.running for queue in queues), sum(queue.is_paused for queue in queues)
+    pauses = ngettext("%(number)s queue paused", "%(number)s queues paused", paused) % {"number": paused}
+    return [
+        Tile(_("queued"), _jobs(total(queue.queued for queue in queues), links, Status.QUEUED)),
+        Tile(_("oldest waits for"), Cell(brief(max(ages)) if ages else "-", note=pauses if paused else "")),
+        Tile(
+            _("running"),
+            _jobs(running, links, Status.RUNNING)._replace(note=_("of %(number)s slots") % {"number": f"{slots:,}"}),
+        ),
+        Tile(
+            _("workers alive"),
+            Cell(
+                str(len(commands)),
+                links.to_list("worker"),
+                "" if workers else "bad",
+                ngettext("%(number)s process", "%(number)s processes", len(workers)) % {"number": len(workers)},
+            ),
+        ),
+        Tile(_("succeeded in the last hour"), _done(hour)),
+        Tile(_("succeeded in the last day"), _done(day)),
+        Tile(_("dead"), _dead(total(queue.dead for queue in queues), links)),
+    ]
+
+
+def _row(queue: QueueLine, pace: Pace, links: Links) -> Row:
+    is_waiting = queue.has_work and not queue.is_paused
+    wait = pace.hour.mean_wait_seconds
+    return Row(
+        Cell(queue.name, links.to_row("queue", queue.name)),
+        pause_of(queue.row) if queue.is_paused else "",
+        [
+            _jobs(queue.queued, links, Status.QUEUED, queue.name),
+            _jobs(queue.scheduled, links, Status.SCHEDULED, queue.name),
+            _jobs(queue.waiting, links, Status.WAITING, queue.name),
+            _jobs(queue.running, links, Status.RUNNING, queue.name),
+            _dead(queue.dead, links, queue.name),
+            Cell("-" if queue.oldest_seconds is None else brief(queue.oldest_seconds)),
+            _drain(queue, pace),
+            _done(pace.hour),
+            _done(pace.day),
+            Cell("-" if wait is None else brief(wait)),
+            Cell(str(queue.workers), links.to_list("worker"), "bad" if is_waiting and not queue.workers else ""),
+        ],
+    )
+
+
+def _urgency(queue: QueueLine) -> tuple[int, str]:
+    """Put first what has most to do: where there are too many queues, these are shown."""
+    return -(queue.queued.value + queue.waiting.value + queue.running.value), queue.name
+
+
+def _jobs(number: Number, links: Links, status: str, queue: str = "") -> Cell:
+    return Cell(str(number), links.to_list("job", status=status, queue=queue) if number.value else "")
+
+
+def _dead(number: Number, links: Links, queue: str = "") -> Cell:
+    return Cell(str(number), links.to_list("deadjob", queue=queue) if number.value else "")
+
+
+def _drain(queue: QueueLine, pace: Pace) -> Cell:
+    if not queue.queued.value:
+        return Cell("-")
+    if pace.drain_seconds is None:
+        return Cell(_("paused")) if queue.is_paused else Cell(_("not moving"), kind="warning")
+    return Cell(brief(pace.drain_seconds))
+
+
+def _done(counts: flow.Counts) -> Cell:
+    rate = counts.failure_rate
+    failed = _("%(percent)s %% failed") % {"percent": f"{PERCENT * rate:.2g}"} if rate else ""
+    return Cell(f"{counts.succeeded:,}", kind="bad" if (rate or 0.0) >= MOST_FAIL else "", note=failed)

@@ -1,0 +1,124 @@
+"""Pages that refresh themselves, and charts, in a real browser."""
+
+import datetime as dt
+
+import pytest
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
+from django.utils import timezone
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many
+from django_pgqueue.models import Stat
+from tests.workers import eventually
+
+OVERVIEW = "/admin/django_pgqueue/overview/"
+QUEUED = ".pgqueue-tiles > div:first-child dd"
+EVERY_2_S = "localStorage.setItem('pgqueue.live', '2')"
+DRAWN = "document.querySelector('[data-pgqueue-chart=hour-throughput] canvas').toDataURL()"
+
+
+@pytest.fixture
+def tab(tab_of, staff_with):
+    """A tab on the overview that refreshes every two seconds."""
+    tab = tab_of(staff_with("view_overview"))
+    tab.page.add_init_script(EVERY_2_S)
+    tab.open(OVERVIEW)
+    return tab
+
+
+@pytest.fixture
+def flow(live_server) -> None:
+    minute = timezone.now().replace(second=0, microsecond=0)
+    Stat.objects.bulk_create(
+        Stat(minute=minute - dt.timedelta(minutes=back), queue="mail", task="t", succeeded=60, failed=3, wait_seconds=9)
+        for back in range(1, 60)
+    )
+
+
+def test_numbers_follow_the_queue_while_folds_and_focus_stay(flow, tab, expect):
+    page = tab.page
+    expect(page.locator(QUEUED)).to_have_text("0")
+    page.locator("#hour-throughput-table summary").click()
+    enqueue_many(app.noop, [()] * 3)
+    expect(page.locator(QUEUED)).to_have_text("3")
+    Stat.objects.update(succeeded=77)
+    expect(page.locator("#hour-throughput-table")).to_contain_text("77")
+    assert page.evaluate("document.getElementById('hour-throughput-table').open")
+    assert page.evaluate("document.activeElement.closest('details').id") == "hour-throughput-table"
+    assert page.locator("[data-pgqueue-chart=hour-throughput] canvas").count() == 1
+    tab.must_be_sound()
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        (
+            "document.getSelection().selectAllChildren(document.getElementById('verdict'))",
+            "document.getSelection().removeAllRanges()",
+        ),
+        (
+            "Object.defineProperty(document, 'hidden', {value: true, configurable: true})",
+            "delete document.hidden",
+        ),
+    ],
+    ids=["text is selected", "the tab is hidden"],
+)
+def test_nothing_is_fetched_while(tab_of, staff_with, expect, begin, end):
+    tab, fetched = tab_of(staff_with("view_overview")), []
+    page = tab.page
+    page.clock.install()
+    tab.open(OVERVIEW)
+    page.on("request", lambda request: fetched.append(request.url))
+    page.evaluate(begin)
+    enqueue_many(app.noop, [()] * 3)
+    page.clock.run_for(60_000)
+    assert not fetched
+    page.evaluate(end)
+    page.clock.run_for(6_000)
+    expect(page.locator(QUEUED)).to_have_text("3")
+    assert len(fetched) == 1
+
+
+def test_choice_of_the_pace_is_kept_and_off_is_off(tab_of, staff_with, expect):
+    tab = tab_of(staff_with("view_overview"))
+    page = tab.open(OVERVIEW)
+    choice = page.get_by_label("Refresh")
+    expect(choice).to_have_value("5")
+    choice.select_option("0")
+    page.reload()
+    expect(choice).to_have_value("0")
+    enqueue_many(app.noop, [()] * 3)
+    choice.select_option("2")
+    expect(page.locator(QUEUED)).to_have_text("3")
+
+
+def test_page_says_so_when_its_user_is_logged_out(tab, expect):
+    Session.objects.all().delete()
+    expect(tab.page.get_by_role("status")).to_contain_text("you are logged out")
+    expect(tab.page.get_by_label("Refresh")).to_be_disabled()
+
+
+def test_page_says_so_when_its_user_may_not_see_it_any_more(tab, expect):
+    User.objects.get().user_permissions.clear()
+    expect(tab.page.get_by_role("status")).to_contain_text("may not see this any more")
+    tab.problems = [problem for problem in tab.problems if "403" not in problem]
+
+
+def test_charts_follow_the_theme(flow, tab_of, superuser, expect):
+    tab = tab_of(superuser)
+    page = tab.open(OVERVIEW)
+    page.get_by_label("Refresh").select_option("0")
+    expect(page.locator("[data-pgqueue-chart=hour-throughput] canvas")).to_be_visible()
+    light = page.evaluate(DRAWN)
+    page.locator("#header .theme-toggle").click()
+    eventually(lambda: page.evaluate(DRAWN) != light)
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_page_is_complete_without_scripts(flow, tab_of, superuser, expect):
+    tab = tab_of(superuser, scripts=False)
+    page = tab.open(OVERVIEW)
+    expect(page.get_by_label("Refresh")).to_be_hidden()
+    page.locator("#hour-throughput-table summary").click()
+    expect(page.locator("#hour-throughput-table tbody tr").first).to_contain_text("60")

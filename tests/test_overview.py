@@ -1,0 +1,143 @@
+"""What staff see first: the numbers, and that they cost the same whatever the backlog."""
+
+import datetime as dt
+import json
+import re
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many, pause_queue
+from django_pgqueue.lifecycle.kill import kill
+from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.models import Queue, Stat
+from django_pgqueue.staff import overview
+from django_pgqueue.staff.overview import Number
+from tests.test_admin import user_with
+from tests.test_plans import explain, fill
+from tests.test_staff_health import worker
+
+pytestmark = pytest.mark.django_db
+
+PAGE = "/admin/django_pgqueue/overview/"
+BIG = {"pgqueue_jobs", "pgqueue_dead_jobs", "pgqueue_finished_jobs"}
+
+
+@pytest.fixture
+def viewer() -> Client:
+    return user_with("view_overview")
+
+
+def lines() -> dict[str, overview.QueueLine]:
+    return {line.name: line for line in overview.lines("default")}
+
+
+def test_each_status_of_each_queue_is_counted(sql):
+    enqueue_many(app.noop, [()] * 3)
+    enqueue_many(app.noop.using(queue="mail", run_at=dt.timedelta(hours=1)), [()] * 2)
+    enqueue_many(app.noop.using(queue="mail", concurrency_key="k"), [()] * 4)
+    kill([app.noop.using(queue="gone").enqueue().id], by="eve")
+    sql("UPDATE pgqueue_jobs SET status = 'running', lease_token = 1 WHERE id = (SELECT min(id) FROM pgqueue_jobs)")
+    Queue.objects.create(name="mail")
+    found = lines()
+    assert list(found) == ["default", "gone", "mail"]
+    numbers = ("queued", "scheduled", "waiting", "running", "dead")
+    shown = {name: [getattr(line, number).value for number in numbers] for name, line in found.items()}
+    assert shown == {"default": [2, 0, 0, 1, 0], "gone": [0, 0, 0, 0, 1], "mail": [0, 2, 4, 0, 0]}
+
+
+def test_numbers_beyond_the_cap_say_that_there_are_more(monkeypatch):
+    monkeypatch.setattr(overview, "CAPS", (3,))
+    monkeypatch.setattr(overview, "MOST_LOOKED_AT", 3)
+    enqueue_many(app.noop, [()] * 3)
+    enqueue_many(app.noop.using(run_at=dt.timedelta(hours=1)), [()] * 2)
+    assert lines()["default"].queued == Number(3, is_short=False)
+    assert str(lines()["default"].scheduled) == "2"
+    enqueue_many(app.noop, [()])
+    enqueue_many(app.noop.using(run_at=dt.timedelta(hours=1)), [()] * 2)
+    assert lines()["default"].queued == Number(3, is_short=True)
+    assert str(lines()["default"].scheduled) == "3+"
+
+
+def test_counting_stops_earlier_where_there_are_many_queues():
+    enqueue_many(app.noop, [()] * 101)
+    few, many = ["default"], ["default", *(f"q{number}" for number in range(500))]
+    assert overview.numbers_of(few, "default")["default"]["queued"] == Number(101)
+    assert overview.numbers_of(many, "default")["default"]["queued"] == Number(100, is_short=True)
+
+
+def test_oldest_job_that_could_run_is_found_at_any_priority(sql):
+    for priority, minutes in ((5, 1), (0, 90), (-5, 3)):
+        job = app.noop.using(priority=priority).enqueue()
+        sql("UPDATE pgqueue_jobs SET run_at = now() - make_interval(mins => %s) WHERE id = %s", minutes, job.id)
+    assert 90 * 60 <= lines()["default"].oldest_seconds < 91 * 60 + 120
+
+
+def test_workers_serve_what_their_patterns_match():
+    worker(queues=["m*", "-music"])
+    worker(queues=[])
+    worker(queues=["music"], lease_until=timezone.now() - dt.timedelta(seconds=1))
+    for name in ("mail", "music"):
+        Queue.objects.create(name=name)
+    assert {name: line.workers for name, line in lines().items()} == {"mail": 2, "music": 1}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("name", ["queue_numbers", "oldest_of_queues", "all_queues", "next_tasks"])
+def test_counting_reads_indexes_up_to_its_limit(queue, name):
+    fill(queue, 3000, "queued", "running", "scheduled")
+    queue.autocommit().execute("ANALYZE pgqueue_jobs")
+    parameters = {"names": ["default"], "limit": 100, "most": 100}
+    nodes = explain(queue, statement(name), parameters)
+    assert not [node for node in nodes if node["Node Type"] == "Seq Scan" and node["Relation Name"] in BIG]
+    read = sum(node["Actual Rows"] for node in nodes if "Index Name" in node)
+    assert read <= 10 * 100 + 400
+
+
+def test_page_tells_the_verdict_numbers_and_links(viewer, sql):
+    worker()
+    enqueue_many(app.noop.using(queue="<b>mail"), [()] * 2)
+    pause_queue("<b>mail", by="eve", reason="<i>moved")
+    viewer_of_jobs = user_with("view_overview", "view_job", "view_queue")
+    assert "All is well." in viewer.get(PAGE).content.decode()
+    text = viewer_of_jobs.get(PAGE).content.decode()
+    assert "&lt;b&gt;mail" in text
+    assert "&lt;i&gt;moved" in text
+    assert "<b>mail" not in text
+    assert "?status=queued&amp;queue=%3Cb%3Email" in text
+    assert "?status=queued" not in viewer.get(PAGE).content.decode()
+
+
+def test_page_counts_its_findings(viewer):
+    enqueue_many(app.noop, [()])
+    text = viewer.get(PAGE).content.decode()
+    assert "1 finding" in text
+    assert "No worker is alive, and jobs wait in: default." in text
+
+
+def test_charts_tell_what_was_done_as_json_and_as_a_table(viewer, settings):
+    minute = timezone.now().replace(second=0, microsecond=0) - dt.timedelta(minutes=2)
+    Stat.objects.create(minute=minute, queue="mail", task="t", succeeded=6, failed=2, wait_seconds=4.0)
+    text = viewer.get(PAGE).content.decode()
+    island = json.loads(re.search(r'<script id="hour-throughput" type="application/json">(.*?)</script>', text)[1])
+    at = island["times"].index(int(minute.timestamp()))
+    assert [line["values"][at] for line in island["lines"]] == [6, 2]
+    assert island["zone"] == settings.TIME_ZONE
+    assert "<td>6</td><td>2</td>" in text
+    assert "<td>0.5</td>" in text
+
+
+def test_page_needs_its_permission_and_nothing_else():
+    user = user_with("view_job", "view_queue")
+    assert user.get(PAGE).status_code == 403
+    assert PAGE not in user.get("/admin/").content.decode()
+    assert Client().get(PAGE).status_code == 302
+
+
+def test_page_costs_the_same_whatever_is_queued(viewer, django_assert_max_num_queries):
+    worker()
+    enqueue_many(app.noop, [()] * 50)
+    with django_assert_max_num_queries(80):
+        viewer.get(PAGE)
