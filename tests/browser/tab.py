@@ -28,6 +28,7 @@ class Tab:
 
     Attributes:
         problems: what the console complained about, errors of scripts, answers of 500, and what broke the policy.
+        may_be_refused: answers of 400 to 499 are no problem; the console names each.
     """
 
     def __init__(self, elsewhere: Elsewhere, context: Any, site: str) -> None:
@@ -35,6 +36,7 @@ class Tab:
         self._context = context
         self._site = site
         self.problems: list[str] = []
+        self.may_be_refused = False
         elsewhere(self._listen, bare(context))
         self.page = context.new_page()
 
@@ -76,6 +78,8 @@ class Tab:
         context.on("response", self._look)
 
     def _hear(self, message: Any) -> None:
+        if self.may_be_refused and "responded with a status of 4" in message.text:
+            return
         if message.type in {"error", "warning"}:
             self.problems.append(f"{message.type} in the console of {message.page.url}: {message.text}")
 

@@ -3,11 +3,13 @@
 import datetime as dt
 
 import pytest
+from django.contrib.admin.utils import quote
+from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import pause_queue
 from django_pgqueue.lifecycle.kill import kill
-from django_pgqueue.models import DeadJob, Job, Schedule
+from django_pgqueue.models import DeadJob, Job, Schedule, Worker
 from tests.test_schedules import make
 
 ADMIN = "/admin/"
@@ -57,3 +59,85 @@ def test_page_is_sound(life, tab_of, superuser, name, look):
     tab = tab_of(superuser, **look)
     tab.open(PAGES[name]())
     tab.must_be_sound()
+
+
+def test_dark_is_dark(life, tab_of, superuser):
+    """The admin's own colours are followed: what is drawn on the page is bright where the page is dark."""
+    bright = {}
+    for dark in (False, True):
+        page = tab_of(superuser, dark=dark).open(f"{APP}job/")
+        bright[dark] = page.evaluate(
+            "[document.body, document.querySelector('#result_list td')].map(" + BRIGHTNESS + ")"
+        )
+    assert all(back > front for back, front in (bright[False][0], bright[False][1]))
+    assert all(back < front for back, front in (bright[True][0], bright[True][1]))
+
+
+# Behind the element, and of its letters.
+BRIGHTNESS = """element => {
+    const sum = colour => (colour.match(/[0-9.]+/g) || []).slice(0, 3).reduce((all, one) => all + Number(one), 0);
+    return [sum(getComputedStyle(document.body).backgroundColor), sum(getComputedStyle(element).color)];
+}"""
+
+
+# Whatever jobs hold is text
+
+MARKUP = (
+    """"'><i class=evil>x</i><img src=x onerror=alert(1)><script>alert(2)</script>&amp; {{ 7|add:1 }} \u202e ☾ 💥 é"""
+)
+EVIL = ".evil, [onerror], img[src='x'], script:not([src]):not([type='application/json'])"
+
+
+@pytest.fixture
+def evil(live_server) -> None:
+    """Markup wherever a job, a queue, a schedule or a worker can hold a text."""
+    error = {"error": MARKUP, "message": MARKUP, "traceback": MARKUP, "attempt": 1, "worker": MARKUP, "by": MARKUP}
+    said = {
+        "task": MARKUP,
+        "queue": MARKUP,
+        "args": [MARKUP],
+        "kwargs": {MARKUP: MARKUP},
+        "metadata": {MARKUP: MARKUP},
+        "progress": {"done": 1, "total": 2, "message": MARKUP},
+        "errors": [error],
+        "concurrency_key": MARKUP,
+        "concurrency_limit": 1,
+        "fair_key": MARKUP,
+    }
+    worker = Worker.objects.create(
+        supervisor_id=1, lease_until=timezone.now() + dt.timedelta(1), pid=1, concurrency=1, host=MARKUP, version=MARKUP
+    )
+    Job.objects.create(**said, unique_key=MARKUP, unique_scope="live", run_at=timezone.now(), status="waiting")
+    now = timezone.now()
+    running = {"status": "running", "lease_token": 7, "worker_id": worker.pk, "started_at": now, "concurrency_slot": 1}
+    Job.objects.create(**said, **running)
+    DeadJob.objects.create(**said, id=10**9, died_at=now, run_at=now, enqueued_at=now, reason="exhausted")
+    pause_queue(MARKUP, by=MARKUP, reason=MARKUP)
+    make(MARKUP, last_error=MARKUP)
+    Schedule.objects.update(task=MARKUP, args=[MARKUP], kwargs={MARKUP: MARKUP})
+
+
+SHOWN = {
+    "jobs": lambda: f"{APP}job/",
+    "waiting job": lambda: page_of(Job.objects.get(status="waiting")),
+    "running job": lambda: page_of(Job.objects.get(status="running")),
+    "dead jobs": lambda: f"{APP}deadjob/",
+    "dead job": lambda: page_of(DeadJob.objects.first()),
+    "queues": lambda: f"{APP}queue/",
+    "queue": lambda: f"{APP}queue/{quote(MARKUP)}/change/",
+    "schedules": lambda: f"{APP}schedule/",
+    "schedule": lambda: page_of(Schedule.objects.first()),
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_markup_is_shown_as_text(evil, tab_of, superuser, name):
+    tab = tab_of(superuser)
+    page = tab.open(SHOWN[name]())
+    assert page.locator(EVIL).count() == 0
+    text = page.locator("#content").inner_text() + " ".join(page.evaluate(VALUES))
+    assert "<script>alert(2)</script>&amp; {{ 7|add:1 }}" in text.replace('\\"', '"')
+    assert tab.problems == []
+
+
+VALUES = "Array.from(document.querySelectorAll('#content input, #content textarea')).map(field => field.value)"
