@@ -132,6 +132,7 @@ def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
         "POLL_SECONDS": ((int, float), 0.01, 3600),
         "RETENTION_DAYS": (int, 0, 36500),
         "DEAD_RETENTION_DAYS": (int, 1, 36500),
+        "STATS_DAYS": (int, 1, 36500),
         "VACUUM_DEAD_ROWS": (int, 0, 1_000_000_000),
         "STATEMENT_TIMEOUT_SECONDS": (int, 1, 86400),
         "ADMIN_TIMEOUT_SECONDS": ((int, float), 0.01, 3600),

@@ -9,6 +9,7 @@ import copy
 import functools
 import math
 import secrets
+import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -143,6 +144,7 @@ class QueueConnection:
         self._wrapper = own_wrapper(alias, purpose)
         self.is_pooled = False  # whether a pooler stands between; known once it is open
         self.is_preparing: bool | None = None  # whether statements run often are prepared; None: not known yet
+        self.clock_offset = 0.0  # the server's clock, in seconds since 1970, less the monotonic one of this machine
         self._least_patience = patience_seconds
         self._patience = 0.0  # in force, in seconds
         self._inside = False
@@ -229,9 +231,12 @@ class QueueConnection:
 
         A pooler tells its clients process ids of its own, by which it knows whom they want cancelled.
         """
-        [(default, pid)] = connection.execute(
-            "SELECT current_setting('default_transaction_isolation'), pg_backend_pid()"
+        asked_at = time.monotonic()
+        [(default, pid, clock)] = connection.execute(
+            "SELECT current_setting('default_transaction_isolation'), pg_backend_pid(), "
+            "date_part('epoch', statement_timestamp())"
         ).fetchall()
+        self.clock_offset = clock - (asked_at + time.monotonic()) / 2
         self._must_begin = default != "read committed"
         self.is_pooled = pid != connection.info.backend_pid
         wanted = conf.prepared_statements

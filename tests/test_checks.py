@@ -29,6 +29,7 @@ def test_good_settings_raise_nothing():
         ({"RETENTION_DAYS": -1}, "pgqueue.E002", "RETENTION_DAYS"),
         ({"DEAD_RETENTION_DAYS": 0}, "pgqueue.E002", "PGQUEUE['DEAD_RETENTION_DAYS'] is 0"),
         ({"DEAD_RETENTION_DAYS": False}, "pgqueue.E002", "PGQUEUE['DEAD_RETENTION_DAYS'] is False"),
+        ({"STATS_DAYS": 0}, "pgqueue.E002", "PGQUEUE['STATS_DAYS'] is 0"),
         ({"POLL_SECONDS": True}, "pgqueue.E002", "POLL_SECONDS"),
         ({"NOTIFY": "no"}, "pgqueue.E002", "PGQUEUE['NOTIFY'] is 'no'"),
         ({"ENCODER": "no.such.Encoder"}, "pgqueue.E002", "cannot be imported"),

@@ -74,7 +74,7 @@ def test_pass_ends_what_waits_and_nothing_that_runs_or_holds_a_key(queue, pass_t
     in_time = app.noop.using(expires=HOUR).enqueue().id
     sql("UPDATE pgqueue_jobs SET status = 'held' WHERE id = %s", held)
     pass_time(running, queued, held, later, waiting)
-    assert expire(queue) == (3, True, {"k"})
+    assert expire(queue)[:3] == (3, True, {"k"})
     assert set(DeadJob.objects.values_list("id", flat=True)) == {queued, later, waiting}
     assert set(Job.objects.values_list("id", flat=True)) == {running, held, in_time}
 

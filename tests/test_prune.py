@@ -10,10 +10,18 @@ from django_pgqueue import enqueue_many, kill, requeue, tasks
 from django_pgqueue.base.records import Fate, Outcome
 from django_pgqueue.db import QueueConnection
 from django_pgqueue.housekeeping import prune
-from django_pgqueue.housekeeping.prune import Prunable, Stretch, look, prune_dead, prune_default, prune_timed
+from django_pgqueue.housekeeping.prune import (
+    Prunable,
+    Stretch,
+    look,
+    prune_dead,
+    prune_default,
+    prune_stats,
+    prune_timed,
+)
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.models import DeadJob, FinishedJob, Job, Stat
 from django_pgqueue.runtime.pruning import Pruning
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -56,12 +64,15 @@ def test_finished_job_is_kept_for_as_long_as_its_call_said(queue, sql, keep):
     finished = FinishedJob.objects.get(pk=brief)
     assert finished.prune_at - finished.finished_at == HOUR
     age(sql, minutes=59)
-    assert (look(queue, dead_days=None), prune_timed(queue, limit=100)) == (Prunable(False, False, False), 0)
+    assert (look(queue, dead_days=None, stats_days=7), prune_timed(queue, limit=100)) == (
+        Prunable(False, False, False, False),
+        0,
+    )
     age(sql, minutes=1)
-    assert look(queue, dead_days=None) == Prunable(True, False, False)
+    assert look(queue, dead_days=None, stats_days=7) == Prunable(True, False, False, False)
     assert prune_timed(queue, limit=100) == 1
     assert FinishedJob.objects.get().pk == usual
-    assert not look(queue, dead_days=None).timed
+    assert not look(queue, dead_days=None, stats_days=7).timed
 
 
 def test_task_says_how_long_its_jobs_are_kept_and_a_worker_that_does_not_know_it_prunes_them(queue, sql):
@@ -119,9 +130,9 @@ def test_dead_jobs_are_pruned_from_the_oldest_on_where_the_settings_say_so(queue
     middle = die()
     age(sql, days=1, minutes=1)
     new = die()
-    assert not look(queue, dead_days=None).dead
-    assert not look(queue, dead_days=3).dead
-    assert look(queue, dead_days=1).dead
+    assert not look(queue, dead_days=None, stats_days=7).dead
+    assert not look(queue, dead_days=3, stats_days=7).dead
+    assert look(queue, dead_days=1, stats_days=7).dead
     assert prune_dead(queue, days=2, limit=3) == 3
     assert prune_dead(queue, days=2, limit=3) == 1
     assert prune_dead(queue, days=2, limit=3) == 0
@@ -167,7 +178,7 @@ def test_default_partition_is_pruned_by_whole_days_stretch_by_stretch(queue, sql
     put_into_default(sql, 700, days=30)  # five to a page
     put_into_default(sql, 1, days=7)
     put_into_default(sql, 5, days=2)
-    assert look(queue, dead_days=None).default
+    assert look(queue, dead_days=None, stats_days=7).default
     first = prune_default(queue, retention_days=7, page=0)
     assert (first.next_page, 0 < first.removed < 700) == (prune.STRETCH, True)
     assert go_through(queue, retention_days=7) == (700 - first.removed, 3)
@@ -214,7 +225,7 @@ def test_role_that_may_not_remove_jobs_is_told_so_where_there_are_any(queue, sql
     settings.PGQUEUE = {"DEAD_RETENTION_DAYS": 1}
     sql("DROP ROLE IF EXISTS pgqueue_lesser")
     sql("CREATE ROLE pgqueue_lesser")
-    sql("GRANT SELECT ON pgqueue_dead_jobs, pgqueue_finished_jobs TO pgqueue_lesser")
+    sql("GRANT SELECT ON pgqueue_dead_jobs, pgqueue_finished_jobs, pgqueue_stats TO pgqueue_lesser")
     lesser = QueueConnection("default", "lesser")
     lesser.autocommit().execute("SET ROLE pgqueue_lesser")
     pruning = Pruning(lesser)
@@ -228,3 +239,36 @@ def test_role_that_may_not_remove_jobs_is_told_so_where_there_are_any(queue, sql
     lesser.close()
     sql("DROP OWNED BY pgqueue_lesser")
     sql("DROP ROLE pgqueue_lesser")
+
+
+# Counts
+
+
+OLD = (
+    "INSERT INTO pgqueue_stats (minute, queue, task) SELECT date_trunc('hour', now()) - interval '7 days' "
+    "+ make_interval(mins => n), 'q', 't' FROM generate_series(-%s, 0) AS n"
+)
+
+
+def test_counts_are_pruned_by_the_hour_and_younger_ones_stay(queue, sql):
+    sql(OLD, 90)
+    assert look(queue, dead_days=None, stats_days=7) == Prunable(False, False, False, True)
+    assert prune_stats(queue, days=7, limit=50) == 50
+    assert Stat.objects.order_by("minute")[0].minute.minute == 20, "the oldest go first"
+    assert prune_stats(queue, days=7, limit=50) == 40
+    assert Stat.objects.count() == 1
+    assert not look(queue, dead_days=None, stats_days=7).stats
+
+
+def test_worker_prunes_counts_for_as_long_as_the_settings_say(queue, sql, settings, caplog):
+    sql(OLD, 90)
+    settings.PGQUEUE = {"STATS_DAYS": 8}
+    caplog.set_level("INFO")
+    pruning = Pruning(queue)
+    assert pruning.prune() is None
+    assert Stat.objects.count() == 91
+    settings.PGQUEUE = {}
+    pruning._look_at = 0.0
+    pruning.prune()
+    assert Stat.objects.count() == 1
+    assert "Pruned 90 rows of counts" in caplog.messages

@@ -35,6 +35,7 @@ def job(args="[]", kwargs="{}", **changes) -> ClaimedJob:
         "lost": 0,
         "concurrency_key": None,
         "rest": None,
+        "claimed_at": 0.0,
     }
     return ClaimedJob(**values | changes)
 

@@ -18,6 +18,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "POLL_SECONDS": 1.0,
     "RETENTION_DAYS": 7,
     "DEAD_RETENTION_DAYS": None,
+    "STATS_DAYS": 7,
     "VACUUM_DEAD_ROWS": 20_000,
     "STATEMENT_TIMEOUT_SECONDS": 30,
     "ADMIN_TIMEOUT_SECONDS": 2.0,
@@ -108,6 +109,11 @@ class Settings:
         """Days after which dead jobs are removed. Default: None, they stay until somebody purges them."""
         days: int | None = self._get("DEAD_RETENTION_DAYS")
         return days
+
+    @property
+    def stats_days(self) -> int:
+        """Days for which the counts of each minute are kept, 1 or more. Default: 7."""
+        return int(self._get("STATS_DAYS"))
 
     @property
     def vacuum_dead_rows(self) -> int:

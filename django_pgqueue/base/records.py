@@ -36,6 +36,7 @@ class ClaimedJob(NamedTuple):
     rest: str | None  # JSON text: what jobs with metadata, or of the Tasks framework, have besides; decoded where used
     queue: str
     lease_token: int  # with the id, the right to write the outcome; new for each claim
+    claimed_at: float  # monotonic
 
     def __repr__(self) -> str:
         """Leave the arguments out: this stands in logs and error reports."""
@@ -126,6 +127,22 @@ class Lease(NamedTuple):
         return self.id ^ self.lease_token
 
 
+Kinds = tuple[tuple[str, str], ...]
+"""Queue and task of one job after the other."""
+
+
+class Ends(NamedTuple):
+    """What came to an end without an outcome, for the counts."""
+
+    lost: Kinds = ()  # attempts whose worker died
+    failed: Kinds = ()  # attempts
+    retried: Kinds = ()  # jobs of these that run again
+    died: Kinds = ()  # jobs
+
+    def and_also(self, others: "Ends") -> "Ends":
+        return Ends(*(mine + theirs for mine, theirs in zip(self, others, strict=True)))
+
+
 class Reaped(NamedTuple):
     """What became of jobs whose worker died."""
 
@@ -133,3 +150,4 @@ class Reaped(NamedTuple):
     dead: int = 0
     queues: frozenset[str] = frozenset()  # those that have work again
     keys: frozenset[str] = frozenset()  # concurrency keys of which others may be admitted
+    ends: Ends = Ends()

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from django_pgqueue.base.records import Ends
 from django_pgqueue.base.states import Reason
 from django_pgqueue.db import Database
 from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
@@ -14,6 +15,7 @@ class Expired(NamedTuple):
     dead: int
     is_all: bool  # nothing is left but what somebody else holds
     keys: frozenset[str]  # concurrency keys of the dead, of which others may be admitted now
+    ends: Ends
 
 
 def expire(database: Database, *, limit: int = 1000) -> Expired:
@@ -22,7 +24,9 @@ def expire(database: Database, *, limit: int = 1000) -> Expired:
     What a worker has claimed by then is left alone, and so are rows that somebody else holds.
     """
     size = ladder_size(limit)
-    keys: dict[int, str | None] = dict(database.rows(sized("expired", size), {}))
-    dead = dead_letter(database, [DeadLetter(job_id, 0, Reason.EXPIRED, {"error": "expired"}) for job_id in keys])
-    freed = frozenset(key for job_id in dead if (key := keys[job_id]) is not None)
-    return Expired(len(dead), len(keys) < size or not dead, freed)
+    found = {job_id: rest for job_id, *rest in database.rows(sized("expired", size), {})}
+    dead = dead_letter(database, [DeadLetter(job_id, 0, Reason.EXPIRED, {"error": "expired"}) for job_id in found])
+    gone = [found[job_id] for job_id in dead]
+    freed = frozenset(key for key, _, _ in gone if key is not None)
+    ends = Ends(died=tuple((queue, task) for _, queue, task in gone))
+    return Expired(len(dead), len(found) < size or not dead, freed, ends)

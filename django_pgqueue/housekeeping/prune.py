@@ -1,6 +1,7 @@
-"""Delete what is old enough, slice by slice: finished jobs with a time of their own, dead ones, the default partition.
+"""Delete what is old enough, slice by slice: finished jobs with a time of their own, dead ones, old counts.
 
-A whole day of history goes with its partition, see ``retention``. What cannot go so are rows among others that stay.
+A whole day of history goes with its partition, see ``retention``. What cannot go so are rows among others that stay,
+and what is in the default partition.
 
 The time of a finished job is in its row: ``keep=`` stands in ``keep_seconds`` of the job from the enqueueing on, and
 the ack makes ``prune_at`` of it. So any worker can tell, also one that does not know the task or knows another one, and
@@ -27,6 +28,7 @@ class Prunable(NamedTuple):
     timed: bool  # finished jobs with a time of their own, which is over
     dead: bool  # jobs that have been dead for too long
     default: bool  # rows in the default partition, of whatever age
+    stats: bool  # counts that are too old
 
 
 class Stretch(NamedTuple):
@@ -42,11 +44,12 @@ class Pruned(NamedTuple):
     timed: int  # finished ones with a time of their own
     dead: int
     default: int  # of the default partition
+    stats: int  # rows of counts, which are no jobs
 
 
-def look(database: Database, *, dead_days: int | None) -> Prunable:
+def look(database: Database, *, dead_days: int | None, stats_days: int) -> Prunable:
     """Return what there is to prune."""
-    [row] = database.rows(statement("prunable"), {"days": dead_days})
+    [row] = database.rows(statement("prunable"), {"days": dead_days, "stats_days": stats_days})
     return Prunable._make(row)
 
 
@@ -60,6 +63,11 @@ def prune_dead(database: Database, *, days: int, limit: int) -> int:
     return len(database.rows(sized("prune_dead", ladder_size(limit)), {"days": days}))
 
 
+def prune_stats(database: Database, *, days: int, limit: int) -> int:
+    """Remove up to ``limit`` rows of counts that are so many days old, 1 or more, by the hour; return how many."""
+    return len(database.rows(sized("prune_stats", ladder_size(limit)), {"days": days}))
+
+
 def prune_default(database: Database, *, retention_days: int, page: int) -> Stretch:
     """Remove what is older than the retention from the pages of the default partition from ``page`` on."""
     parameters = {"retention_days": retention_days, "page": page}
@@ -67,16 +75,17 @@ def prune_default(database: Database, *, retention_days: int, page: int) -> Stre
     return Stretch(removed, page + STRETCH if page + STRETCH < pages else None)
 
 
-def prune_all(database: Database, *, retention_days: int, dead_days: int | None) -> Pruned:
+def prune_all(database: Database, *, retention_days: int, dead_days: int | None, stats_days: int) -> Pruned:
     """Remove all that is old enough, slice after slice, however long that takes."""
     timed = _through(lambda: prune_timed(database, limit=LARGEST))
     dead = _through(lambda: prune_dead(database, days=dead_days, limit=LARGEST)) if dead_days is not None else 0
+    counts = _through(lambda: prune_stats(database, days=stats_days, limit=LARGEST))
     default = 0
     page: int | None = 0
     while page is not None:
         removed, page = prune_default(database, retention_days=retention_days, page=page)
         default += removed
-    return Pruned(timed, dead, default)
+    return Pruned(timed, dead, default, counts)
 
 
 def _through(prune_slice: Callable[[], int]) -> int:

@@ -18,6 +18,7 @@
     heartbeat      which processes live, and what they are running
     reap           settle what a dead one was running
     dead_letter    where jobs go in the end, and the way back
+    stats          add up what was counted
     drain          whether anything is left
 
     gates          what people say of queues

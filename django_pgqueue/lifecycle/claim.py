@@ -2,6 +2,7 @@
 
 import random
 import secrets
+import time
 from typing import NamedTuple
 
 from django_pgqueue.base.records import ClaimedJob
@@ -38,12 +39,13 @@ def send(database: QueueConnection, queue: str, *, limit: int, worker_id: int, a
     """
     size, lease_token = ladder_size(limit), new_lease_token()
     parameters = {"queue": queue, "worker_id": worker_id, "lease_token": lease_token}
+    sent_at = time.monotonic()
     if above is None:
         answer = database.send(sized("claim", size), parameters)
     else:
         rank, run_at, job_id = above
         answer = database.send(sized("claim_above", size), parameters | {"rank": rank, "run_at": run_at, "id": job_id})
-    return Claim(queue, lease_token, size, above, answer)
+    return Claim(queue, lease_token, size, above, answer, sent_at)
 
 
 def send_limited(database: QueueConnection, queue: str, *, limit: int, worker_id: int) -> "Claim":
@@ -54,8 +56,9 @@ def send_limited(database: QueueConnection, queue: str, *, limit: int, worker_id
     try_lock(database, Kind.QUEUE, [queue])
     lease_token = new_lease_token()
     parameters = {"queue": queue, "worker_id": worker_id, "lease_token": lease_token, "limit": limit}
+    sent_at = time.monotonic()
     answer = database.send(statement("claim_limited"), parameters)
-    return Claim(queue, lease_token, limit, None, answer, database.send(statement("room"), {"queue": queue}))
+    return Claim(queue, lease_token, limit, None, answer, sent_at, database.send(statement("room"), {"queue": queue}))
 
 
 class Claim(NamedTuple):
@@ -66,6 +69,7 @@ class Claim(NamedTuple):
     limit: int
     above: Place | None
     answer: Answer
+    sent_at: float  # monotonic
     room: Answer | None = None  # of a limited queue
 
     @property
@@ -79,7 +83,7 @@ class Claim(NamedTuple):
 
     def jobs(self) -> list[ClaimedJob]:
         """Return what was claimed, best first. Not to be run before the transaction has committed."""
-        shared = self.queue, self.lease_token
+        shared = self.queue, self.lease_token, self.sent_at
         return [ClaimedJob._make(row + shared) for row in sorted(self.answer.fetchall())]
 
 

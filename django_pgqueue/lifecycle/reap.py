@@ -7,7 +7,7 @@ from typing import Any
 
 from django_pgqueue.base.backoff import exponential, with_jitter
 from django_pgqueue.base.exceptions import JobInterrupted, JobKilled, TimeLimitExceeded
-from django_pgqueue.base.records import Lease, Reaped
+from django_pgqueue.base.records import Ends, Kinds, Lease, Reaped
 from django_pgqueue.base.states import MAX_LOST, Reason
 from django_pgqueue.db import Database, number_array
 from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
@@ -35,7 +35,8 @@ def settle(database: Database, leases: Sequence[Lease]) -> Reaped:
     returned = set(_send_back(database, lost)) if lost else set()
     dead = dead_letter(database, letters) if letters else {}
     queues = frozenset(lease.queue for lease in lost if lease.id in returned)
-    return Reaped(len(returned), len(dead), queues, _keys(dead))
+    ends = Ends(lost=_kinds(leases, returned | dead.keys()), died=_kinds(leases, dead))
+    return Reaped(len(returned), len(dead), queues, _keys(dead), ends)
 
 
 def settle_dead_process(
@@ -69,7 +70,8 @@ def settle_dead_process(
     lost = settle(database, [lease for lease in rest if not goes_back(lease)])
     queues = lost.queues | {lease.queue for lease in unrun if lease.id in released}
     returned = failed.returned + len(released) + lost.returned
-    return Reaped(returned, failed.dead + lost.dead, queues, failed.keys | lost.keys)
+    ends = failed.ends.and_also(lost.ends)
+    return Reaped(returned, failed.dead + lost.dead, queues, failed.keys | lost.keys, ends)
 
 
 def fail_overdue(database: Database, leases: Sequence[Lease]) -> Reaped:
@@ -91,7 +93,8 @@ def fail_overdue(database: Database, leases: Sequence[Lease]) -> Reaped:
                 "Timed out: job %s (%s) attempt %d of %d, its process was ended after the limit of %d s",
                 *(lease.id, lease.task, lease.attempts, lease.max_attempts, lease.timeout_seconds),
             )
-    return Reaped(len(retried), len(dead), keys=_keys(written))
+    ends = Ends(failed=_kinds(leases, written), retried=_kinds(leases, retried), died=_kinds(leases, dead))
+    return Reaped(len(retried), len(dead), keys=_keys(written), ends=ends)
 
 
 def verdict(lease: Lease) -> Reason | None:
@@ -126,6 +129,10 @@ def _send_back(database: Database, leases: Sequence[Lease]) -> list[int]:
 
 def _keys(ended: Mapping[int, str | None]) -> frozenset[str]:
     return frozenset(key for key in ended.values() if key is not None)
+
+
+def _kinds(leases: Sequence[Lease], ids: Collection[int]) -> Kinds:
+    return tuple((lease.queue, lease.task) for lease in leases if lease.id in ids)
 
 
 def _retry(database: Database, leases: Sequence[Lease]) -> dict[int, str | None]:

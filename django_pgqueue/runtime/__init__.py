@@ -30,6 +30,8 @@
       limits     interrupts jobs that were killed or have had their time
       tidy       what the end of a request would clean up, after each job
       speed      how much to fetch ahead
+      errands    what the pump does beside its turns
+      tally        what has become of jobs, counted for charts
       report     one line in the log for each job at most
     marks        memory that a child and its supervisor share
     admissions   concurrency keys whose next jobs are to be let in, by the pump and by the steward

@@ -7,7 +7,7 @@ unwritten, perhaps blocked because somebody has locked its row, and written; the
 import itertools
 import math
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from django_pgqueue.base.records import ClaimedJob, Outcome
 from django_pgqueue.runtime.marks import CAPACITY, Marks
@@ -65,7 +65,7 @@ class Book:
         cells = {outcome.job.id: cell for cell, outcome in batch.items()}
         return batch if len(cells) == len(batch) else {cell: batch[cell] for cell in cells.values()}
 
-    def settle(self, batch: dict[int, Outcome], *, locked: Collection[int]) -> Iterable[Outcome]:
+    def settle(self, batch: dict[int, Outcome], *, locked: Collection[int]) -> Collection[Outcome]:
         """Forget what is written, or can never be, and return it; put aside what somebody else has locked.
 
         Args:

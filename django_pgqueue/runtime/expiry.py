@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from django_pgqueue.db import QueueConnection
 from django_pgqueue.housekeeping.expire import expire
 from django_pgqueue.runtime.duties import Slice, next_look
+from django_pgqueue.runtime.tally import Tally
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -18,11 +19,13 @@ class Expiry:
 
     Args:
         admit: called with the concurrency keys of the dead, of which others may be admitted.
+        tally: counts the dead.
     """
 
-    def __init__(self, database: QueueConnection, admit: Callable[[Collection[str]], None]) -> None:
+    def __init__(self, database: QueueConnection, admit: Callable[[Collection[str]], None], tally: Tally) -> None:
         self._database = database
         self._admit = admit
+        self._tally = tally
         self._expiring = Slice()
         self._expire_at = 0.0  # not before, monotonic
 
@@ -37,5 +40,6 @@ class Expiry:
             self._expire_at = next_look(begun, EXPIRE_SECONDS)
         if expired.dead:
             logger.warning("Expired: %d jobs were not started in time, and are dead", expired.dead)
+        self._tally.count_ends(expired.ends)
         self._admit(expired.keys)
         return None if expired.is_all else 0.0

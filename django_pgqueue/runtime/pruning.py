@@ -24,7 +24,7 @@ SPELL_SECONDS = 0.5
 
 
 class Pruning:
-    """Prunes finished jobs whose own time is over, jobs that have been dead for too long, and the default partition.
+    """Prunes finished jobs whose own time is over, jobs dead for too long, old counts, and the default partition.
 
     Args:
         database: a connection of a role that may remove them.
@@ -55,13 +55,16 @@ class Pruning:
         return 0.0
 
     def _prune(self) -> bool:
-        days = conf.dead_retention_days
-        there = prune.look(self._database, dead_days=days)
+        days, stats_days = conf.dead_retention_days, conf.stats_days
+        there = prune.look(self._database, dead_days=days, stats_days=stats_days)
         has_more = False
         if there.timed:
-            has_more |= self._in_slices("finished", functools.partial(prune.prune_timed, self._database))
+            has_more |= self._in_slices("finished jobs", functools.partial(prune.prune_timed, self._database))
         if there.dead and days is not None:
-            has_more |= self._in_slices("dead", functools.partial(prune.prune_dead, self._database, days=days))
+            has_more |= self._in_slices("dead jobs", functools.partial(prune.prune_dead, self._database, days=days))
+        if there.stats:
+            pass_once = functools.partial(prune.prune_stats, self._database, days=stats_days)
+            has_more |= self._in_slices("rows of counts", pass_once)
         if there.default and time.monotonic() >= self._default_at:
             has_more |= self._go_through_default()
         return has_more
@@ -73,7 +76,7 @@ class Pruning:
             with self._slice.taken() as limit:
                 found = prune_slice(limit=limit)
             removed, is_full = removed + found, found > 0
-        logger.info("Pruned %d %s jobs", removed, kind)
+        logger.info("Pruned %d %s", removed, kind)
         return is_full
 
     def _go_through_default(self) -> bool:

@@ -18,15 +18,14 @@ from django_pgqueue.base.database_errors import is_refusal
 from django_pgqueue.base.records import EXPIRED, ClaimedJob, Fate, Outcome, Receipt
 from django_pgqueue.base.states import Reason
 from django_pgqueue.db import QueueConnection
-from django_pgqueue.housekeeping.queues import note_queue
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import Claim
 from django_pgqueue.lifecycle.gates import Gates
-from django_pgqueue.lifecycle.wake import announce_or_warn, of_queue, tell_waiters
 from django_pgqueue.runtime.admissions import Admissions
 from django_pgqueue.runtime.book import Book, Held
+from django_pgqueue.runtime.errands import Errands
 from django_pgqueue.runtime.gates import KnownGates
-from django_pgqueue.runtime.intake import REMEMBERED, Intake
+from django_pgqueue.runtime.intake import Intake
 from django_pgqueue.runtime.marks import Marks
 from django_pgqueue.runtime.refused import in_place_of
 from django_pgqueue.runtime.report import report_all
@@ -67,13 +66,13 @@ class Pump:
         self._limited: dict[int, str] = {}  # by cell: the queues of the jobs that were let in by a gate
         self._admissions = Admissions()
         self._news = slots.news
-        self._noted: set[str] = set()  # queues that have their rows, as far as this process can tell
         self._heard: deque[Collection[str] | None] = deque()  # queues that have work; None: perhaps any
         self._suspects = Suspects()
         self._unbegun: set[int] = set()  # marks of jobs that no slot had begun when that was last looked at
         self._look_again_at = 0.0  # monotonic
         self._speed = Speed()
         self._trouble = Trouble(marks)
+        self._errands = Errands(self.database, failed=lambda error: self._back_off(error, 0))
         self._is_told_to_stop = False
         self._stopping = False
 
@@ -82,7 +81,10 @@ class Pump:
         while not self._stopping or self._book.held():
             self._collect(self._patience())
             self._turn()
+            if time.monotonic() >= self._errands.add_at() and not self._trouble.seconds_left():
+                self._errands.add_counts()
             self._marks.turned()
+        self._errands.add_counts()
         self.database.close()
 
     def stop(self) -> None:
@@ -115,6 +117,7 @@ class Pump:
             self._gates.due_at(),
             self._book.blocked_until(),
             self._news.wait_until(),
+            self._errands.add_at(),
         )
         if self._suspects.want_the_child():
             until = min(until, self._suspects.until)
@@ -196,12 +199,11 @@ class Pump:
         self._marks.add_finished(finished)
         self._speed.measure(turns=time.monotonic() - begun, finished=finished)
         self._trouble.over()
-        if receipt.awaited:
-            self._tell_waiters(receipt)
+        self._errands.tell_waiters(receipt.awaited)
         if admitted:
             self._tell_of(admitted, claimed)
-        if claimed is not None and claimed.queue not in self._noted and len(self._noted) < REMEMBERED:
-            self._note_queue(claimed.queue)
+        if claimed is not None:
+            self._errands.note_queue(claimed.queue)
 
     def _has_reason(self, now: float) -> bool:
         """Whether there is a reason to ask the database although there is nothing to write."""
@@ -230,26 +232,7 @@ class Pump:
         """See to it that somebody claims what was admitted: this pump with its next turn, or else the others."""
         served = [] if self._stopping else self._intake.among(queues)
         self._intake.hear([queue for queue in served if claimed is None or queue != claimed.queue])
-        if conf.notify and (others := set(queues).difference(served)):
-            try:
-                announce_or_warn(self.database, sorted(map(of_queue, others)))
-            except Error as error:
-                self._back_off(error, 0)
-
-    def _tell_waiters(self, receipt: Receipt) -> None:
-        """Announce what has ended to those who wait for it."""
-        try:
-            tell_waiters(self.database, receipt.awaited)
-        except Error as error:
-            self._back_off(error, 0)
-
-    def _note_queue(self, name: str) -> None:
-        """See to it that a queue has a row in ``pgqueue_queues`` from its first use on."""
-        self._noted.add(name)
-        try:
-            note_queue(self.database, name)
-        except Error as error:
-            self._back_off(error, 0)
+        self._errands.call_others(set(queues).difference(served))
 
     def _may_claim(self, now: float) -> bool:
         return self._is_hungry() and now >= self._intake.wait_until()
@@ -315,7 +298,9 @@ class Pump:
 
     def _settle(self, batch: dict[int, Outcome], receipt: Receipt) -> None:
         settled = self._book.settle(batch, locked=receipt.locked)
-        report_all(settled, stale=frozenset() if self._trouble.in_doubt else receipt.stale)
+        stale = frozenset() if self._trouble.in_doubt else receipt.stale
+        report_all(settled, stale=stale)
+        self._errands.count(settled, stale=stale)
 
     # When things go wrong
 
@@ -349,7 +334,7 @@ class Pump:
                         self._write_apart({cell: batch[cell] for cell in half})
         else:
             self._settle(batch, receipt)
-            self._tell_waiters(receipt)
+            self._errands.tell_waiters(receipt.awaited)
 
     def _replace(self, cell: int, outcome: Outcome, error: Error) -> None:
         """Record that an outcome could not be recorded; if even that fails, leave the job to its lease."""

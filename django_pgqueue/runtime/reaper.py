@@ -12,6 +12,7 @@ from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.duties import Slice
 from django_pgqueue.runtime.heart import Pulse
 from django_pgqueue.runtime.session import RECONNECTED_SECONDS, SILENT_SECONDS, Absences
+from django_pgqueue.runtime.tally import Tally
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -26,6 +27,7 @@ class Reaper:
         crew: the children of this command, of which it knows better than by their sessions.
         pulse: says whether this worker may judge others.
         tell: called with the queues and the concurrency keys of the jobs that were reaped.
+        tally: counts them.
     """
 
     def __init__(
@@ -35,11 +37,13 @@ class Reaper:
         pulse: Pulse,
         *,
         tell: Callable[[Collection[str], Collection[str]], None],
+        tally: Tally,
     ) -> None:
         self._database = database
         self._crew = crew
         self._pulse = pulse
         self._tell = tell
+        self._tally = tally
         self._reaping = Slice()
         self._absences = Absences()
         self._judge_from = 0.0  # not before, by sessions; monotonic
@@ -86,4 +90,5 @@ class Reaper:
     def _report(self, reaped: Reaped) -> None:
         if reaped.returned or reaped.dead:
             logger.warning("Reaped jobs of lost workers: %d go back, %d dead", reaped.returned, reaped.dead)
+            self._tally.count_ends(reaped.ends)
             self._tell(reaped.queues, reaped.keys)

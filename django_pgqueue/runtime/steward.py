@@ -21,6 +21,7 @@ from django_pgqueue.runtime.fair import FairKeys
 from django_pgqueue.runtime.heart import Pulse
 from django_pgqueue.runtime.reaper import Reaper
 from django_pgqueue.runtime.scheduler import Scheduler
+from django_pgqueue.runtime.tally import Tally
 from django_pgqueue.runtime.unique import UniqueKeys
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -57,8 +58,9 @@ class Steward:
         self._chores = Chores()
         self._look_at_queues_at = 0.0  # not before, monotonic
         self._sweep = Sweep(self.database, self._announce)
-        self._reaper = Reaper(self.database, crew, pulse, tell=self._tell)
-        self._expiry = Expiry(self.database, self.admit)
+        self._tally = Tally(self.database)
+        self._reaper = Reaper(self.database, crew, pulse, tell=self._tell, tally=self._tally)
+        self._expiry = Expiry(self.database, self.admit, self._tally)
         self._unique = UniqueKeys(self.database)
         self._scheduler = Scheduler(self.database, self._call)
         self._duties = Duties(
@@ -78,6 +80,7 @@ class Steward:
             self._prune_tombstones,
             self._retake,
             self._admit,
+            self._add_counts,
             self._look_whether_drained,
         )
 
@@ -95,6 +98,15 @@ class Steward:
     def admit(self, keys: Collection[str]) -> None:
         """Let in the next jobs of these concurrency keys, "" stands for any, in the next pass; from any thread."""
         self._sweep.hear(keys)
+
+    def finish(self) -> None:
+        """Settle what is left, and add the last counts.
+
+        Raises:
+            django.db.Error: the database is away, and what is not settled is left to its leases.
+        """
+        self.settle_ended()
+        self._tally.add()
 
     def _fill(self) -> float | None:
         self._crew.fill(self.database)
@@ -121,6 +133,7 @@ class Steward:
                 overdue=process.overdue(),
                 was_stopped=process.was_stopped,
             )
+            self._tally.count_ends(settled.ends)
             self._tell(settled.queues, settled.keys)
             if leases:
                 logger.info(
@@ -173,6 +186,10 @@ class Steward:
 
     def _admit(self) -> float:
         return self._sweep.pass_once(anybody_waits=self._chores.has_waiting)
+
+    def _add_counts(self) -> None:
+        if time.monotonic() >= self._tally.add_at():
+            self._tally.add()
 
     def _look_at_queues(self) -> None:
         if time.monotonic() >= self._look_at_queues_at:

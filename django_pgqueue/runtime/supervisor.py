@@ -208,7 +208,7 @@ class Supervisor:
         try:
             if self._house_loop.is_alive():
                 raise OperationalError("housekeeping still waits for the database")
-            self._steward.settle_ended()
+            self._steward.finish()
         except Error as error:
             logger.warning("What this worker left is not settled, its leases will run out: %s", error)
         self._steward.database.close()

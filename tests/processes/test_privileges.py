@@ -133,6 +133,7 @@ def test_worker_that_owns_nothing_runs_jobs_and_cannot_rewrite_history(start_wor
     assert "W003" not in worker.text()
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
+    assert sql("SELECT sum(succeeded) FROM pgqueue_stats") == [(2,)]
     sql("SET ROLE shop_worker")
     for forbidden in (
         "DELETE FROM pgqueue_dead_jobs",

@@ -1,7 +1,7 @@
--- Whether there are finished jobs whose own time is over, jobs that have been dead for too long, and anything in the
--- default partition. Called by prune.look(): to remove them takes rights that a worker without such jobs need not have.
+-- Whether there are finished jobs whose own time is over, jobs that have been dead for too long, anything in the default
+-- partition, and counts that are too old. Called by prune.look(): to remove them takes rights that a worker without such jobs need not have.
 -- Reads one entry of pgqueue_finished_jobs_prune in each partition, one of pgqueue_dead_jobs_age, and the length of a
--- file; locks nothing. Without a number of days, dead jobs stay.
+-- file; one of pgqueue_stats_minute; locks nothing. Without a number of days, dead jobs stay.
 SELECT
     EXISTS (
         SELECT
@@ -13,4 +13,9 @@ SELECT
         FROM pgqueue_dead_jobs AS dead
         WHERE dead.died_at < statement_timestamp() - make_interval(days => %(days)s::integer)
     ),
-    pg_relation_size('pgqueue_finished_jobs_default') > 0;
+    pg_relation_size('pgqueue_finished_jobs_default') > 0,
+    EXISTS (
+        SELECT
+        FROM pgqueue_stats AS stat
+        WHERE stat.minute < date_trunc('hour', statement_timestamp()) - make_interval(days => %(stats_days)s::integer)
+    );

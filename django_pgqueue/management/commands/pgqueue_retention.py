@@ -57,7 +57,12 @@ class Command(BaseCommand):
         database = QueueConnection(alias, "retention")
         try:
             kept = keep_partitions(database, retention_days=conf.retention_days)
-            pruned = prune_all(database, retention_days=conf.retention_days, dead_days=conf.dead_retention_days)
+            pruned = prune_all(
+                database,
+                retention_days=conf.retention_days,
+                dead_days=conf.dead_retention_days,
+                stats_days=conf.stats_days,
+            )
         finally:
             database.close()
         self.stderr.write(

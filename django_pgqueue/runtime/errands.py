@@ -1,0 +1,61 @@
+"""What a pump does beside its turns, each in a transaction of its own, and none of it worth holding jobs up for."""
+
+from collections.abc import Callable, Collection
+
+from django.db import Error
+
+from django_pgqueue.base.conf import conf
+from django_pgqueue.base.records import Outcome
+from django_pgqueue.db import QueueConnection
+from django_pgqueue.housekeeping.queues import note_queue
+from django_pgqueue.lifecycle.wake import announce_or_warn, of_queue, tell_waiters
+from django_pgqueue.runtime.intake import REMEMBERED
+from django_pgqueue.runtime.tally import Tally
+
+
+class Errands:
+    """Not safe for two threads at once.
+
+    Args:
+        failed: called with the error where there was trouble with the database.
+    """
+
+    def __init__(self, database: QueueConnection, failed: Callable[[Error], None]) -> None:
+        self._database = database
+        self._failed = failed
+        self._noted: set[str] = set()  # queues that have their rows, as far as this process can tell
+        self._tally = Tally(database)
+
+    def call_others(self, queues: Collection[str]) -> None:
+        """Announce work in queues that this process does not serve."""
+        if queues and conf.notify:
+            self._try(lambda: announce_or_warn(self._database, sorted(map(of_queue, queues))))
+
+    def tell_waiters(self, ids: Collection[int]) -> None:
+        """Announce the ends of jobs that somebody waits for."""
+        if ids:
+            self._try(lambda: tell_waiters(self._database, ids))
+
+    def note_queue(self, name: str) -> None:
+        """See to it that a queue has a row in ``pgqueue_queues`` from its first use on."""
+        if name not in self._noted and len(self._noted) < REMEMBERED:
+            self._noted.add(name)
+            self._try(lambda: note_queue(self._database, name))
+
+    def count(self, outcomes: Collection[Outcome], *, stale: Collection[int]) -> None:
+        """Count what was written, as ``Tally.count`` does."""
+        self._tally.count(outcomes, stale=stale)
+
+    def add_at(self) -> float:
+        """Return when to add what was counted, monotonic; infinity if there is nothing."""
+        return self._tally.add_at()
+
+    def add_counts(self) -> None:
+        """Add what was counted to the table."""
+        self._try(self._tally.add)
+
+    def _try(self, errand: Callable[[], object]) -> None:
+        try:
+            errand()
+        except Error as error:
+            self._failed(error)

@@ -1,0 +1,264 @@
+"""What has become of jobs is counted, and added to the table now and then."""
+
+import datetime as dt
+import math
+import time
+from types import SimpleNamespace
+
+import pytest
+from django.db import OperationalError, transaction
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many
+from django_pgqueue.base.records import Ends, Fate, Outcome
+from django_pgqueue.base.states import Reason
+from django_pgqueue.housekeeping.expire import expire
+from django_pgqueue.housekeeping.reaper import reap_lost
+from django_pgqueue.lifecycle import heartbeat, stats
+from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.lifecycle.reap import settle_dead_process
+from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.models import Job, Stat
+from django_pgqueue.runtime import tally as tallies
+from django_pgqueue.runtime.heart import Pulse
+from django_pgqueue.runtime.steward import Steward
+from django_pgqueue.runtime.tally import Tally
+from tests.test_housekeeping import lost, register  # noqa: F401 - a fixture
+from tests.test_plans import explain
+from tests.test_pump import pump, turn  # noqa: F401 - a fixture
+
+WORK = {"succeeded", "failed", "retried", "died", "lost"}
+
+
+@pytest.fixture
+def tally(queue):
+    queue.autocommit()  # so that it knows the server's clock
+    return Tally(queue)
+
+
+def claimed(queue, number=1, name="default"):
+    enqueue_many(app.noop.using(queue=name), [()] * number)
+    return claim(queue, name, limit=number, worker_id=1)
+
+
+def written() -> dict[str, float]:
+    """Return the sums over all rows that are not zero."""
+    rows = list(Stat.objects.values(*WORK))
+    return {name: total for name in WORK if (total := sum(row[name] for row in rows))}
+
+
+# What counts as what
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        ({"fate": Fate.SUCCEEDED}, {"succeeded": 1}),
+        ({"fate": Fate.REPEATED}, {"succeeded": 1}),
+        ({"fate": Fate.RECORDED}, {"succeeded": 1}),
+        ({"fate": Fate.RETRIED}, {"failed": 1, "retried": 1}),
+        ({"fate": Fate.DIED}, {"failed": 1, "died": 1}),
+        ({"fate": Fate.DIED, "reason": Reason.DISCARDED}, {"failed": 1, "died": 1}),
+        ({"fate": Fate.DIED, "reason": Reason.KILLED}, {"died": 1}),
+        ({"fate": Fate.DIED, "reason": Reason.EXPIRED}, {"died": 1}),
+        ({"fate": Fate.RELEASED}, {}),
+    ],
+)
+def test_outcome_counts_as_what_it_is(queue, tally, outcome, expected):
+    [job] = claimed(queue)
+    tally.count([Outcome(job, run_seconds=0.5, **outcome)], stale=frozenset())
+    tally.add()
+    assert written() == expected
+    has_run = "succeeded" in expected or "failed" in expected
+    assert sum(Stat.objects.values_list("run_seconds", flat=True)) == (0.5 if has_run else 0.0)
+
+
+def test_outcome_that_lost_its_lease_is_not_counted(queue, tally):
+    first, second = claimed(queue, 2)
+    tally.count([Outcome(first, Fate.SUCCEEDED), Outcome(second, Fate.SUCCEEDED)], stale={first.id})
+    tally.add()
+    assert written() == {"succeeded": 1}
+
+
+def test_counts_are_kept_apart_by_queue_and_task_and_added_to_those_that_are_there(queue, tally):
+    jobs = claimed(queue, 3, "a") + claimed(queue, 2, "b")
+    for _ in range(2):
+        tally.count([Outcome(job, Fate.SUCCEEDED, run_seconds=0.25) for job in jobs], stale=frozenset())
+        tally.add()
+    sums: dict[str, list[float]] = {"a": [0, 0.0], "b": [0, 0.0]}
+    for name, succeeded, run_seconds in Stat.objects.values_list("queue", "succeeded", "run_seconds"):
+        sums[name][0] += succeeded
+        sums[name][1] += run_seconds
+    assert sums == {"a": [6, 1.5], "b": [4, 1.0]}
+    assert set(Stat.objects.values_list("task", flat=True)) == {app.noop.name}
+
+
+def test_wait_is_from_when_it_was_due_to_its_claim_by_the_clock_of_the_database(queue, sql):
+    enqueue_many(app.noop, [()] * 2)
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 day'")
+    jobs = claim(queue, "default", limit=2, worker_id=1)
+    day, here = 24 * 3600.0, Tally(queue)
+    here.count([Outcome(job, Fate.SUCCEEDED) for job in jobs], stale=frozenset())
+    here.add()
+    assert 2 * day - 60 < sum(Stat.objects.values_list("wait_seconds", flat=True)) < 3 * day
+
+
+def test_nobody_has_waited_for_less_than_no_time(queue, tally):
+    [job] = claimed(queue)
+    queue.clock_offset -= 3600.0
+    tally.count([Outcome(job, Fate.SUCCEEDED)], stale=frozenset())
+    tally.add()
+    assert Stat.objects.get().wait_seconds == 0.0
+
+
+def test_minute_is_that_of_the_database(queue, tally, sql):
+    [job] = claimed(queue)
+    before = queue.clock_offset
+    queue.clock_offset += 30 * 24 * 3600.0
+    tally.count([Outcome(job, Fate.SUCCEEDED)], stale=frozenset())
+    tally.add()
+    assert sql("SELECT minute > now() + interval '29 days' FROM pgqueue_stats") == [(True,)]
+    assert Stat.objects.get().minute.second == 0
+    assert abs(queue.clock_offset - before) < 24 * 3600.0, "to add is to look at the server's clock"
+
+
+# When and how they are added
+
+
+def test_pump_counts_what_it_writes_and_adds_it_when_that_is_due(pump):  # noqa: F811
+    enqueue_many(app.noop, [()] * 3)
+    turn(pump)
+    assert pump._errands.add_at() == math.inf, "who has done nothing has nothing to add"
+    for fate in (Fate.SUCCEEDED, Fate.SUCCEEDED, Fate.RETRIED):
+        pump.slots.finish(fate, **({"error": {"error": "x"}} if fate is Fate.RETRIED else {}))
+    before = time.monotonic()
+    turn(pump)
+    assert before + 5 < pump._errands.add_at() <= time.monotonic() + 10
+    assert not Stat.objects.exists()
+    pump.stop()
+    pump.run()
+    assert written() == {"succeeded": 2, "failed": 1, "retried": 1}
+
+
+def test_idle_pump_is_woken_by_what_it_has_to_add(pump):  # noqa: F811
+    enqueue_many(app.noop, [()])
+    turn(pump)
+    pump.slots.finish()
+    turn(pump)
+    pump._errands._tally._add_at = 0.0
+    assert pump._patience() == 0.0
+    pump._errands.add_counts()
+    assert pump._errands.add_at() == math.inf
+    assert written() == {"succeeded": 1}
+
+
+def test_row_that_somebody_has_locked_is_not_waited_for_and_the_counts_are_kept(queue, tally):
+    [job] = claimed(queue)
+    tally.count([Outcome(job, Fate.SUCCEEDED)], stale=frozenset())
+    tally.add()
+    tally.count([Outcome(job, Fate.SUCCEEDED)], stale=frozenset())
+    with transaction.atomic():
+        list(Stat.objects.select_for_update())
+        tally.add()
+    assert tally.add_at() < math.inf
+    tally.add()
+    assert written() == {"succeeded": 2}
+
+
+def test_counts_outlive_a_lost_connection(queue, tally, sql):
+    [job] = claimed(queue)
+    tally.count([Outcome(job, Fate.SUCCEEDED)], stale=frozenset())
+    sql("SELECT pg_terminate_backend(%s)", queue.autocommit().info.backend_pid)
+    with pytest.raises(OperationalError):
+        tally.add()
+    tally.add()
+    assert written() == {"succeeded": 1}
+
+
+def test_worker_that_may_not_count_says_so_and_works_on(pump, sql, caplog):  # noqa: F811
+    enqueue_many(app.noop, [()] * 2)
+    turn(pump)
+    pump.slots.finish()
+    sql("ALTER TABLE pgqueue_stats RENAME TO pgqueue_stats_hidden")
+    try:
+        turn(pump)
+        pump._errands.add_counts()
+        pump.slots.finish()
+        turn(pump)
+    finally:
+        sql("ALTER TABLE pgqueue_stats_hidden RENAME TO pgqueue_stats")
+    assert caplog.text.count("is not counted for an hour") == 1
+    assert (Job.objects.count(), pump._trouble.failures) == (0, 0)
+    assert pump._errands.add_at() > time.monotonic() + 600
+
+
+def test_counts_do_not_grow_without_bound(queue, tally, monkeypatch):
+    monkeypatch.setattr(tallies, "MOST", 10)
+    tally.count_ends(Ends(died=tuple(("q", f"t{number}") for number in range(100))))
+    tally.count_ends(Ends(died=(("q", "t1"),)))
+    tally.add()
+    assert set(Stat.objects.values_list("task", flat=True)) <= {f"t{number}" for number in range(10)}
+    assert Stat.objects.count() >= 10
+    assert Stat.objects.filter(task="t1", died__gt=0).exists()
+
+
+def test_rows_come_in_order_so_that_two_who_add_cannot_wait_for_each_other():
+    counted = {(2, "b", "x"): [1] * 7, (1, "c", "x"): [2] * 7, (2, "a", "y"): [3] * 7, (2, "a", "x"): [4] * 7}
+    parameters = stats._parameters(counted)
+    assert parameters["minutes"] == "{1,2,2,2}"
+    assert (parameters["queues"], parameters["tasks"]) == (["c", "a", "a", "b"], ["x", "x", "y", "x"])
+    assert parameters["succeeded"] == "{2,4,3,1}"
+
+
+def test_rows_to_add_to_are_found_by_the_unique_index(queue, sql):
+    sql(
+        "INSERT INTO pgqueue_stats (minute, queue, task) "
+        "SELECT date_trunc('minute', now()) - make_interval(mins => n), 'q', 't' FROM generate_series(0, 1999) AS n"
+    )
+    minute = int(time.time() // 60)
+    nodes = explain(queue, statement("add_stats"), stats._parameters({(minute, "q", "t"): [1] * 7}))
+    assert "pgqueue_stats_minute" in str(nodes[0]["Conflict Arbiter Indexes"])
+    assert not [node for node in nodes if node["Node Type"] == "Seq Scan"]
+
+
+# What ends without an outcome
+
+
+def test_jobs_of_lost_workers_are_counted(queue, lost):  # noqa: F811
+    lost(2)
+    lost(1, max_attempts=1)
+    ends = reap_lost(queue).ends
+    kind = ("default", app.noop.name)
+    assert ends == Ends(lost=(kind,) * 3, died=(kind,))
+
+
+def test_jobs_of_a_dead_process_are_counted_by_how_far_they_had_come(queue):
+    worker_id = register(queue)
+    enqueue_many(app.noop, [()] * 2)
+    app.noop.using(max_attempts=1, queue="last").enqueue()
+    app.noop.using(queue="overdue").enqueue()
+    jobs = [job for name in ("default", "last", "overdue") for job in claim(queue, name, limit=2, worker_id=worker_id)]
+    started = {job.mark for job in jobs[1:]}
+    leases = heartbeat.leases(queue, [worker_id])
+    settled = settle_dead_process(queue, leases, started=started, overdue={jobs[3].mark}, was_stopped=False)
+    name = app.noop.name
+    assert settled.ends.lost == (("default", name), ("last", name))
+    assert (settled.ends.failed, settled.ends.retried) == ((("overdue", name),), (("overdue", name),))
+    assert settled.ends.died == (("last", name),)
+
+
+def test_steward_counts_what_expires_and_adds_it_when_that_is_due(queue, sql):
+    app.noop.using(expires=dt.timedelta(hours=1)).enqueue()
+    sql("UPDATE pgqueue_jobs SET expires_at = now() - interval '1 s'")
+    steward = Steward("default", SimpleNamespace(ended=[]), Pulse(30), wake=lambda queues: None, drained=None)
+    try:
+        steward._look()
+        steward._expire()
+        steward._add_counts()
+        assert not Stat.objects.exists(), "it is not due"
+        steward._tally._add_at = 0.0
+        steward._add_counts()
+    finally:
+        steward.database.close()
+    assert written() == {"died": 1}
+    assert expire(queue).ends == Ends()
