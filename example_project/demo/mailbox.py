@@ -15,12 +15,12 @@ def mail_server(port: int) -> Controller:
     return Controller(Mailbox(settings.MAIL_FOLDER), hostname="127.0.0.1", port=port)
 
 
-def received() -> list[EmailMessage]:
-    """Return all mails, latest first."""
+def received(most: int | None = None) -> list[EmailMessage]:
+    """Return all mails, or so many, latest first."""
     files = sorted((settings.MAIL_FOLDER / "new").glob("*"), key=lambda file: file.stat().st_mtime_ns, reverse=True)
-    return [message_from_bytes(file.read_bytes(), policy=email.policy.default) for file in files]
+    return [message_from_bytes(file.read_bytes(), policy=email.policy.default) for file in files[:most]]
 
 
 def page(request):
-    mails = [{"headers": mail, "text": mail.get_content().strip()} for mail in received()[:30]]
+    mails = [{"headers": mail, "text": mail.get_content().strip()} for mail in received(most=30)]
     return render(request, "demo/mails.html", {"mails": mails})

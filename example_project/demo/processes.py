@@ -6,8 +6,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from urllib.error import HTTPError, URLError
 
 from django.conf import settings
@@ -18,7 +19,9 @@ STOP_SECONDS = 15.0
 
 
 @contextlib.contextmanager
-def managed(command: str, *options: str, log: Path | None, environment: dict[str, str]) -> Iterator[subprocess.Popen]:
+def managed(
+    command: str, *options: str, log: Path | None, environment: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[subprocess.Popen]:
     """Run a management command until the block ends. Its output goes to ``log``, or to the terminal.
 
     It gets a session of its own: Ctrl-C reaches the demo alone, which then stops its processes in order.

@@ -39,6 +39,7 @@ PGQUEUE = {"DATABASE": "default"}  # every key is optional
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "shop_site.policy.content_security_policy",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

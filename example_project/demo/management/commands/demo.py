@@ -15,6 +15,7 @@ from demo.mailbox import mail_server
 from demo.models import PickupPoint
 from demo.processes import free_port, managed, wait_for, wait_for_an_end
 from demo.report import all_right, table
+from demo.stage import set_stage
 from django_pgqueue.models import Worker
 
 STAFF = "demo"
@@ -59,8 +60,10 @@ class Command(BaseCommand):
         figures = scene.figures(asked)
         if not once:
             self.write(f"\n{table(figures)}\n{HINT.format(site=site)}")
-            wait_for_an_end(children)
-            raise CommandError("The web server or the worker has ended by itself.")
+            set_stage()
+            customers = managed("demo_customers", f"--site={site}", log=settings.VAR / "logs" / "customers.log")
+            wait_for_an_end([*children, running.enter_context(customers)])
+            raise CommandError("The web server, the worker or the customers' program has ended by itself.")
         return figures
 
     def start(self, running, *, once, port):
@@ -85,7 +88,7 @@ class Command(BaseCommand):
             managed(
                 "pgqueue_worker",
                 "--name=demo",
-                "--concurrency=4",
+                "--concurrency=8",
                 "--grace=5",
                 f"--verbosity={1 if once else 2}",
                 log=settings.VAR / "logs" / "worker.log" if once else None,  # to be watched
@@ -150,5 +153,7 @@ HINT = """
 Two jobs are dead, as they should be: one photo is torn, and the pick-up point Hill is closed. To repair the second:
   1. open Hill on the courier's page:  {site}/demo/courier/
   2. retry the job among the dead:     {site}/admin/django_pgqueue/deadjob/
+Customers go on ordering, schedules fire, one queue is paused and one is limited: see what the admin says of it.
+  overview                            {site}/admin/django_pgqueue/overview/
 Place an order, upload photos, look around. Ctrl-C stops everything.
 """

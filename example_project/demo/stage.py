@@ -1,0 +1,30 @@
+"""What stands there when the curtain rises: a paused queue, a limited one, and work that waits."""
+
+from django.db import connection
+
+from demo import tasks
+from django_pgqueue import enqueue_many, limit_queue, pause_queue
+from django_pgqueue.models import Job
+
+SUBSCRIBERS = 400
+FAX = """
+INSERT INTO pgqueue_jobs (task, queue, args)
+SELECT 'shop.tasks.send_fax', 'webhooks', '[17, "+49 30 1234"]'
+WHERE NOT EXISTS (SELECT FROM pgqueue_jobs WHERE task = 'shop.tasks.send_fax')
+"""
+"""A job whose task was removed from the code, as happens when a release goes out too early."""
+
+
+def set_stage() -> None:
+    pause_queue("letters", by="eve", reason="The label printer is out of paper; new rolls come at noon.")
+    limit_queue("newsletter", rate=1, period=2)
+    if not Job.objects.filter(queue="newsletter", status="queued").exists():
+        send_the_newsletter()
+    with connection.cursor() as cursor:
+        cursor.execute(FAX)
+
+
+def send_the_newsletter() -> None:
+    """Enqueue a copy for each subscriber: at the pace of the queue it takes a quarter of an hour."""
+    people = [(f"reader-{number}@customers.example",) for number in range(1, SUBSCRIBERS + 1)]
+    enqueue_many(tasks.send_newsletter.using(priority=-10), people)
