@@ -225,7 +225,8 @@ def test_role_that_may_not_remove_jobs_is_told_so_where_there_are_any(queue, sql
     settings.PGQUEUE = {"DEAD_RETENTION_DAYS": 1}
     sql("DROP ROLE IF EXISTS pgqueue_lesser")
     sql("CREATE ROLE pgqueue_lesser")
-    sql("GRANT SELECT ON pgqueue_dead_jobs, pgqueue_finished_jobs, pgqueue_stats TO pgqueue_lesser")
+    tables = "pgqueue_dead_jobs, pgqueue_finished_jobs, pgqueue_stats, pgqueue_operations"
+    sql(f"GRANT SELECT ON {tables} TO pgqueue_lesser")
     lesser = QueueConnection("default", "lesser")
     lesser.autocommit().execute("SET ROLE pgqueue_lesser")
     pruning = Pruning(lesser)

@@ -118,6 +118,7 @@ WORDS = {
     Left.RUNNING: _("running already"),
     Left.HELD: _("finished; only the unique key still counts"),
     Left.KEY_HELD: _("a live job holds the unique key; they stay dead"),
+    Left.REFUSED: _("the database refuses to change them; the operation says why"),
     Left.ID_TAKEN: _("a live job has the same id; they stay dead"),
 }
 

@@ -11,6 +11,7 @@
     fairness       fair keys that stand behind
     declaring      schedules: what the code declares, and what stands in the table
     schedules      schedules: ticks that are over
+    operations     what staff want done to many jobs
     queues         rows of queues, and pauses that have ended
     backlog        how long jobs wait, and how many
     retention      partitions of finished jobs

@@ -16,6 +16,7 @@ class Chores(NamedTuple):
     has_waiting: bool = False  # jobs that are not admitted yet
     has_running: bool = False
     tick_seconds: float | None = None  # until the next tick of any schedule, 0 or less: now; None: there is none
+    operation_seconds: float | None = None  # until the next slice of any operation, the same
 
 
 def look(database: Database) -> Chores:

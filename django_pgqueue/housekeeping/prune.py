@@ -17,6 +17,9 @@ from typing import NamedTuple
 from django_pgqueue.db import Database
 from django_pgqueue.lifecycle.sql import ladder_size, sized, statement
 
+OPERATION_DAYS = 30
+"""For so long staff can look up what was done to many jobs."""
+
 LARGEST = 1000
 STRETCH = 64
 """Pages of the default partition that ``prune_default.sql`` reads at once: a few thousand rows."""
@@ -29,6 +32,7 @@ class Prunable(NamedTuple):
     dead: bool  # jobs that have been dead for too long
     default: bool  # rows in the default partition, of whatever age
     stats: bool  # counts that are too old
+    operations: bool = False  # that ended long ago
 
 
 class Stretch(NamedTuple):
@@ -49,7 +53,8 @@ class Pruned(NamedTuple):
 
 def look(database: Database, *, dead_days: int | None, stats_days: int) -> Prunable:
     """Return what there is to prune."""
-    [row] = database.rows(statement("prunable"), {"days": dead_days, "stats_days": stats_days})
+    parameters = {"days": dead_days, "stats_days": stats_days, "operation_days": OPERATION_DAYS}
+    [row] = database.rows(statement("prunable"), parameters)
     return Prunable._make(row)
 
 

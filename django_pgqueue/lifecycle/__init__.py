@@ -25,6 +25,7 @@
     schedules      what they do to schedules
     kill, run_now  what they do to jobs; bulk: move, set the priority, purge
       verbs        all of these, for many
+      operations   the same in the background
       browse       choose jobs by a filter
       argument     by the value of an argument, if it may be seen
       slices       do something to many

@@ -5,6 +5,7 @@ along the primary key, so many in a statement, and the next one begins where tha
 """
 
 import contextlib
+import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -39,6 +40,7 @@ class Filter:
         tasks: the same.
         kinds: statuses of live jobs, reasons of dead ones. Finished ones have none.
         older_than_seconds: 0 or more since it was enqueued, died or finished, by the database's clock.
+        before: it was enqueued, died or finished at this instant or earlier.
         error: the last entry of the history has this ``error``: a class, with its module or without.
         task_prefix: the name of the task begins so.
         cause: of dead jobs: the number of what they died of, by ``models.Cause``.
@@ -53,6 +55,7 @@ class Filter:
     kinds: tuple[str, ...] = ()
     older_than_seconds: float | None = None
     error: str | None = None
+    before: dt.datetime | None = None
     task_prefix: str | None = None
     cause: int | None = None
     unique_key: str | None = None
@@ -67,6 +70,7 @@ class Filter:
             "kinds": list(self.kinds) or None,
             "older_than_seconds": self.older_than_seconds,
             "error": self.error,
+            "before": self.before,
             "task_prefix": self.task_prefix,
             "cause": self.cause,
             "unique_key": self.unique_key,

@@ -19,6 +19,7 @@ class Left(StrEnum):
     RUNNING = "running already"
     HELD = "finished; only the unique key still counts"
     KEY_HELD = "a live job holds the unique key; they stay dead"
+    REFUSED = "the database refuses to change them; the operation says why"
     ID_TAKEN = "a live job has the same id; they stay dead"
 
 

@@ -23,6 +23,7 @@ MARK: Final = "?"
 QUEUE: Final = "?="  # then the queue's name
 GATE: Final = "?|"  # then the name of a queue: it was paused, resumed or limited
 ADMIT: Final = "?+"  # then a concurrency key: a job waits to be admitted; alone: of any key
+OPERATE: Final = "?!"  # an operation was begun
 ECHO: Final = "?~"  # then something random: does a notification arrive?
 
 # Another channel, for those who wait for the end of jobs: they are not to wake for each enqueue, nor workers for each
@@ -104,6 +105,12 @@ def wake_for_gate(alias: str, queue: str) -> None:
     """Announce that a queue was paused, resumed or limited when the caller's transaction has committed."""
     if conf.notify:
         _after_commit(alias, (GATE + queue,))
+
+
+def wake_for_operation(alias: str) -> None:
+    """Announce an operation when the caller's transaction has committed."""
+    if conf.notify:
+        _after_commit(alias, (OPERATE,))
 
 
 def tell_waiters(database: Database, ids: Collection[int]) -> None:

@@ -11,6 +11,7 @@
         expiry     when to look for jobs that were not started in time
         scheduler  what the code declares, and what is due of it
         unique     when to look after unique keys
+        operations when to carry on with what staff want done to many jobs
         fair       when to look whether fair keys have their turns
       janitor    partitions and VACUUM, by the role that owns the tables
         pruning    when to prune jobs by age, and how much at once

@@ -11,6 +11,7 @@ from django.db import ProgrammingError
 from django_pgqueue.base.conf import conf
 from django_pgqueue.db import QueueConnection
 from django_pgqueue.housekeeping import prune
+from django_pgqueue.housekeeping.operations import prune_operations
 from django_pgqueue.runtime.duties import Slice
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -57,7 +58,7 @@ class Pruning:
     def _prune(self) -> bool:
         days, stats_days = conf.dead_retention_days, conf.stats_days
         there = prune.look(self._database, dead_days=days, stats_days=stats_days)
-        has_more = False
+        has_more = there.operations and prune_operations(self._database, days=prune.OPERATION_DAYS) > 0
         if there.timed:
             has_more |= self._in_slices("finished jobs", functools.partial(prune.prune_timed, self._database))
         if there.dead and days is not None:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.db import QueueConnection
@@ -12,13 +12,14 @@ from django_pgqueue.housekeeping.queues import end_pauses, note_queues
 from django_pgqueue.lifecycle import heartbeat
 from django_pgqueue.lifecycle.drain import is_drained
 from django_pgqueue.lifecycle.reap import settle_dead_process
-from django_pgqueue.lifecycle.wake import announce_or_warn, of_queue
+from django_pgqueue.lifecycle.wake import CANCEL, CHANNEL, announce_or_warn, of_queue
 from django_pgqueue.runtime.admissions import Sweep
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.duties import LONGEST_SLEEP_SECONDS, Duties, Slice
 from django_pgqueue.runtime.expiry import Expiry
 from django_pgqueue.runtime.fair import FairKeys
 from django_pgqueue.runtime.heart import Pulse
+from django_pgqueue.runtime.operations import Operations
 from django_pgqueue.runtime.reaper import Reaper
 from django_pgqueue.runtime.scheduler import Scheduler
 from django_pgqueue.runtime.tally import Tally
@@ -63,6 +64,7 @@ class Steward:
         self._expiry = Expiry(self.database, self.admit, self._tally)
         self._unique = UniqueKeys(self.database)
         self._scheduler = Scheduler(self.database, self._call)
+        self._operations = Operations(self.database, self._pass_on)
         self._duties = Duties(
             self.settle_ended,
             self._fill,
@@ -80,6 +82,7 @@ class Steward:
             self._prune_tombstones,
             self._retake,
             self._admit,
+            self._carry_on,
             self._add_counts,
             self._look_whether_drained,
         )
@@ -191,6 +194,9 @@ class Steward:
         if time.monotonic() >= self._tally.add_at():
             self._tally.add()
 
+    def _carry_on(self) -> float | None:
+        return self._operations.carry_on(self._chores.operation_seconds)
+
     def _look_at_queues(self) -> None:
         if time.monotonic() >= self._look_at_queues_at:
             note_queues(self.database)
@@ -216,5 +222,13 @@ class Steward:
 
     def _call(self, payloads: set[str]) -> None:
         self._wake(payloads)
-        if conf.notify:
+        if conf.notify or CANCEL in payloads:
             announce_or_warn(self.database, sorted(payloads))
+
+    def _pass_on(self, announcements: Mapping[str, set[str]]) -> None:
+        """Send what verbs have announced."""
+        for channel, payloads in announcements.items():
+            if channel == CHANNEL:
+                self._call(payloads)
+            else:
+                announce_or_warn(self.database, sorted(payloads), channel=channel)

@@ -20,7 +20,7 @@ from django.db import Error, OperationalError, connections
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.version import VERSION
-from django_pgqueue.lifecycle.wake import CANCEL, gates_of, keys_of, queues_of
+from django_pgqueue.lifecycle.wake import CANCEL, OPERATE, gates_of, keys_of, queues_of
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.health import Backlog, Health
 from django_pgqueue.runtime.heart import Heart
@@ -243,6 +243,8 @@ class Supervisor:
         if payloads is None:
             self.crew.order("wake")
             return
+        if OPERATE in payloads:
+            self._house_loop.wake()
         if self.plan.served.among(gates_of(payloads)):
             self.crew.order("gates")
         if queues := self.plan.served.among(queues_of(payloads)):

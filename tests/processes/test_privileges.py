@@ -13,7 +13,10 @@ import tests.app.tasks as app
 from django_pgqueue import enqueue_many, job, kill, move_jobs, purge, requeue, run_now, set_priority
 from django_pgqueue.base.records import Fate, Outcome
 from django_pgqueue.lifecycle import ack
+from django_pgqueue.lifecycle.browse import Filter
 from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.lifecycle.operations import begin, stop
+from django_pgqueue.lifecycle.verbs import KILL
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.runtime import waiting
 from tests.workers import eventually
@@ -111,6 +114,7 @@ def test_admin_can_act_on_jobs(as_role, sql):
     assert move_jobs([later], queue="new", by="ann") == set_priority([later], priority=1, by="ann") == [later]
     assert kill([later], by="ann").dead == purge([later], by="ann") == [later]
     assert purge([later], by="ann", finished=True) == []
+    assert stop([begin(KILL, Filter(), by="ann")], by="ann")
     for words in (["list", "--status", "finished"], ["enqueue", "tests.app.tasks.noop"]):
         call_command("pgqueue_jobs", *words, stdout=io.StringIO())
     call_command("pgqueue_jobs", "show", str(Job.objects.earliest("id").pk), stdout=io.StringIO())

@@ -40,4 +40,11 @@ SELECT
         WHERE schedule.is_enabled
         ORDER BY schedule.next_at
         LIMIT 1
+    ),
+    (
+        SELECT extract(epoch FROM operation.next_at - statement_timestamp())::double precision
+        FROM pgqueue_operations AS operation
+        WHERE operation.ended_at IS NULL
+        ORDER BY operation.next_at
+        LIMIT 1
     );

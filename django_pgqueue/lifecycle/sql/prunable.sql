@@ -1,7 +1,8 @@
 -- Whether there are finished jobs whose own time is over, jobs that have been dead for too long, anything in the default
--- partition, and counts that are too old. Called by prune.look(): to remove them takes rights that a worker without such jobs need not have.
--- Reads one entry of pgqueue_finished_jobs_prune in each partition, one of pgqueue_dead_jobs_age, and the length of a
--- file; one of pgqueue_stats_minute; locks nothing. Without a number of days, dead jobs stay.
+-- partition, counts that are too old, and operations that ended long ago. Called by prune.look(): to remove them takes
+-- rights that a worker without such jobs need not have. Reads one entry of pgqueue_finished_jobs_prune in each partition,
+-- one of pgqueue_dead_jobs_age, the length of a file, one of pgqueue_stats_minute, and the few operations; locks nothing.
+-- Without a number of days, dead jobs stay.
 SELECT
     EXISTS (
         SELECT
@@ -18,4 +19,9 @@ SELECT
         SELECT
         FROM pgqueue_stats AS stat
         WHERE stat.minute < date_trunc('hour', statement_timestamp()) - make_interval(days => %(stats_days)s::integer)
+    ),
+    EXISTS (
+        SELECT
+        FROM pgqueue_operations AS operation
+        WHERE operation.ended_at < statement_timestamp() - make_interval(days => %(operation_days)s::integer)
     );

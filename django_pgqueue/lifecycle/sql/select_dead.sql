@@ -33,6 +33,7 @@ looked AS MATERIALIZED (
                 OR job.died_at
                     < statement_timestamp() - make_interval(secs => %(older_than_seconds)s::double precision)
             )
+            AND (%(before)s::timestamptz IS NULL OR job.died_at <= %(before)s::timestamptz)
             AND (
                 %(error)s::text IS NULL
                 OR job.errors -> -1 ->> 'error' = %(error)s::text

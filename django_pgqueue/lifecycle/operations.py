@@ -1,0 +1,111 @@
+"""Have something done to many jobs in the background: what staff say, and how it is stored until a worker does it."""
+
+import dataclasses
+import json
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django_pgqueue.base.exceptions import InvalidOperation
+from django_pgqueue.db import CallerConnection
+from django_pgqueue.lifecycle.browse import Filter
+from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.lifecycle.verbs import Said, Verb
+from django_pgqueue.lifecycle.wake import wake_for_operation
+
+logger = logging.getLogger("django_pgqueue")
+
+FASTEST = 100_000
+"""The highest rate, in jobs a second."""
+
+
+def begin(
+    verb: Verb,
+    chosen: Filter,
+    *,
+    by: str,
+    said: Said | None = None,
+    rate: float | None = None,
+    expected: int | None = None,
+    database: str | None = None,
+) -> int:
+    """Have a verb done to all jobs that match now, by whichever worker is free, in the caller's transaction.
+
+    Jobs that are enqueued, die or finish after this are left out. Nothing is changed before the commit.
+
+    Args:
+        by: who wants it; stands in the history of the jobs.
+        said: what the verb needs.
+        rate: so many jobs a second at most, above 0. None: as fast as it goes.
+        expected: how many match now, where that is known, for the progress that is shown.
+
+    Returns:
+        The id of the operation.
+
+    Raises:
+        InvalidJob: what was said cannot be.
+        InvalidOperation: the rate cannot be, or these jobs have nothing of what the filter asks for.
+    """
+    said = said or {}
+    verb.check(said)
+    try:
+        chosen.must_fit(verb.source)
+    except ValueError as error:
+        raise InvalidOperation(str(error)) from error
+    if rate is not None and not (math.isfinite(rate) and 0 < rate <= FASTEST):
+        raise InvalidOperation(f"A rate is above 0 and up to {FASTEST} jobs a second, not {rate!r}.")
+    caller = CallerConnection(database)
+    parameters = {
+        "verb": verb.name,
+        "source": verb.source.name.lower(),
+        "by": by,
+        "filter": json.dumps(stored(chosen)),
+        "said": json.dumps(dict(said)),
+        "rate": rate,
+        "expected": expected,
+    }
+    [(operation_id,)] = caller.rows(statement("begin_operation"), parameters)
+    wake_for_operation(caller.alias)
+    logger.info("Operation %d begun by %s: %s %s", operation_id, by, verb.name, parameters["filter"])
+    return int(operation_id)
+
+
+def stop(ids: Iterable[int], *, by: str, database: str | None = None) -> list[int]:
+    """End operations in the caller's transaction; what they have done stays done.
+
+    Waits for the slice that a worker is just doing, if one is: up to a second or so.
+
+    Args:
+        by: who does it; shown to others.
+
+    Returns:
+        The ids of those that had not ended.
+    """
+    rows = CallerConnection(database).rows(statement("stop_operation"), {"ids": list(ids), "by": by})
+    stopped = [operation_id for (operation_id,) in rows]
+    for operation_id in stopped:
+        logger.info("Operation %d stopped by %s", operation_id, by)
+    return stopped
+
+
+def stored(chosen: Filter) -> dict[str, Any]:
+    """Return a filter as JSON has it, without what matches any."""
+    values = dataclasses.asdict(chosen)
+    return {name: value for name, value in values.items() if value is not None and value != ()}
+
+
+def filter_of(stored_filter: Any) -> Filter:
+    """Return a filter as it was stored.
+
+    Raises:
+        InvalidOperation: it has what no filter has, as one that newer code has stored.
+    """
+    known = {field.name for field in dataclasses.fields(Filter)}
+    if not isinstance(stored_filter, Mapping) or (strange := sorted(set(stored_filter) - known)):
+        what = f"unknown: {', '.join(strange)}" if isinstance(stored_filter, Mapping) else "no object"
+        raise InvalidOperation(f"The stored filter cannot be read: {what}.")
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in stored_filter.items()
+    }
+    return Filter(**values)
