@@ -23,6 +23,13 @@ class Page:
 
 def pages() -> list[Page]:
     """Return all pages, for the jobs that ``crowd`` has made."""
+    from django.contrib import admin
+
+    shown = {model._meta.model_name for model in admin.site._registry}
+    return [page for page in all_pages() if page.path.split("/")[3:4] in ([], [""], *([name] for name in shown))]
+
+
+def all_pages() -> list[Page]:
     from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation, Schedule
 
     dead = DeadJob.objects.order_by("-died_at", "-id").first()
@@ -45,9 +52,8 @@ def pages() -> list[Page]:
         Page("schedules", f"{APP}/schedule/"),
         Page("workers", f"{APP}/worker/"),
         Page("operations", f"{APP}/operation/"),
-        Page("dead jobs by cause", f"{APP}/deadjob/causes/"),
         *lists("jobs", "job", LIVE),
-        *lists("dead jobs", "deadjob", DEAD | {"of a cause": {"cause": str(dead.cause)}}),
+        *lists("dead jobs", "deadjob", DEAD),
         *lists("finished jobs", "finishedjob", FINISHED),
         *(Page(name, f"{APP}/{row._meta.model_name}/{row.pk}/change/") for name, row in some.items() if row),
     ]

@@ -118,6 +118,7 @@ def evil(live_server) -> None:
 
 
 SHOWN = {
+    "overview": lambda: f"{APP}overview/",
     "jobs": lambda: f"{APP}job/",
     "waiting job": lambda: page_of(Job.objects.get(status="waiting")),
     "running job": lambda: page_of(Job.objects.get(status="running")),
