@@ -1,14 +1,18 @@
 import datetime as dt
+import json
+import re
 
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
 from django.contrib.auth.models import Permission, User
 from django.test import Client
+from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, limit_queue, pause_queue
-from django_pgqueue.models import Queue
+from django_pgqueue.models import Queue, Stat
+from tests.test_staff_health import worker
 
 pytestmark = pytest.mark.django_db
 
@@ -70,8 +74,31 @@ def test_list_shows_jobs_gates_and_who_has_paused_why(viewer, queues):
         "a, &quot;b&quot;/&lt;i&gt;",
     ):
         assert words in page
-    assert '<td class="field-queued">3</td>' in page
+    assert '<div data-pgqueue-live="mail queued">3</div>' in page
     assert "<b>provider" not in page
+
+
+def test_list_shows_how_queues_get_on_and_where_their_jobs_are(queues, sql):
+    worker(queues=["mail"])
+    enqueue_many(app.noop.using(queue="mail"), [()] * 30)
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '10 min'")
+    minute = timezone.now().replace(second=0, microsecond=0) - dt.timedelta(minutes=2)
+    Stat.objects.create(minute=minute, queue="mail", task="t", succeeded=15, wait_seconds=1800)
+    staff = client_with("view_queue", "view_job", "view_deadjob", "view_worker")
+    for page in (staff.get(QUEUES), staff.get(f"{QUEUES}mail/change/")):
+        shown = dict(re.findall(r'<div data-pgqueue-live="mail (\w+)">(.*?)</div>', page.content.decode()))
+        assert shown["queued"] == '<a href="/admin/django_pgqueue/job/?status=queued&amp;queue=mail">30</a>'
+        assert (shown["oldest"], shown["drain"], shown["wait"], shown["dead"]) == ("10 min", "10 min", "2 min", "0")
+        assert re.sub("<.*?>", "", shown["workers"]) == "1"
+
+
+def test_page_of_a_queue_has_charts_of_it_alone(viewer, queues):
+    minute = timezone.now().replace(second=0, microsecond=0) - dt.timedelta(minutes=2)
+    for name, number in (("mail", 7), ("default", 100)):
+        Stat.objects.create(minute=minute, queue=name, task="t", succeeded=number)
+    page = viewer.get(f"{QUEUES}mail/change/").content.decode()
+    island = json.loads(re.search(r'<script id="hour-throughput" type="application/json">(.*?)</script>', page)[1])
+    assert sum(island["lines"][0]["values"]) == 7
 
 
 def test_pause_that_is_over_is_shown_as_none(viewer, queues):
@@ -152,5 +179,5 @@ def test_queues_are_neither_added_nor_removed_here(staff, queues):
 
 def test_list_asks_as_often_whatever_there_is(staff, django_assert_max_num_queries):
     Queue.objects.bulk_create(Queue(name=f"q{number}") for number in range(60))
-    with django_assert_max_num_queries(12):
+    with django_assert_max_num_queries(18):
         staff.get(QUEUES)

@@ -58,6 +58,10 @@ class Chart:
         return [(time, [_shown(value) for value in values]) for time, values in found if any(values)][::-1]
 
 
+STYLES = ("django_pgqueue/charts.css", "django_pgqueue/uplot/uPlot.min.css")
+"""What a page with charts needs."""
+
+
 def of_flow(series: Sequence[Stretch], *, name: str, span: str, minutes: int) -> list[Chart]:
     """Return the charts of throughput and of waiting.
 

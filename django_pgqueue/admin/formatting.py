@@ -61,7 +61,17 @@ def one_line(entry: Any) -> str:
 
 def brief(seconds: float) -> str:
     """Show a duration as short as it is of use: whole seconds, then the unit that fits."""
-    return _("under 1 s") if seconds < 1 else span(round(seconds))
+    return _("< 1 s") if seconds < 1 else span(round(seconds))
+
+
+def live(name: str, shown: Any) -> str:
+    """Show what is refreshed by itself where ``live.js`` is on the page."""
+    return format_html('<div data-pgqueue-live="{}">{}</div>', name, shown)
+
+
+def linked(shown: Any, address: str) -> str:
+    """Show a link, or no more than its words where there is no address."""
+    return format_html('<a href="{}">{}</a>', address, shown) if address else str(shown)
 
 
 def label(kind: str, words: str) -> str:

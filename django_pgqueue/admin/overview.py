@@ -9,12 +9,12 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from django_pgqueue.admin.charts import of_flow
+from django_pgqueue.admin.bounded import bounded_page
+from django_pgqueue.admin.charts import STYLES, of_flow
 from django_pgqueue.admin.formatting import brief
 from django_pgqueue.admin.links import Links
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.states import Status
-from django_pgqueue.lifecycle.browse import along_an_index
 from django_pgqueue.models import Overview, Worker
 from django_pgqueue.staff import flow
 from django_pgqueue.staff.health import Finding, findings
@@ -71,7 +71,7 @@ class OverviewAdmin(ModelAdmin):
     """One page: is the queue healthy, and what is going on in it."""
 
     class Media:
-        css = {"all": ["django_pgqueue/admin.css", "django_pgqueue/overview.css", "django_pgqueue/uplot/uPlot.min.css"]}
+        css = {"all": ["django_pgqueue/admin.css", "django_pgqueue/overview.css", *STYLES]}
 
     def get_urls(self) -> list[URLPattern]:
         name = f"{self.opts.app_label}_{self.opts.model_name}_changelist"
@@ -89,17 +89,16 @@ class OverviewAdmin(ModelAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
+    @bounded_page
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        with along_an_index(conf.database):
-            shown = self._shown(Links(request, self.admin_site))
         context = {
             **self.admin_site.each_context(request),
             "title": _("Overview"),
             "opts": self.opts,
             "media": self.media,
-            **shown,
+            **self._shown(Links(request, self.admin_site)),
             **(extra_context or {}),
         }
         request.current_app = self.admin_site.name

@@ -1,7 +1,6 @@
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from django import forms
 from django.contrib import admin
 from django.core.exceptions import BadRequest
 from django.db.models import QuerySet
@@ -12,76 +11,23 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.actions import choose
 from django_pgqueue.admin.base import ActingAdmin
-from django_pgqueue.admin.formatting import label, moment_of
+from django_pgqueue.admin.charts import STYLES, of_flow
+from django_pgqueue.admin.formatting import brief, label, linked, live, moment_of
+from django_pgqueue.admin.links import Links
 from django_pgqueue.admin.listing import CappedPaginator, JobList
+from django_pgqueue.admin.queue_form import RATE, LimitsForm
 from django_pgqueue.admin.queue_verbs import PAUSE, RESUME
 from django_pgqueue.admin.verbs import Verb
 from django_pgqueue.base.conf import conf
-from django_pgqueue.base.states import LONGEST_PERIOD_SECONDS, LONGEST_QUEUE
-from django_pgqueue.lifecycle.gates import MOST, UNCHANGED, default_burst, limit_queue
+from django_pgqueue.base.states import LONGEST_QUEUE, Status
+from django_pgqueue.lifecycle.gates import UNCHANGED, limit_queue
 from django_pgqueue.models import Queue
-from django_pgqueue.staff.queues import PAUSED, limits_of, number, pause_of, states_of
+from django_pgqueue.staff import flow
+from django_pgqueue.staff.overview import lines_of, paces
+from django_pgqueue.staff.queues import PAUSED, limits_of, pause_of
 
-if TYPE_CHECKING:
-    ModelForm = forms.ModelForm[Queue]
-else:
-    ModelForm = forms.ModelForm  # generic for the type checker only
-
-RATE = {"rate_limit", "rate_period_seconds", "rate_burst"}
-
-
-class LimitsForm(ModelForm):
-    """The limits of one queue; what ``limit_queue`` would refuse is refused here, at its field."""
-
-    max_running = forms.IntegerField(
-        label=_("at once"),
-        required=False,
-        min_value=1,
-        max_value=MOST,
-        help_text=_("So many of its jobs run at once, over all workers. Empty: any number."),
-    )
-    rate_limit = forms.IntegerField(
-        label=_("rate"),
-        required=False,
-        min_value=1,
-        max_value=MOST,
-        help_text=_("So many of its jobs are started in each period. Empty: any number."),
-    )
-    rate_period_seconds = forms.FloatField(
-        label=_("period"),
-        required=False,
-        min_value=0.001,
-        max_value=LONGEST_PERIOD_SECONDS,
-        help_text=_("Of the rate, in seconds. Empty: a second."),
-    )
-    rate_burst = forms.IntegerField(
-        label=_("burst"),
-        required=False,
-        min_value=1,
-        max_value=MOST,
-        help_text=_("So many of them may start at once. Empty: what the rate gives in a fifth of a second."),
-    )
-
-    class Meta:
-        model = Queue
-        fields = ["max_running", "rate_limit", "rate_period_seconds", "rate_burst"]
-
-    def clean(self) -> dict[str, Any]:
-        """Fill in what may be left empty beside a rate."""
-        super().clean()
-        cleaned = self.cleaned_data
-        if self.errors:
-            return cleaned
-        if cleaned["rate_limit"]:
-            cleaned["rate_period_seconds"] = cleaned["rate_period_seconds"] or 1.0
-            cleaned["rate_burst"] = cleaned["rate_burst"] or default_burst(
-                cleaned["rate_limit"], cleaned["rate_period_seconds"]
-            )
-            return cleaned
-        for name in ("rate_period_seconds", "rate_burst"):
-            if cleaned[name] is not None:
-                self.add_error(name, _("This belongs to a rate, and there is none."))
-        return cleaned
+NUMBERS = ("queued", "scheduled", "waiting", "running", "dead")
+PACE = ("oldest", "empty_in", "mean_wait", "workers")
 
 
 @admin.register(Queue)
@@ -93,7 +39,7 @@ class QueueAdmin(ActingAdmin):
     named_by = ()
     heavy: tuple[str, ...] = ()
     actions = ("pause", "resume")
-    list_display = ("name", "state", "queued", "running", "waiting", "limits")
+    list_display = ("name", "state", *NUMBERS, *PACE, "limits")
     search_fields = ("name",)
     ordering = ("name",)
     sortable_by = ()
@@ -103,10 +49,13 @@ class QueueAdmin(ActingAdmin):
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
     fieldsets = (
-        (None, {"fields": ("name", "state", "queued", "running", "waiting", "created_time")}),
+        (None, {"fields": ("name", "state", "created_time")}),
         (_("Limits"), {"fields": ("max_running", "rate_limit", "rate_period_seconds", "rate_burst")}),
     )
-    readonly_fields = ("name", "state", "queued", "running", "waiting", "created_time")
+    readonly_fields = ("name", "state", "created_time")
+
+    class Media:
+        css = {"all": STYLES}
 
     created_time = moment_of("created_at", _("first seen"))
 
@@ -151,10 +100,35 @@ class QueueAdmin(ActingAdmin):
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobList]:
         return JobList
 
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """Let the numbers of the list lead to the jobs, where the user may see these."""
+        changelist = super().get_changelist_instance(request)
+        for queue in changelist.result_list:
+            queue.links = Links(request, self.admin_site)
+        return changelist
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        queue: Any = super().get_object(request, object_id, from_field)
+        if queue is not None:
+            queue.links = Links(request, self.admin_site)
+            self.complete([queue])
+        return queue
+
     def complete(self, queues: list[Any]) -> None:
-        """Give the queues on one page of the list the numbers of their jobs."""
-        for state in states_of(queues, conf.database):
-            state.row.counts = state.counts  # type: ignore[attr-defined]
+        """Give the queues on one page of the list the numbers of their jobs, and how they get on."""
+        alias = conf.database
+        lines = {line.name: line for line in lines_of([queue.name for queue in queues], alias)}
+        pace = paces(lines.values(), alias)
+        for queue in queues:
+            queue.line, queue.pace = lines[queue.name], pace[queue.name]
+
+    def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        if queue := kwargs.get("obj"):
+            shown = (getattr(self, name) for name in (*NUMBERS, *PACE))
+            context["tiles"] = [(column.short_description, column(queue)) for column in shown]
+            series = flow.per_minute(conf.database, queue=queue.name)[:-1]
+            context["charts"] = of_flow(series, name="hour", span=gettext("last hour"), minutes=1)
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's
         """Set the limits as the verb does, which also tells the workers; tokens stay where the rate does."""
@@ -171,27 +145,60 @@ class QueueAdmin(ActingAdmin):
     @admin.display(description=_("state"))
     def state(self, queue: Any) -> str:
         if not queue.is_paused:
-            return label("running", gettext("open"))
-        words = pause_of(queue)
-        return format_html('{} <span class="pgqueue-quiet">{}</span>', label("paused", gettext("paused")), words)
+            return live(f"{queue.name} state", label("running", gettext("open")))
+        words = label("paused", gettext("paused")), pause_of(queue)
+        return live(f"{queue.name} state", format_html('{} <span class="pgqueue-quiet">{}</span>', *words))
 
     @admin.display(description=_("queued"))
     def queued(self, queue: Any) -> str:
-        return number(self._counts(queue).queued)
+        return self._number(queue, "queued", "job", status=Status.QUEUED)
 
-    @admin.display(description=_("running"))
-    def running(self, queue: Any) -> str:
-        return number(self._counts(queue).running)
+    @admin.display(description=_("scheduled"))
+    def scheduled(self, queue: Any) -> str:
+        return self._number(queue, "scheduled", "job", status=Status.SCHEDULED)
 
     @admin.display(description=_("waiting"))
     def waiting(self, queue: Any) -> str:
-        return number(self._counts(queue).waiting)
+        return self._number(queue, "waiting", "job", status=Status.WAITING)
+
+    @admin.display(description=_("running"))
+    def running(self, queue: Any) -> str:
+        return self._number(queue, "running", "job", status=Status.RUNNING)
+
+    @admin.display(description=_("dead"))
+    def dead(self, queue: Any) -> str:
+        return self._number(queue, "dead", "deadjob")
+
+    @admin.display(description=_("oldest"))
+    def oldest(self, queue: Any) -> str:
+        """Return for how long the job has waited that could have run for longest."""
+        return self._duration(queue, "oldest", queue.line.oldest_seconds)
+
+    @admin.display(description=_("empty in"))
+    def empty_in(self, queue: Any) -> str:
+        if queue.line.queued.value and queue.pace.drain_seconds is None:
+            words = gettext("paused") if queue.is_paused else gettext("not moving")
+            return live(f"{queue.name} drain", words)
+        return self._duration(queue, "drain", queue.pace.drain_seconds or None)
+
+    @admin.display(description=_("mean wait"))
+    def mean_wait(self, queue: Any) -> str:
+        """Return how long jobs have waited for a worker, in the last hour."""
+        return self._duration(queue, "wait", queue.pace.hour.mean_wait_seconds)
+
+    @admin.display(description=_("workers"))
+    def workers(self, queue: Any) -> str:
+        """Return how many living worker processes serve it."""
+        return live(f"{queue.name} workers", linked(queue.line.workers, queue.links.to_list("worker")))
 
     @admin.display(description=_("limits"))
     def limits(self, queue: Queue) -> str:
         return limits_of(queue) or "-"
 
-    def _counts(self, queue: Any) -> Any:
-        if not hasattr(queue, "counts"):
-            self.complete([queue])
-        return queue.counts
+    def _number(self, queue: Any, name: str, model: str, **filters: str) -> str:
+        number = getattr(queue.line, name)
+        address = queue.links.to_list(model, **filters, queue=queue.name) if number.value else ""
+        return live(f"{queue.name} {name}", linked(number, address))
+
+    def _duration(self, queue: Any, name: str, seconds: float | None) -> str:
+        return live(f"{queue.name} {name}", "-" if seconds is None else brief(seconds))

@@ -16,14 +16,17 @@ from django_pgqueue.staff.queues import PAUSED
 
 MOST_QUEUES = 1000
 CAPS = (10_000, 1_000, 100)
-MOST_COUNTED = 200_000
+MOST_COUNTED = 100_000
 """Index entries that counting may read: the more queues, the earlier it stops at each."""
 
 MOST_ESTIMATED = 20
 """Queues whose backlog is longer than what is counted, and for which the planner is asked."""
 
-MOST_LOOKED_AT = 10_000
-"""Scheduled jobs that are looked at, over all queues; as many waiting ones, and as many running ones."""
+MOST_LOOKED_AT = 2_000
+"""Scheduled jobs that are looked at, over all queues; as many waiting ones, and as many running ones.
+
+Their indexes do not know the queue, so each costs a page of the table, which may have to come from the disk.
+"""
 
 
 class Number(NamedTuple):
