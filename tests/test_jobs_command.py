@@ -199,7 +199,7 @@ def test_show_tells_why_a_job_is_where_it_is_and_what_to_type(dead):
 def test_show_tells_what_has_happened_step_by_step(sql):
     shown = jobs("show", finish(sql))
     assert re.search(r"timeline:\n    1: \S+ \S+ Enqueued\n", shown)
-    assert re.search(r"\n    3: \S+ \S+ Finished \(\d", shown)
+    assert re.search(r"\n    3: \S+ \S+ Finished, .* after it was enqueued", shown)
 
 
 def test_show_leaves_out_what_is_sensitive_wherever_it_stands():

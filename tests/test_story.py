@@ -183,7 +183,7 @@ def test_waiting_job_names_those_that_have_the_slots_of_its_key():
     waiting = Job.objects.create(**key, status="waiting").pk
     assert "A slot of its concurrency key 'k' is free" in told(waiting)
     second = Job.objects.create(**key, concurrency_slot=2).pk
-    assert f"All 2 slots of its concurrency key 'k' are taken: by {first}, {second}." in told(waiting)
+    assert f"All 2 slots of its concurrency key 'k' are taken, by the jobs {first}, {second}." in told(waiting)
     behind = Job.objects.create(**key, status="waiting").pk
     assert "1 job waits before it for that key." in told(behind)
     assert "before it" not in told(waiting)
@@ -193,7 +193,7 @@ def test_waiting_job_of_a_key_for_one_names_the_one():
     key = {"task": "x", "concurrency_key": "k", "concurrency_limit": 1}
     holder = Job.objects.create(**key, concurrency_slot=1).pk
     waiting = Job.objects.create(**key, status="waiting").pk
-    assert f"Only one job with the concurrency key 'k' may run at a time: {holder} has the slot." in told(waiting)
+    assert f"Only one job with the concurrency key 'k' may run at a time: job {holder} has the slot." in told(waiting)
 
 
 def test_running_job_tells_of_its_worker_and_its_lease(worker, queue):
@@ -257,14 +257,14 @@ def test_timeline_of_a_job_that_fails_backs_off_and_dies(queue):
     Job.objects.filter(pk=job_id).update(status="queued", run_at=timezone.now())
     fails(queue, job_id, fate=Fate.DIED, reason=Reason.DISCARDED)
     assert kinds(job_id) == ["enqueued", "wait", "failed", "backoff", "failed", "died"]
-    assert "Died: discarded" in steps(job_id)
+    assert "Died (discarded), " in steps(job_id)
 
 
 def test_timeline_tells_what_staff_did_in_between(queue):
     job_id = app.fail.enqueue().id
     fails(queue, job_id, fate=Fate.DIED, reason=Reason.DISCARDED)
     requeue([job_id], by="ann")
-    assert kinds(job_id) == ["enqueued", "wait", "failed", "note", "wait"]
+    assert kinds(job_id) == ["enqueued", "wait", "failed", "backoff", "note", "wait"]
     assert "died (discarded), requeued by ann" in steps(job_id)
     assert re.search(r"Waits for its turn \([\d.]+ m?s\)$", steps(job_id))
 

@@ -15,16 +15,15 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.actions import MOST_JOBS, act, job_ids
 from django_pgqueue.admin.bounded import BoundedAdmin, bounded_page
-from django_pgqueue.admin.formatting import arguments_of, history_of, json_of, moment_of, progress_of
+from django_pgqueue.admin.formatting import json_of, moment_of
+from django_pgqueue.admin.job_page import JobPage, go_where_it_is
 from django_pgqueue.admin.listing import CappedPaginator, JobList
 from django_pgqueue.admin.verbs import Verb
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 
-# What any page of a job shows below what is particular to its table.
+# What any page of a job shows at its end.
 DETAILS: tuple[Any, ...] = (
-    (_("Arguments"), {"fields": ("pretty_args", "pretty_kwargs")}),
-    (_("Errors"), {"fields": ("history",)}),
-    (_("Progress and metadata"), {"fields": ("pretty_progress", "pretty_metadata"), "classes": ("collapse",)}),
+    (_("Metadata"), {"fields": ("pretty_metadata",), "classes": ("collapse",)}),
     (
         _("Options"),
         {
@@ -35,13 +34,8 @@ DETAILS: tuple[Any, ...] = (
                 "keep_seconds",
                 "lost",
                 "backend",
-                "unique_key",
                 "unique_scope",
-                "concurrency_key",
                 "concurrency_limit",
-                "fair_key",
-                "parent_id",
-                "schedule_id",
             ),
             "classes": ("collapse",),
         },
@@ -126,17 +120,14 @@ class JobsAdmin(ActingAdmin):
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
     sortable_by = ()
+    change_form_template = "admin/django_pgqueue/job.html"
 
     enqueued_time = moment_of("enqueued_at", _("enqueued at"))
     run_time = moment_of("run_at", _("run at"))
     first_started_time = moment_of("first_started_at", _("first started at"))
     started_time = moment_of("started_at", _("started at"))
     expires_time = moment_of("expires_at", _("expires at"))
-    pretty_args = arguments_of("args", _("args"))
-    pretty_kwargs = arguments_of("kwargs", _("kwargs"))
-    pretty_progress = progress_of("progress", _("progress"))
     pretty_metadata = json_of("metadata", _("metadata"))
-    history = history_of("errors", _("errors"))
 
     @admin.display(description=_("attempts"))
     def attempts_of(self, job: Any) -> str:
@@ -159,6 +150,22 @@ class JobsAdmin(ActingAdmin):
 
     def complete(self, jobs: list[Any]) -> None:
         """Give the jobs on one page of the list what their table does not hold."""
+
+    def render_change_form(  # noqa: PLR0917 - the same
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,  # noqa: FBT001, FBT002 - Django's signature
+        change: bool = False,  # noqa: FBT001, FBT002
+        form_url: str = "",
+        obj: Any = None,
+    ) -> HttpResponse:
+        context["page"] = JobPage(self, request, obj)
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> HttpResponse:
+        """Go where the job is: it moves from table to table, and its address is still known here."""
+        return go_where_it_is(self, request, object_id)
 
     @bounded_page
     def history_view(

@@ -73,7 +73,6 @@ class DeadJobAdmin(JobsAdmin):
     search_fields = ("=id", "^task")
     search_help_text = _("The id of a job, or how the name of its task begins.")
     fieldsets = (
-        (None, {"fields": ("task", "reason_label", "cancelled_by", "queue", "priority", "attempts_of")}),
         (
             _("Times"),
             {
@@ -84,7 +83,8 @@ class DeadJobAdmin(JobsAdmin):
                     "started_time",
                     "died_time",
                     "expires_time",
-                )
+                ),
+                "classes": ("collapse",),
             },
         ),
         *DETAILS,

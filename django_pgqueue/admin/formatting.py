@@ -9,13 +9,14 @@ from django.contrib import admin
 from django.contrib.humanize.templatetags.humanize import naturaltime
 from django.template.loader import render_to_string
 from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from django_pgqueue import tasks
 from django_pgqueue.base.states import NEVER
-from django_pgqueue.lifecycle.redact import scrub_json, scrubber, shown, shown_by_name
+from django_pgqueue.lifecycle.redact import shown, shown_by_name
+from django_pgqueue.staff.finding import duration
+from django_pgqueue.staff.history import Entry, entries_of
 from django_pgqueue.staff.retention import span
 
 LONGEST_JSON = 50_000  # characters shown
@@ -45,8 +46,7 @@ def pretty_json(value: Any) -> str:
 
 def history(errors: Any) -> str:
     """Show what went wrong in each attempt, the newest first, tracebacks folded."""
-    entries = errors if isinstance(errors, list) else [errors]
-    context = {"entries": [_entry(entry) for entry in reversed(entries)]}
+    context = {"entries": [_entry(entry) for entry in reversed(entries_of(errors))]}
     return render_to_string("admin/django_pgqueue/history.html", context)
 
 
@@ -77,17 +77,6 @@ def linked(shown: Any, address: str) -> str:
 def label(kind: str, words: str) -> str:
     """Show a status or a reason; the stylesheet gives it its colour."""
     return format_html('<span class="pgqueue-label pgqueue-{}">{}</span>', kind, words)
-
-
-def progress_of(field: str, description: Any) -> Column:
-    """Return a display method for what a job has told of its progress: a bar where it said of how much, and words."""
-
-    @admin.display(description=description)
-    def column(_admin: Any, job: Any) -> str:
-        scrub = scrubber(tasks.find(job.task), job.args, job.kwargs)
-        return progress(scrub_json(getattr(job, field), scrub))
-
-    return column
 
 
 def progress(value: Any) -> str:
@@ -124,17 +113,6 @@ def arguments_of(field: str, description: Any) -> Column:
     return column
 
 
-def history_of(field: str, description: Any) -> Column:
-    """Return a display method for the errors on the page of one job, without the values of sensitive arguments."""
-
-    @admin.display(description=description)
-    def column(_admin: Any, job: Any) -> str:
-        scrub = scrubber(tasks.find(job.task), job.args, job.kwargs)
-        return history(scrub_json(getattr(job, field), scrub))
-
-    return column
-
-
 def _column(field: str, description: Any, show: Callable[[Any], str]) -> Column:
     @admin.display(description=description)
     def column(_admin: Any, job: Any) -> str:
@@ -153,12 +131,7 @@ def _moment(value: dt.datetime | None, markup: str) -> str:
     return format_html(markup, exact=exact, words=naturaltime(value))
 
 
-def _entry(entry: Any) -> dict[str, Any]:
-    if not isinstance(entry, dict):
-        return {"error": json.dumps(entry, ensure_ascii=False)}
-    at = entry.get("at")
-    try:
-        instant = parse_datetime(at) if isinstance(at, str) else None
-    except ValueError:
-        instant = None
-    return {**entry, "at": moment(instant) if instant else at}
+def _entry(entry: Entry) -> dict[str, Any]:
+    at = moment(entry.at) if entry.at else entry.raw.get("at")
+    ran = "" if entry.run_seconds is None else duration(entry.run_seconds)
+    return {**entry.raw, "error": entry.title, "message": entry.message, "at": at, "ran": ran, "kind": entry.kind}

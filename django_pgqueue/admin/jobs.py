@@ -6,13 +6,12 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.actions import choose
 from django_pgqueue.admin.base import DETAILS, JobsAdmin
-from django_pgqueue.admin.formatting import exact_moment, label, moment, moment_of
+from django_pgqueue.admin.formatting import label, moment
 from django_pgqueue.admin.listing import by_id, names, with_chosen
 from django_pgqueue.admin.verbs import KILL, MOVE, RUN_NOW, SET_PRIORITY, Verb
 from django_pgqueue.base.states import Status
@@ -111,17 +110,15 @@ class JobAdmin(JobsAdmin):
     search_fields = ("=id",)
     search_help_text = _("The id of a job.")
     fieldsets = (
-        (None, {"fields": ("task", "status_label", "queue", "priority", "attempts_of")}),
-        (_("Times"), {"fields": ("enqueued_time", "run_time", "first_started_time", "started_time", "expires_time")}),
+        (
+            _("Times"),
+            {
+                "fields": ("enqueued_time", "run_time", "first_started_time", "started_time", "expires_time"),
+                "classes": ("collapse",),
+            },
+        ),
         *DETAILS,
     )
-    running_fieldset = (
-        _("Worker"),
-        {"fields": ("worker_story", "lease_time", "cancel_requested_time", "cancelled_by")},
-    )
-
-    lease_time = moment_of("lease_until", _("lease until"))
-    cancel_requested_time = moment_of("cancel_requested_at", _("asked to stop at"))
 
     @admin.action(permissions=["run"], description=_("Run selected %(verbose_name_plural)s now"))
     def run_now(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse:
@@ -158,12 +155,6 @@ class JobAdmin(JobsAdmin):
             return job.status == Status.SCHEDULED
         return verb is KILL or job.status not in {Status.RUNNING, Status.HELD}
 
-    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Show the worker of a job that has one."""
-        first, times, *rest = super().get_fieldsets(request, obj)
-        worker = [self.running_fieldset] if obj and obj.status == Status.RUNNING else []
-        return [first, times, *worker, *rest]
-
     def get_ordering(self, request: HttpRequest) -> list[Any]:
         return ORDERS.get(chosen_status(request) or "", ["-id"])
 
@@ -195,11 +186,3 @@ class JobAdmin(JobsAdmin):
         if job.status != Status.RUNNING:
             return "-"
         return str(job.runs_on or job.worker_id)  # type: ignore[attr-defined]
-
-    @admin.display(description=_("worker"))
-    def worker_story(self, job: Job) -> str:
-        worker = Worker.objects.filter(pk=job.worker_id).first()
-        if worker is None:
-            return gettext("%(id)s, which is not registered any more") % {"id": job.worker_id}
-        beat = exact_moment(worker.heartbeat_at)
-        return format_html(gettext("{worker}, last heartbeat {beat}"), worker=worker, beat=beat)

@@ -35,17 +35,24 @@ class Finding:
     Attributes:
         words: one sentence or more, with the names of parts in braces.
         parts: what stands for those names.
-        command: what does something about it, where a command line is at hand.
+        remedy: what can be done about it by a command, in words that end before that.
+        command: what to type.
     """
 
     words: str
     parts: Mapping[str, Part] = field(default_factory=dict)
+    remedy: str = ""
     command: str = ""
 
+    @property
+    def is_about_jobs(self) -> bool:
+        """Whether the command does what a button of the job's page does too."""
+        return "pgqueue_jobs" in self.command
 
-def found(words: str, /, *, command: str = "", **parts: Part) -> Finding:
+
+def found(words: str, /, *, remedy: str = "", command: str = "", **parts: Part) -> Finding:
     """Return a finding."""
-    return Finding(words, parts, command)
+    return Finding(words, parts, remedy, command)
 
 
 def text_of(finding: Finding, scrub: Callable[[str], str] = str) -> str:
@@ -55,7 +62,7 @@ def text_of(finding: Finding, scrub: Callable[[str], str] = str) -> str:
         scrub: takes what is sensitive out of a text.
     """
     text = scrub(finding.words.format(**{name: _text(part) for name, part in finding.parts.items()}))
-    return f"{text} {finding.command}" if finding.command else text
+    return f"{text} {finding.remedy} {finding.command}" if finding.command else text
 
 
 def job(job_id: int) -> Ref:

@@ -122,24 +122,25 @@ def unserved(queue: str, crew: Crew) -> Iterator[Finding]:
     """Yield that nobody is there to run jobs of a queue."""
     if crew.serving:
         return
-    name, command = named("queue", queue), "manage.py pgqueue_worker"
+    name = named("queue", queue)
+    remedy = {"remedy": _("Start one:"), "command": "manage.py pgqueue_worker"}
     if not crew.all:
-        yield found(_("No worker is alive, so nothing starts. Start one:"), command=command)
+        yield found(_("No worker is alive, so nothing starts."), **remedy)
     elif crew.leaving:
         workers = [worker_ref(worker) for worker in crew.leaving[:MOST_NAMED]]
         yield found(
-            _("The workers that serve the queue {queue} have been asked to stop: {workers}. Start another:"),
+            _("The workers that serve the queue {queue} have been asked to stop: {workers}."),
             queue=name,
             workers=workers,
-            command=command,
+            **remedy,
         )
     else:
         served = sorted({",".join(worker.queues) for worker in crew.all})
         yield found(
-            _("No worker that is alive serves the queue {queue}. What is served: {served}. Start one:"),
+            _("No worker that is alive serves the queue {queue}. What is served: {served}."),
             queue=name,
             served="; ".join(served[:MOST_NAMED]),
-            command=command,
+            **remedy,
         )
 
 
@@ -185,12 +186,14 @@ def slots(waiting: Job, alias: str) -> Iterator[Finding]:
         yield found(words, key=key)
     else:
         words = ngettext(
-            "Only one job with the concurrency key {key} may run at a time: {jobs} has the slot.",
-            "All {limit} slots of its concurrency key {key} are taken: by {jobs}.",
+            "Only one job with the concurrency key {key} may run at a time: job {jobs} has the slot.",
+            "All {limit} slots of its concurrency key {key} are taken, by the jobs {jobs}.",
             limit,
         )
         if len(holders) < limit:
-            words = _("The slots of its concurrency key {key} are taken, {limit} of them: by {jobs} and others.")
+            words = _(
+                "The slots of its concurrency key {key} are taken, {limit} of them, by the jobs {jobs} and others."
+            )
         yield found(words, limit=limit, key=key, jobs=[job(holder.id) for holder in holders])
     before = _count("ahead_in_key", {**_place(waiting), "name": waiting.concurrency_key}, alias)
     if before:

@@ -90,7 +90,7 @@ class _Telling:
         attempts = [entry for entry in entries if entry.kind in {Kind.FAILURE, Kind.LOST}]
         for entry in entries:
             if entry.kind is Kind.NOTE:
-                yield self._note(entry)
+                yield from self._note(entry)
             elif entry.kind is not Kind.END:
                 yield from self._attempt(entry, is_first=entry is attempts[0])
         if not attempts:
@@ -106,10 +106,14 @@ class _Telling:
             words = _("Enqueued by a schedule")
         return Step("enqueued", found(words, parent=parent), self.enqueued_at)
 
-    def _note(self, entry: Entry) -> Step:
+    def _note(self, entry: Entry) -> Iterator[Step]:
+        """Tell what staff did, and of the part of a wait that was before it."""
+        if entry.at is not None and (self.since is None or entry.at >= self.since):
+            yield from self._waits(entry.at, is_first=False)
+            self.since = entry.at
         if entry.title.startswith("died ("):  # and was requeued
-            self.since, self.is_backing_off, self.number = entry.at, False, 0
-        return Step("note", found("{title}", title=entry.title), entry.at)
+            self.is_backing_off, self.number = False, 0
+        yield Step("note", found("{title}", title=entry.title), entry.at)
 
     def _attempt(self, entry: Entry, *, is_first: bool) -> Iterator[Step]:
         number = entry.attempt or 0
@@ -168,16 +172,17 @@ class _Telling:
         if isinstance(self.one, FinishedJob):
             yield from self._finished(is_first=is_first)
         elif isinstance(self.one, DeadJob):
-            died = found(_("Died: {reason}"), reason=self.one.get_reason_display())
-            yield Step("died", died, self.one.died_at, self._total(aware(self.one.died_at)))
+            words = _("Died ({reason}), {time} after it was enqueued")
+            died = found(words, reason=self.one.get_reason_display(), time=self._total(self.one.died_at))
+            yield Step("died", died, self.one.died_at)
         elif self.one.status == Status.HELD:
             yield Step(
                 "finished", found(_("Finished; its unique key is held until {time}"), time=self.one.run_at), None
             )
         elif self.one.status == Status.RUNNING:
             yield from self._waits(self.started_at, is_first=is_first)
-            words = found(_("Attempt {number} is running"), number=self.one.attempts)
-            yield Step("running", words, self.started_at, self._until_now(self.started_at), is_now=True)
+            running = found(_("Attempt {number} is running"), number=self.one.attempts)
+            yield Step("running", running, self.started_at, self._until_now(self.started_at), is_now=True)
         else:
             yield from self._goes_on(self.due)
 
@@ -186,7 +191,8 @@ class _Telling:
         yield from self._waits(self.started_at, is_first=is_first)
         words = found(_("Attempt {number} succeeded"), number=one.attempts)
         yield Step("succeeded", words, self.started_at, one.run_seconds)
-        yield Step("finished", found(_("Finished")), one.finished_at, self._total(aware(one.finished_at)))
+        finished = found(_("Finished, {time} after it was enqueued"), time=self._total(one.finished_at))
+        yield Step("finished", finished, one.finished_at)
 
     def _goes_on(self, due: dt.datetime) -> Iterator[Step]:
         since = self.since or due
@@ -205,5 +211,5 @@ class _Telling:
     def _until_now(self, since: dt.datetime) -> float:
         return (self.now - since).total_seconds()
 
-    def _total(self, end: dt.datetime) -> float:
-        return (end - self.enqueued_at).total_seconds()
+    def _total(self, end: dt.datetime) -> str:
+        return duration((aware(end) - self.enqueued_at).total_seconds())

@@ -40,24 +40,24 @@ def _scheduled(one: Job, alias: str) -> Iterator[Finding]:
 
 
 def _later(one: Job) -> Finding:
-    command = f"manage.py pgqueue_jobs run-now {one.pk}"
+    at_once = {"remedy": _("At once:"), "command": f"manage.py pgqueue_jobs run-now {one.pk}"}
     failed = [entry for entry in entries_of(one.errors) if entry.kind is Kind.FAILURE]
     if one.attempts and failed:
         return found(
-            _("Attempt {number} of {most} has failed with {error}. It backs off; the next is due at {time}. At once:"),
+            _("Attempt {number} of {most} has failed with {error}. It backs off; the next is due at {time}."),
             number=one.attempts,
             most=one.max_attempts,
             error=failed[-1].title,
             time=one.run_at,
-            command=command,
+            **at_once,
         )
     if aware(one.started_at) != NEVER:
         if tasks.find(one.task) is None:
             words = _("It was put back at {since}, by a worker that does not know its task. Due again at {time}.")
         else:
-            words = _("It ran at {since} and asked to go on later. Due again at {time}. At once:")
-        return found(words, since=one.started_at, time=one.run_at, command=command)
-    return found(_("It is due at {time}, as it was enqueued for. At once:"), time=one.run_at, command=command)
+            words = _("It ran at {since} and asked to go on later. Due again at {time}.")
+        return found(words, since=one.started_at, time=one.run_at, **at_once)
+    return found(_("It is due at {time}, as it was enqueued for."), time=one.run_at, **at_once)
 
 
 def _queued(one: Job, alias: str) -> Iterator[Finding]:
@@ -181,7 +181,11 @@ def _dead(one: DeadJob, alias: str) -> Iterator[Finding]:
     if conf.dead_retention_days is not None:
         days = dt.timedelta(days=conf.dead_retention_days)
         yield found(_("It is removed for good after {time}."), time=one.died_at + days)
-    yield found(_("It stays dead until somebody requeues it:"), command=f"manage.py pgqueue_jobs requeue {one.pk}")
+    yield found(
+        _("It stays dead until somebody sends it back."),
+        remedy=_("To do so:"),
+        command=f"manage.py pgqueue_jobs requeue {one.pk}",
+    )
 
 
 def holder_of(key: str | None, alias: str) -> int | None:

@@ -1,0 +1,249 @@
+"""The page of one job, live, dead or finished: what it tells, where it leads, and that all it shows is text."""
+
+import datetime as dt
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.utils import timezone
+
+import tests.app.tasks as app
+from django_pgqueue import kill, pause_queue
+from django_pgqueue.models import DeadJob, Job, Schedule, Worker
+from tests.test_schedules import make
+
+pytestmark = pytest.mark.django_db
+
+ADMIN = "/admin/django_pgqueue/"
+VIEW = ("view_job", "view_deadjob", "view_finishedjob", "view_queue", "view_schedule")
+HOUR = dt.timedelta(hours=1)
+
+
+def client_with(*codenames: str) -> Client:
+    user = User.objects.create_user(f"user {len(codenames)}", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def viewer(db) -> Client:
+    return client_with(*VIEW)
+
+
+def page(client: Client, job_id: int, table: str = "job") -> str:
+    response = client.get(f"{ADMIN}{table}/{job_id}/change/")
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def words(html: str) -> str:
+    """Return what is read on a page."""
+    return " ".join(re.sub(r"<[^>]+>", "", html.partition('id="content"')[2]).split())
+
+
+def dead(**values) -> int:
+    job_id = app.record.enqueue().id
+    kill([job_id], by="eve")
+    DeadJob.objects.filter(pk=job_id).update(**values)
+    return job_id
+
+
+def test_page_tells_why_with_links(viewer):
+    key = {"task": "tests.app.tasks.noop", "concurrency_key": "k", "concurrency_limit": 1}
+    holder = Job.objects.create(**key, concurrency_slot=1, queue="mail").pk
+    waiting = Job.objects.create(**key, status="waiting", queue="mail").pk
+    pause_queue("mail", by="ann", reason="upgrade")
+    html = page(viewer, waiting)
+    assert f'job <a href="{ADMIN}job/{holder}/change/">{holder}</a> has the slot.' in html
+    assert f'Its queue <a href="{ADMIN}queue/mail/change/">mail</a> is paused by <bdi>ann</bdi>' in html
+    assert "upgrade" in html
+    assert "manage.py pgqueue_worker" in html
+    assert f'<dt>Has a slot of it</dt><dd><a href="{ADMIN}job/{holder}/change/">' in html
+    assert f'<dt>Waits for one</dt><dd><a href="{ADMIN}job/{waiting}/change/">' in page(viewer, holder)
+
+
+def test_page_has_no_links_to_what_the_user_may_not_see():
+    parent = app.noop.enqueue().id
+    job_id = app.noop.enqueue().id
+    Job.objects.filter(pk=job_id).update(parent_id=parent, queue="mail")
+    html = page(client_with("view_job"), job_id)
+    assert "deadjob" not in html
+    assert f"{ADMIN}queue/" not in html
+    assert f'<a href="{ADMIN}job/{parent}/change/">{parent}</a>' in html
+
+
+def test_page_offers_no_command_in_place_of_a_button(viewer):
+    assert "pgqueue_jobs" not in page(viewer, dead(), "deadjob")
+    assert "pgqueue_jobs" not in page(viewer, app.noop.using(run_at=HOUR).enqueue().id)
+
+
+def test_page_leads_to_parent_and_schedule(viewer):
+    schedule = make("hourly")
+    parent = dead()
+    job_id = app.noop.enqueue().id
+    Job.objects.filter(pk=job_id).update(parent_id=parent, schedule_id=schedule.pk)
+    html = page(viewer, job_id)
+    assert f'<dt>Enqueued by job</dt><dd><a href="{ADMIN}job/{parent}/change/">{parent}</a>' in html
+    assert f'<a href="{ADMIN}schedule/{schedule.pk}/change/">hourly</a>' in html
+    Schedule.objects.all().delete()
+    assert f"{schedule.pk}, removed" in page(viewer, job_id)
+
+
+def test_page_tells_the_timeline_as_a_list(viewer):
+    at = timezone.now() - HOUR
+    entry = {"error": "ValueError", "message": "no luck", "worker_id": 1, "attempt": 1, "run_seconds": 2.5}
+    times = {"started_at": at.isoformat(), "at": (at + HOUR / 60).isoformat()}
+    job_id = dead(errors=[{**entry, **times}], reason="exhausted", enqueued_at=at - HOUR, died_at=at + HOUR / 60)
+    html = page(viewer, job_id, "deadjob")
+    kinds = re.findall(r'<li class="pgqueue-step pgqueue-step-(\w+) pgqueue-length-(\d)', html)
+    assert kinds == [("enqueued", "0"), ("wait", "5"), ("failed", "3"), ("died", "0")]
+    assert "Attempt 1 failed with ValueError 1 min 0 s" in words(html)
+    assert "ran for 2.5 s" in words(html)
+
+
+def test_page_marks_the_parts_that_change_for_the_refresh(viewer):
+    html = page(viewer, app.noop.enqueue().id)
+    names = re.findall(r'data-pgqueue-live="(\w+)"', html)
+    assert sorted(names) == sorted(set(names))
+    assert {"why", "timeline", "errors", "related", "buttons"} <= set(names)
+    assert 'id="pgqueue-live"' in html
+
+
+def test_arguments_are_exact_and_without_secrets(viewer):
+    big, text = 12345678901234567890123, "naïve ✓ مرحبا"
+    job_id = app.log_in.enqueue(text, password="open-sesame").id
+    Job.objects.filter(pk=job_id).update(
+        metadata={"n": big}, unique_key="of open-sesame", unique_scope="live", fair_key="of open-sesame"
+    )
+    html = page(viewer, job_id)
+    assert text in html
+    assert str(big) in html
+    assert "[redacted]" in html
+    assert "sesame" not in html
+
+
+def test_progress_and_worker_are_told_of_while_it_runs(viewer):
+    lease = timezone.now() + HOUR
+    worker = Worker.objects.create(supervisor_id=1, lease_until=lease, pid=7, concurrency=1, host="web-7", version="1")
+    job_id = Job.objects.create(
+        task="tests.app.tasks.noop", status="running", lease_token=1, worker_id=worker.pk, attempts=1,
+        started_at=timezone.now(), progress={"done": 3, "total": 12, "message": "page 3"},
+    ).pk  # fmt: skip
+    html = page(viewer, job_id)
+    assert '<progress max="12" value="3">' in html
+    assert "on worker web-7 7" in words(html)
+    assert "its last heartbeat was" in html
+
+
+# Where it is by now
+
+
+def moved(client: Client, job_id: object, table: str):
+    return client.get(f"{ADMIN}{table}/{job_id}/change/", follow=True)
+
+
+def test_job_that_has_moved_on_is_followed(viewer):
+    dead_id, live_id = dead(), app.noop.enqueue().id
+    there = moved(viewer, dead_id, "job")
+    assert there.redirect_chain == [(f"{ADMIN}deadjob/{dead_id}/change/", 302)]
+    assert [str(message) for message in there.context["messages"]] == [f"Job {dead_id} is dead by now."]
+    back = moved(viewer, live_id, "deadjob")
+    assert back.redirect_chain == [(f"{ADMIN}job/{live_id}/change/", 302)]
+    assert f"Job {live_id} is live" in back.content.decode()
+
+
+@pytest.mark.parametrize("job_id", [4711, 0, 2**63, "x", "-1", "17_20"])
+def test_job_that_is_nowhere_leads_to_the_list_with_what_is_kept(viewer, job_id):
+    there = moved(viewer, job_id, "job")
+    assert there.redirect_chain[-1][0] == f"{ADMIN}job/"
+    assert "it was never committed, or nothing is kept of it any more" in there.content.decode()
+    assert "kept for 7 days" in there.content.decode()
+
+
+def test_job_that_has_moved_where_the_user_may_not_look_is_only_told_of():
+    job_id = dead()
+    there = moved(client_with("view_job"), job_id, "job")
+    assert there.redirect_chain[-1][0] == f"{ADMIN}job/"
+    assert "You may not see it there." in there.content.decode()
+
+
+# All of it is text
+
+EVIL = [
+    "<script>alert(1)</script>",
+    "\"'><img src=x onerror=alert(1)>",
+    "</pre></textarea></title><b>x",
+    "\u202etxt.exe \u2066x",
+    "🦊 مرحبا ✓",
+    "\x01\x1b[31m\x7f\u2028",
+    "{x} {0.__class__} %s %(x)s {{ x }} {% x %}",
+    "ab" * 50_000,
+]
+
+
+class Markup(HTMLParser):
+    """What of a page is markup that a job could have brought in, and what is text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.strange: list[str] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        named = dict(attrs)
+        is_strange = tag == "b" or (tag in {"img", "script"} and not named.get("src", "").startswith("/static/"))
+        if is_strange or any(name[:2] == "on" for name in named):
+            self.strange.append(self.get_starttag_text())
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def must_be_text(html: str, *evils: str) -> None:
+    page = Markup(html.partition('id="content"')[2].partition('id="footer"')[0])
+    assert not page.strange
+    assert not [evil for evil in evils if evil[:60] not in page.text.replace("\r", "")]
+
+
+@pytest.mark.parametrize("evil", EVIL, ids=["script", "quotes", "ends", "rtl", "emoji", "control", "format", "long"])
+def test_whatever_a_job_holds_is_shown_as_text(viewer, evil):
+    name = evil[:100]
+    entry = {"error": evil, "message": evil, "traceback": evil, "worker": evil, "by": evil, "at": evil}
+    entries = [entry | {"attempt": 1, "worker_id": 1}, {"error": f"moved from {evil}", "by": evil}, {"twin": evil}]
+    common = {
+        "task": name,
+        "queue": name,
+        "errors": entries,
+        "metadata": {name: evil},
+        "progress": {"done": 1, "total": 2, "message": evil},
+        "args": [evil, {name: evil}],
+        "kwargs": {name: evil},
+    }
+    keys = {"unique_key": name, "unique_scope": "live", "concurrency_key": name, "concurrency_limit": 1}
+    worker = Worker.objects.create(
+        supervisor_id=1, lease_until=timezone.now() + HOUR, pid=7, concurrency=1, host=name, version="1", queues=[name]
+    )
+    live = Job.objects.create(**common, **keys, concurrency_slot=1, fair_key=name).pk
+    run = Job.objects.create(
+        **common, status="running", lease_token=1, worker_id=worker.pk, attempts=1, cancel_requested_at=timezone.now(),
+        cancelled_by=evil, started_at=timezone.now(),
+    ).pk  # fmt: skip
+    waiting = Job.objects.create(**common, **keys | {"unique_key": f"{name}2"}, status="waiting").pk
+    pause_queue(name, by=evil, reason=evil)
+    parked = dead(**common, unique_key=name, unique_scope="live", cancelled_by=evil)
+    for job_id, table in ((live, "job"), (run, "job"), (waiting, "job"), (parked, "deadjob")):
+        html = page(viewer, job_id, table)
+        must_be_text(html, evil)
+
+
+def test_whatever_a_known_task_was_given_is_shown_as_text(viewer):
+    for evil in EVIL:
+        html = page(viewer, app.record.enqueue(evil).id)
+        must_be_text(html, json.dumps(evil, ensure_ascii=False))
+    assert "more characters" in html
