@@ -30,6 +30,12 @@ def pytest_xdist_auto_num_workers() -> int:
     return min((os.cpu_count() or 1) + 2, most) if "TEST_SERVER_OF" in os.environ else 0
 
 
+@pytest.hookimpl(trylast=True)  # after they have been shuffled
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes minutes: the processes that have the others are not to wait for it at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 @pytest.fixture(scope="session")
 def order(project: Path) -> Iterator[TextIO]:
     """The file that says which tests ran in this process, in their order, so that it can be repeated."""
