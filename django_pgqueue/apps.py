@@ -1,10 +1,12 @@
+from importlib.util import find_spec
+
 from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
 
 class PgQueueConfig(AppConfig):
-    """Loads the ``tasks.py`` of every installed app and connects the checks; nothing else."""
+    """Loads the ``tasks.py`` of every installed app, and connects the checks and what is installed to watch jobs."""
 
     name = "django_pgqueue"
     verbose_name = _("Job queue")
@@ -13,4 +15,25 @@ class PgQueueConfig(AppConfig):
     def ready(self) -> None:
         from django_pgqueue import checks  # noqa: F401, PLC0415 - checks register themselves, once apps are loaded
 
+        _watch_jobs()
         autodiscover_modules("tasks")
+
+
+def _watch_jobs() -> None:
+    """Let tracing and reports of errors see jobs where what they need is installed; it need not be set up."""
+    if is_installed("opentelemetry.trace"):
+        from django_pgqueue import tracing  # noqa: PLC0415 - an extra
+
+        tracing.install()
+    if is_installed("sentry_sdk"):
+        from django_pgqueue import sentry  # noqa: PLC0415 - likewise
+
+        sentry.install()
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module can be imported; its package may be there without it, or not at all."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

@@ -25,6 +25,7 @@ from django_pgqueue.housekeeping.declaring import definition_of
 from django_pgqueue.housekeeping.vacuum import Rights, rights
 from django_pgqueue.timetable import Declared, declared, left_out
 
+SWITCHES = {"NOTIFY": (True, False), "PREPARED_STATEMENTS": (None, True, False), "TRACING": (True, False)}
 ROUTER = "django_pgqueue.routers.PgQueueRouter"
 
 
@@ -144,7 +145,7 @@ def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
         if isinstance(value, bool) or not isinstance(value, kind) or not lowest <= value <= highest:  # type: ignore[arg-type]
             hint = f"Use a number from {lowest} to {highest}{', or None' if DEFAULTS[key] is None else ''}."
             yield Error(f"PGQUEUE[{key!r}] is {value!r}.", hint=hint, id="pgqueue.E002")
-    for key, allowed in {"NOTIFY": (True, False), "PREPARED_STATEMENTS": (None, True, False)}.items():
+    for key, allowed in SWITCHES.items():
         if not any(values[key] is value for value in allowed):
             hint = f"Use {', '.join(map(str, allowed[:-1]))} or {allowed[-1]}."
             yield Error(f"PGQUEUE[{key!r}] is {values[key]!r}.", hint=hint, id="pgqueue.E002")

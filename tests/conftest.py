@@ -7,6 +7,7 @@ import pytest
 from django.db import connection
 from hypothesis import settings
 
+from django_pgqueue import tasks
 from django_pgqueue.db import QueueConnection
 from django_pgqueue.lifecycle import wake
 from tests.pgbouncer import PgBouncer
@@ -101,6 +102,18 @@ def start_worker(transactional_db, tmp_path: Path, request: pytest.FixtureReques
     for worker in started:
         worker.end()
         print(worker.log.name, worker.text(), sep="\n")  # noqa: T201 - pytest shows it where the test has failed
+
+
+@pytest.fixture
+def registry_of(monkeypatch):
+    """Make a task of a function, which is gone afterwards."""
+    monkeypatch.setattr(tasks, "_registry", dict(tasks._registry))
+
+    def declare(func, **options):
+        func.__qualname__ = func.__name__
+        return tasks.task(**options)(func)
+
+    return declare
 
 
 @pytest.fixture

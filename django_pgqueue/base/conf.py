@@ -23,6 +23,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "STATEMENT_TIMEOUT_SECONDS": 30,
     "ADMIN_TIMEOUT_SECONDS": 2.0,
     "PREPARED_STATEMENTS": None,
+    "TRACING": True,
     "SENSITIVE": (
         "password",
         "passwd",
@@ -135,6 +136,11 @@ class Settings:
         """Whether workers prepare their statements. Default: None, unless a pooler would mix them up with others'."""
         wanted: bool | None = self._get("PREPARED_STATEMENTS")
         return wanted
+
+    @property
+    def tracing(self) -> bool:
+        """Whether jobs are traced where OpenTelemetry is installed and its SDK configured. Default: True."""
+        return bool(self._get("TRACING"))
 
     @property
     def sensitive(self) -> Sequence[str]:

@@ -77,6 +77,11 @@ class Fate(Enum):
     DIED = auto()
     RELEASED = auto()  # not run, or not to its end: back with the attempt restored
 
+    @property
+    def word(self) -> str:
+        """What it is called in logs and traces: where the success was recorded is nobody's concern there."""
+        return "succeeded" if self is Fate.RECORDED else self.name.lower()
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -120,6 +125,11 @@ class Lease(NamedTuple):
     worker: str  # host and pid, for people
     task: str
     timeout_seconds: int  # 0 = none
+
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt that it is the lease of."""
+        return self.attempts
 
     @property
     def mark(self) -> int:

@@ -1,20 +1,60 @@
 """What happens to jobs, as Django signals. The sender is the task's name (``str``) or ``None`` where it is not known.
 
-==================  ======================================  ==========================================
-signal              sent by                                 arguments
-==================  ======================================  ==========================================
-``job_enqueued``    the caller of enqueue, in its           ``ids``, ``task``, ``queue``, ``database``
+==================  ===========================================  =====================================================
+signal              sent by                                      arguments
+==================  ===========================================  =====================================================
+``job_enqueued``    the caller of enqueue, in its                ``ids``, ``task``, ``queue``, ``database``
                     transaction, after the insert
-``job_started``     the slot, before the task is called     ``job``
-``job_finished``    the slot, after the call, before the    ``job``, ``outcome``
+``job_started``     the slot, before the task is called          ``job``
+``job_finished``    the slot, after the call, before the         ``job``, ``outcome``
                     outcome is written
-==================  ======================================  ==========================================
+``job_succeeded``   likewise, next, by what the run came to      ``job``, ``outcome``
+``job_retried``     likewise                                     ``job``, ``outcome``
+``job_released``    likewise                                     ``job``, ``outcome``
+``job_died``        likewise; the pump, where its task has       ``job``, ``outcome``
+                    been unknown for too long
+``job_lost``        whoever settles what a dead process left     ``id``, ``task``, ``queue``, ``attempt``,
+                                                                 ``max_attempts``, ``worker``, ``reason``
+``job_expired``     whoever came across jobs that were not       ``ids``, ``database``
+                    started in time
+``job_killed``      the caller of kill, in its transaction       ``ids``, ``requested``, ``by``, ``database``
+``job_requeued``    the caller of requeue, in its transaction    ``ids``, ``by``, ``database``
+``job_purged``      the caller of purge, in its transaction      ``ids``, ``by``, ``finished``, ``database``
+==================  ===========================================  =====================================================
 
 Receivers run in the thread of the sender. An exception in one is logged and harms nothing.
 """
 
+from typing import Any, Final
+
 from django.dispatch import Signal
+
+from django_pgqueue.base.records import Fate
 
 job_enqueued = Signal()
 job_started = Signal()
 job_finished = Signal()
+job_succeeded = Signal()
+job_retried = Signal()
+job_released = Signal()
+job_died = Signal()
+job_lost = Signal()
+job_expired = Signal()
+job_killed = Signal()
+job_requeued = Signal()
+job_purged = Signal()
+
+OF_FATE: Final = {
+    Fate.SUCCEEDED: job_succeeded,
+    Fate.REPEATED: job_succeeded,
+    Fate.RECORDED: job_succeeded,
+    Fate.RETRIED: job_retried,
+    Fate.RELEASED: job_released,
+    Fate.DIED: job_died,
+}
+
+
+def announce(signal: Signal, sender: str | None = None, **named: Any) -> None:
+    """Send a signal, if anybody listens."""
+    if signal.receivers:
+        signal.send_robust(sender, **named)

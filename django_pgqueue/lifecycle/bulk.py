@@ -4,6 +4,7 @@ import logging
 from collections.abc import Collection, Iterable
 
 from django_pgqueue.base.options import Options
+from django_pgqueue.base.signals import announce, job_purged
 from django_pgqueue.db import Where, caller_of
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.lifecycle.wake import wake
@@ -67,8 +68,11 @@ def purge(ids: Iterable[int], *, by: str, finished: bool = False, database: Wher
         The ids removed. Missing are those that are not there, or that somebody else is just changing.
     """
     name = "purge_finished" if finished else "purge_dead"
-    rows = caller_of(database).rows(statement(name), {"ids": list(ids)})
-    return _told("Purged", by, [job_id for (job_id,) in rows])
+    caller = caller_of(database)
+    purged = _told("Purged", by, [job_id for (job_id,) in caller.rows(statement(name), {"ids": list(ids)})])
+    if purged:
+        announce(job_purged, ids=purged, by=by, finished=finished, database=caller.alias)
+    return purged
 
 
 def still(ids: Iterable[int], statuses: Collection[str], *, database: Where = None) -> list[int]:
@@ -79,5 +83,5 @@ def still(ids: Iterable[int], statuses: Collection[str], *, database: Where = No
 
 def _told(what: str, by: str, ids: list[int]) -> list[int]:
     if ids:
-        logger.info("%s by %s: jobs %s", what, by, ids)
+        logger.info("%s by %s: jobs %s", what, by, ids, extra={"jobs": ids, "by": by})
     return ids

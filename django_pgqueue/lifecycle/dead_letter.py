@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from django_pgqueue.base.signals import announce, job_requeued
 from django_pgqueue.base.states import Reason
 from django_pgqueue.db import Database, Parameters, Where, caller_of
 from django_pgqueue.lifecycle.fence import fence
@@ -70,6 +71,8 @@ def requeue(ids: Iterable[int], *, by: str, database: Where = None) -> Requeued:
         wake(caller, queue)
     wake_to_admit(caller, {key for _, _, key in rows if key is not None})
     requeued = [job_id for job_id, _, _ in rows]
+    if requeued:
+        announce(job_requeued, ids=requeued, by=by, database=caller.alias)
     rest = sorted(set(ids).difference(requeued))
     held_by: dict[int, int] = dict(caller.rows(statement("note_holder"), {"ids": rest, "by": by})) if rest else {}
     return Requeued(requeued, held_by)

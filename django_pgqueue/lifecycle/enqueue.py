@@ -12,7 +12,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django_pgqueue import tasks
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import InvalidJob
-from django_pgqueue.base.signals import job_enqueued
+from django_pgqueue.base.hooks import Insertion, around_insert
+from django_pgqueue.base.signals import announce, job_enqueued
 from django_pgqueue.db import CallerConnection, Database, postgresql
 from django_pgqueue.lifecycle import keyed
 from django_pgqueue.lifecycle.context import current_job
@@ -187,8 +188,10 @@ def _of_caller(task: tasks.Task[..., Any], *, schedule_id: int | None = None) ->
 
 
 def _insert(name: str, task: tasks.Task[..., Any], texts: Mapping[str, Any], way: _Way) -> keyed.Inserted:
-    rows = sorted(way.database.rows(statement(name), {**texts, **_parameters(task, way)}))
-    ids = [job_id for job_id, *_ in rows]
+    with around_insert(task, texts.get("number", 1)) as seen:
+        rows = sorted(way.database.rows(statement(name), {**texts, **_parameters(task, way, seen)}))
+        ids = [job_id for job_id, *_ in rows]
+        seen.inserted(ids)
     if rows[0][1]:
         way.wake(task.options.queue)
     _announce(task, ids)
@@ -197,8 +200,27 @@ def _insert(name: str, task: tasks.Task[..., Any], texts: Mapping[str, Any], way
 
 
 def _insert_keyed(task: tasks.Task[..., Any], calls: Sequence[Call], way: _Way) -> keyed.Inserted:
+    with in_errors(task, calls):
+        keyed_calls = [keyed.Keyed(args, kwargs, task.keys(args, kwargs)) for args, kwargs in calls]
+        with around_insert(task, len(calls)) as seen:
+            parameters = _parameters(task, way, seen) | _parameters_of_keys(task)
+            if len(keyed_calls) == 1:
+                inserted = keyed.insert(way.database, keyed_calls, parameters)
+            else:
+                inserted = keyed.insert_many(_database(task), keyed_calls, parameters)
+            new = [job_id for job_id, is_new in zip(inserted.ids, inserted.created, strict=True) if is_new]
+            seen.inserted(new)
+    for queue in sorted(inserted.ready):
+        way.wake(queue)
+    if inserted.waiting:
+        way.wake_to_admit(inserted.waiting)
+    _announce(task, new)
+    return inserted
+
+
+def _parameters_of_keys(task: tasks.Task[..., Any]) -> dict[str, Any]:
     options = task.options
-    parameters = _parameters(task, way) | {
+    return {
         "expires_at": options.expires_at,
         "expires_seconds": options.expires_seconds,
         "unique_scope": options.unique_scope,
@@ -208,23 +230,12 @@ def _insert_keyed(task: tasks.Task[..., Any], calls: Sequence[Call], way: _Way) 
         "concurrency_limit": options.concurrency_limit,
         "concurrency_strict": options.concurrency_strict,
     }
-    with in_errors(task, calls):
-        keyed_calls = [keyed.Keyed(args, kwargs, task.keys(args, kwargs)) for args, kwargs in calls]
-        if len(keyed_calls) == 1:
-            inserted = keyed.insert(way.database, keyed_calls, parameters)
-        else:
-            inserted = keyed.insert_many(_database(task), keyed_calls, parameters)
-    for queue in sorted(inserted.ready):
-        way.wake(queue)
-    if inserted.waiting:
-        way.wake_to_admit(inserted.waiting)
-    _announce(task, [job_id for job_id, is_new in zip(inserted.ids, inserted.created, strict=True) if is_new])
-    return inserted
 
 
-def _parameters(task: tasks.Task[..., Any], way: _Way) -> dict[str, Any]:
+def _parameters(task: tasks.Task[..., Any], way: _Way, seen: Insertion) -> dict[str, Any]:
     """Return what every statement that inserts jobs needs to know of the task."""
     options, parent = task.options, current_job()
+    metadata = {**seen.metadata, **options.metadata}
     return {
         "task": task.name,
         "queue": options.queue,
@@ -239,13 +250,13 @@ def _parameters(task: tasks.Task[..., Any], way: _Way) -> dict[str, Any]:
         "parent_id": parent.id if parent else None,
         "schedule_id": way.schedule_id,
         "backend": task.backend,
-        "metadata": encode(dict(options.metadata), what="metadata") if options.metadata else "{}",
+        "metadata": encode(metadata, what="metadata") if metadata else "{}",
     }
 
 
 def _announce(task: tasks.Task[..., Any], ids: list[int]) -> None:
     if ids and job_enqueued.receivers:
-        job_enqueued.send_robust(task.name, ids=ids, task=task.name, queue=task.options.queue, database=_database(task))
+        announce(job_enqueued, task.name, ids=ids, task=task.name, queue=task.options.queue, database=_database(task))
 
 
 def _task(task: AnyTask) -> tasks.Task[..., Any]:

@@ -5,6 +5,7 @@ import logging
 from typing import Any
 
 from django_pgqueue.base.exceptions import ConfigurationError
+from django_pgqueue.base.logs import fields
 from django_pgqueue.base.records import ClaimedJob
 from django_pgqueue.tasks import Task
 
@@ -22,7 +23,7 @@ def sought(job: ClaimedJob) -> Task[..., Any] | None:
     try:
         return _sought(job.task, alias)
     except Exception:
-        logger.exception("The backend %s cannot find the task %s of job %s", alias, job.task, job.id)
+        logger.exception("The backend %s cannot find the task %s of job %s", alias, job.task, job.id, extra=fields(job))
         return None
 
 

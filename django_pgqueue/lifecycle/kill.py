@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from django_pgqueue.base.signals import announce, job_killed
 from django_pgqueue.base.states import Reason
 from django_pgqueue.db import Where, caller_of
 from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
@@ -39,4 +40,6 @@ def kill(ids: Iterable[int], *, by: str, database: Where = None) -> Killed:
     if requested:
         wake_for_cancel(caller)
     wake_to_admit(caller, {key for key in dead.values() if key is not None})
+    if dead or requested:
+        announce(job_killed, ids=list(dead), requested=requested, by=by, database=caller.alias)
     return Killed(list(dead), requested)

@@ -7,7 +7,9 @@ from typing import Any
 
 from django_pgqueue.base.backoff import exponential, with_jitter
 from django_pgqueue.base.exceptions import JobInterrupted, JobKilled, TimeLimitExceeded
+from django_pgqueue.base.logs import fields
 from django_pgqueue.base.records import Ends, Kinds, Lease, Reaped
+from django_pgqueue.base.signals import announce, job_lost
 from django_pgqueue.base.states import MAX_LOST, Reason
 from django_pgqueue.db import Database, number_array
 from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
@@ -34,6 +36,9 @@ def settle(database: Database, leases: Sequence[Lease]) -> Reaped:
     ]
     returned = set(_send_back(database, lost)) if lost else set()
     dead = dead_letter(database, letters) if letters else {}
+    for lease, reason in verdicts:
+        if lease.id in returned or lease.id in dead:
+            _report(lease, reason)
     queues = frozenset(lease.queue for lease in lost if lease.id in returned)
     ends = Ends(lost=_kinds(leases, returned | dead.keys()), died=_kinds(leases, dead))
     return Reaped(len(returned), len(dead), queues, _keys(dead), ends)
@@ -92,7 +97,9 @@ def fail_overdue(database: Database, leases: Sequence[Lease]) -> Reaped:
             logger.warning(
                 "Timed out: job %s (%s) attempt %d of %d, its process was ended after the limit of %d s",
                 *(lease.id, lease.task, lease.attempts, lease.max_attempts, lease.timeout_seconds),
+                extra=_fields(lease, Reason.EXHAUSTED if lease.id in dead else None),
             )
+            _announce(lease, Reason.EXHAUSTED if lease.id in dead else None)
     ends = Ends(failed=_kinds(leases, written), retried=_kinds(leases, retried), died=_kinds(leases, dead))
     return Reaped(len(retried), len(dead), keys=_keys(written), ends=ends)
 
@@ -116,6 +123,38 @@ def last_entry(lease: Lease, reason: Reason | None) -> dict[str, Any]:
             return _interrupted(TimeLimitExceeded, f"{limit} when its process ended.", lease)
         case _:
             return {"error": "worker lost", "worker": lease.worker}
+
+
+def _report(lease: Lease, reason: Reason | None) -> None:
+    about = (lease.id, lease.task, lease.attempts, lease.max_attempts)
+    if reason is None:
+        logger.warning(
+            "Lost: job %s (%s) attempt %d of %d, its worker died: it goes back", *about, extra=_fields(lease, reason)
+        )
+    else:
+        logger.error(
+            "Dead: job %s (%s) attempt %d of %d, %s: its worker died", *about, reason, extra=_fields(lease, reason)
+        )
+    _announce(lease, reason)
+
+
+def _fields(lease: Lease, reason: Reason | None) -> dict[str, Any]:
+    outcome = {"outcome": "lost"} if reason is None else {"outcome": "died", "reason": reason.value}
+    return fields(lease, **outcome, lost_worker=lease.worker)
+
+
+def _announce(lease: Lease, reason: Reason | None) -> None:
+    announce(
+        job_lost,
+        lease.task,
+        id=lease.id,
+        task=lease.task,
+        queue=lease.queue,
+        attempt=lease.attempts,
+        max_attempts=lease.max_attempts,
+        worker=lease.worker,
+        reason=reason,
+    )
 
 
 def _interrupted(kind: type[JobInterrupted], message: str, lease: Lease) -> dict[str, Any]:

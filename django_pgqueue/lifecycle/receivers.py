@@ -7,6 +7,7 @@ from typing import Any
 
 from django_pgqueue import tasks
 from django_pgqueue.base.exceptions import Redacted
+from django_pgqueue.base.logs import fields
 from django_pgqueue.base.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.lifecycle.describe import LONGEST_TEXT, trace_of
 from django_pgqueue.lifecycle.redact import scrubber_of
@@ -21,7 +22,9 @@ def without_harm(job: ClaimedJob) -> Iterator[None]:
         yield
     except BaseException as error:
         error.__suppress_context__ = True  # what the task has raised, which may hold sensitive arguments
-        logger.exception("Receivers of a signal failed, or were cut short; job %s (%s) goes on", job.id, job.task)
+        logger.exception(
+            "Receivers of a signal failed, or were cut short; job %s (%s) goes on", job.id, job.task, extra=fields(job)
+        )
 
 
 def tell_of_failure(

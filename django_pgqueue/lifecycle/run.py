@@ -24,8 +24,10 @@ from django_pgqueue.base.exceptions import (
     RetryLater,
     TimeLimitExceeded,
 )
+from django_pgqueue.base.hooks import around_runs
+from django_pgqueue.base.logs import fields
 from django_pgqueue.base.records import KEEP, ClaimedJob, Fate, Outcome
-from django_pgqueue.base.signals import job_finished, job_started
+from django_pgqueue.base.signals import OF_FATE, job_finished, job_started, job_succeeded
 from django_pgqueue.base.states import Reason
 from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle import ack
@@ -36,6 +38,7 @@ from django_pgqueue.lifecycle.payload import encode
 from django_pgqueue.lifecycle.progress import write_alone
 from django_pgqueue.lifecycle.receivers import atell_of_failure, tell_of_failure, without_harm
 from django_pgqueue.lifecycle.redact import scrubber_of
+from django_pgqueue.lifecycle.watched import Watched
 
 logger = logging.getLogger("django_pgqueue.jobs")
 
@@ -49,11 +52,37 @@ def run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, border
 
     It gets a copy of this thread's context: what it leaves in context variables, as a translation, is gone with it.
     """
-    return contextvars.copy_context().run(_run, task, job, current, border)
+    return contextvars.copy_context().run(_watched if around_runs else _run, task, job, current, border)
 
 
 async def arun(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, border: LaneBorder) -> Outcome:
-    """Run an ``async def`` task in this asyncio task and return the outcome, whatever the task raises."""
+    """Run an ``async def`` task in this asyncio task, whose context is its own, and return the outcome likewise."""
+    if not around_runs:
+        return await _arun(task, job, current, border)
+    outcome, watched = None, Watched(task, job)
+    try:
+        outcome = await _arun(task, job, current, border, watched)
+    finally:
+        watched.ended(outcome)
+    return outcome
+
+
+def _watched(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, border: ThreadBorder) -> Outcome:
+    outcome, watched = None, Watched(task, job)
+    try:
+        outcome = _run(task, job, current, border, watched)
+    finally:
+        watched.ended(outcome)
+    return outcome
+
+
+async def _arun(
+    task: tasks.Task[..., Any],
+    job: ClaimedJob,
+    current: CurrentJob,
+    border: LaneBorder,
+    watched: Watched | None = None,
+) -> Outcome:
     enter(current)
     if job_started.receivers:
         with without_harm(job):
@@ -77,6 +106,8 @@ async def arun(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob,
         outcome = failure(task, job, error, current)
         outcome.run_seconds = time.perf_counter() - begun
         await _take_cancels()
+        if watched:
+            watched.failed(error, outcome)
         if contract_run:  # in here, so that the framework's log has the traceback
             with without_harm(job):
                 await atell_of_failure(contract_run, task, outcome, error)
@@ -86,13 +117,21 @@ async def arun(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob,
         if contract_run:
             with without_harm(job):
                 await contract_run.atell_ended(outcome)
-    if job_finished.receivers:
+    fated = job_succeeded if outcome.fate is Fate.SUCCEEDED else OF_FATE[outcome.fate]
+    if job_finished.receivers or fated.receivers:
         with without_harm(job):
             await job_finished.asend_robust(job.task, job=job, outcome=outcome)
+            await fated.asend_robust(job.task, job=job, outcome=outcome)
     return outcome
 
 
-def _run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, border: ThreadBorder) -> Outcome:
+def _run(
+    task: tasks.Task[..., Any],
+    job: ClaimedJob,
+    current: CurrentJob,
+    border: ThreadBorder,
+    watched: Watched | None = None,
+) -> Outcome:
     enter(current)
     if job_started.receivers:
         with without_harm(job):
@@ -109,6 +148,8 @@ def _run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, borde
         border.leave()
         outcome = failure(task, job, error, current)
         outcome.run_seconds = time.perf_counter() - begun
+        if watched:
+            watched.failed(error, outcome)
         if contract_run:  # in here, so that the framework's log has the traceback
             with without_harm(job):
                 tell_of_failure(contract_run, task, outcome, error)
@@ -117,9 +158,11 @@ def _run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, borde
         if contract_run:
             with without_harm(job):
                 contract_run.tell_ended(outcome)
-    if job_finished.receivers:
+    fated = job_succeeded if outcome.fate is Fate.SUCCEEDED else OF_FATE[outcome.fate]
+    if job_finished.receivers or fated.receivers:
         with without_harm(job):
             job_finished.send_robust(job.task, job=job, outcome=outcome)
+            fated.send_robust(job.task, job=job, outcome=outcome)
     return outcome
 
 
@@ -189,7 +232,13 @@ def failure(task: tasks.Task[..., Any], job: ClaimedJob, error: BaseException, c
         return Outcome(job, Fate.DIED, reason=Reason.KILLED, error=describe(error, scrub))
     match error:
         case RetryLater():
-            logger.info("Job %s (%s) asks to run later: %s", job.id, job.task, scrub(message_of(error)))
+            logger.info(
+                "Job %s (%s) asks to run later: %s",
+                job.id,
+                job.task,
+                scrub(message_of(error)),
+                extra=fields(job, outcome="released"),
+            )
             return Outcome(job, Fate.RELEASED, delay_seconds=max(error.seconds, 0.001))
         case ResultRefused():
             return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=describe(error.__cause__ or error, scrub))
@@ -227,6 +276,7 @@ def unknown_task(job: ClaimedJob) -> Outcome:
         job.task,
         job.id,
         UNKNOWN_DELAY_SECONDS,
+        extra=fields(job, outcome="released", delay_seconds=UNKNOWN_DELAY_SECONDS),
     )
     return Outcome(job, Fate.RELEASED, delay_seconds=UNKNOWN_DELAY_SECONDS)
 
@@ -254,7 +304,9 @@ def _result(job: ClaimedJob, value: Any, contract_run: tasks.ContractRun | None)
         return encode(value, what="result")
     except InvalidArguments as error:
         why = scrubber_of(tasks.find(job.task), job)(str(error))
-        logger.warning("Job %s (%s) succeeded, but its result is not kept: %s", job.id, job.task, why)
+        logger.warning(
+            "Job %s (%s) succeeded, but its result is not kept: %s", job.id, job.task, why, extra=fields(job)
+        )
         return None
 
 
@@ -265,5 +317,7 @@ def _backoff(task: tasks.Task[..., Any], job: ClaimedJob) -> float:
             raise ValueError(f"backoff returned {seconds}")  # noqa: TRY301 - handled like whatever else it raises
         return with_jitter(min(max(seconds, 0.0), LONGEST_BACKOFF_SECONDS))
     except BaseException:  # user code: sys.exit() in it must not end the slot
-        logger.exception("The backoff of %s failed; job %s is tried again in a minute", job.task, job.id)
+        logger.exception(
+            "The backoff of %s failed; job %s is tried again in a minute", job.task, job.id, extra=fields(job)
+        )
         return with_jitter(60.0)

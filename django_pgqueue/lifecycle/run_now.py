@@ -29,5 +29,5 @@ def run_now(ids: Iterable[int], *, by: str, database: Where = None) -> list[int]
     wake_to_admit(caller, {key for _, _, key in rows if key is not None})
     done = [job_id for job_id, _, _ in rows]
     if done:
-        logger.info("Made due at once by %s: jobs %s", by, done)
+        logger.info("Made due at once by %s: jobs %s", by, done, extra={"jobs": done, "by": by})
     return done

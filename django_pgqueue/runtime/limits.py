@@ -10,6 +10,7 @@ import threading
 import time
 
 from django_pgqueue.base.exceptions import JobKilled, TimeLimitExceeded
+from django_pgqueue.base.logs import fields
 from django_pgqueue.base.records import ClaimedJob
 from django_pgqueue.lifecycle.border import Border
 from django_pgqueue.lifecycle.context import CurrentJob
@@ -88,6 +89,7 @@ def _press(job: ClaimedJob, current: CurrentJob, border: Border, now: float) -> 
         logger.error(
             "Job %s (%s) does not stop, %s: its process is to be ended",
             *(job.id, job.task, "though killed" if current.is_cancelled else f"its {job.timeout_seconds} s are over"),
+            extra=fields(job),
         )
     else:
         is_hit = border.interrupt(current, JobKilled if current.is_cancelled else TimeLimitExceeded)

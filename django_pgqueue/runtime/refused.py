@@ -6,6 +6,7 @@ from django.db import Error
 
 from django_pgqueue import tasks
 from django_pgqueue.base.exceptions import InvalidArguments
+from django_pgqueue.base.logs import fields
 from django_pgqueue.base.records import Fate, Outcome
 from django_pgqueue.base.states import Reason
 from django_pgqueue.lifecycle.describe import describe
@@ -18,7 +19,13 @@ def in_place_of(outcome: Outcome, error: Error) -> Outcome | None:
     """Return the outcome that says that another could not be recorded; None if it is that one which is refused."""
     job = outcome.job
     scrub = scrubber_of(tasks.find(job.task), job)
-    logger.error("The outcome of job %s (%s) cannot be written: %s", job.id, job.task, scrub(str(error)))
+    logger.error(
+        "The outcome of job %s (%s) cannot be written: %s",
+        job.id,
+        job.task,
+        scrub(str(error)),
+        extra=fields(job, outcome=outcome.fate.word),
+    )
     if "refused" in (outcome.error or {}):
         return None
     refused = InvalidArguments(f"The outcome was refused by the database: {error}")

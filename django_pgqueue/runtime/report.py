@@ -4,9 +4,17 @@ import logging
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from django_pgqueue.base.conf import conf
+from django_pgqueue.base.logs import FAILURES, fields
 from django_pgqueue.base.records import Fate, Outcome
+from django_pgqueue.base.signals import announce, job_died, job_expired
+from django_pgqueue.base.states import Reason
 
 logger = logging.getLogger("django_pgqueue.jobs")
+failures = logging.getLogger(FAILURES)
+
+UNBEGUN = {Reason.UNKNOWN_TASK, Reason.EXPIRED}
+"""Why claimed jobs die that no slot has begun, so that nobody has been told of their end."""
 
 
 def report_all(outcomes: Iterable[Outcome], *, stale: Collection[int]) -> None:
@@ -22,22 +30,49 @@ def report_all(outcomes: Iterable[Outcome], *, stale: Collection[int]) -> None:
 
 
 def report(outcome: Outcome, *, is_stale: bool) -> None:
-    """Log one outcome."""
+    """Log one outcome: the one line that each attempt gets."""
     job = outcome.job
+    about = (job.id, job.task, job.attempt)
     if is_stale and outcome.fate is not Fate.RELEASED:
-        logger.warning("Stale result dropped: job %s (%s) attempt %d lost its lease", job.id, job.task, job.attempt)
-    elif outcome.fate is Fate.RETRIED:
         logger.warning(
+            "Stale result dropped: job %s (%s) attempt %d lost its lease", *about, extra=fields(job, outcome="stale")
+        )
+    elif outcome.fate is Fate.RETRIED:
+        again = (job.max_attempts, outcome.delay_seconds, summary(outcome))
+        failures.warning(
             "Failed: job %s (%s) attempt %d of %d, again in %.0f s: %s",
-            *(job.id, job.task, job.attempt, job.max_attempts, outcome.delay_seconds, summary(outcome)),
+            *about,
+            *again,
+            extra=_fields(outcome, delay_seconds=outcome.delay_seconds),
         )
     elif outcome.fate is Fate.DIED:
-        logger.error(
+        told = logger if outcome.reason in UNBEGUN else failures
+        why = (job.max_attempts, outcome.reason, summary(outcome))
+        told.error(
             "Dead: job %s (%s) attempt %d of %d, %s: %s",
-            *(job.id, job.task, job.attempt, job.max_attempts, outcome.reason, summary(outcome)),
+            *about,
+            *why,
+            extra=_fields(outcome, reason=str(outcome.reason)),
         )
+        _announce_unbegun(outcome)
     elif outcome.fate in (Fate.SUCCEEDED, Fate.REPEATED, Fate.RECORDED):
-        logger.info("Done: job %s (%s) in %.3f s", job.id, job.task, outcome.run_seconds)
+        logger.info("Done: job %s (%s) in %.3f s", job.id, job.task, outcome.run_seconds, extra=_fields(outcome))
+
+
+def _announce_unbegun(outcome: Outcome) -> None:
+    job = outcome.job
+    if outcome.reason is Reason.UNKNOWN_TASK:
+        announce(job_died, job.task, job=job, outcome=outcome)
+    elif outcome.reason is Reason.EXPIRED:
+        announce(job_expired, ids=[job.id], database=conf.database)
+
+
+def _fields(outcome: Outcome, **more: Any) -> dict[str, Any]:
+    error: dict[str, Any] = outcome.error or {}
+    if error:
+        more |= {"error": error.get("error", ""), "error_message": error.get("message", "")}
+    seconds = round(outcome.run_seconds, 6)
+    return fields(outcome.job, outcome=outcome.fate.word, run_seconds=seconds, **more)
 
 
 def summary(outcome: Outcome) -> str:

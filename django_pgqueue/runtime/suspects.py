@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 
+from django_pgqueue.base.logs import fields
 from django_pgqueue.base.records import ClaimedJob
 from django_pgqueue.base.states import MAX_LOST
 
@@ -58,7 +59,14 @@ class Suspects:
             return None
         cell, job = self._waiting.popleft()
         manner = "beside jobs that do not end" if others else "alone"
-        logger.warning("Job %s (%s) was lost %d times: it runs %s", job.id, job.task, job.lost, manner)
+        logger.warning(
+            "Job %s (%s) was lost %d times: it runs %s",
+            job.id,
+            job.task,
+            job.lost,
+            manner,
+            extra=fields(job, lost=job.lost),
+        )
         self._running, self.until = cell, time.monotonic() + ALONE_SECONDS
         return cell, job
 

@@ -59,7 +59,12 @@ next AS (
         gone.lease_seconds, gone.timeout_seconds, gone.unique_for_seconds, gone.priority, gone.max_attempts,
         gone.concurrency_limit, gone.keep, gone.keep_seconds, gone.concurrency_strict, 'scheduled', gone.queue,
         gone.task, gone.backend, gone.args, gone.kwargs, gone.unique_key, gone.unique_scope, gone.concurrency_key,
-        gone.fair_key, gone.metadata
+        gone.fair_key,
+        -- a trace of its own: that of a chain would never end
+        CASE
+            WHEN jsonb_typeof(gone.metadata) = 'object' THEN gone.metadata - '{traceparent,tracestate}'::text[]
+            ELSE gone.metadata
+        END
     FROM gone
     WHERE gone.cancel_requested_at IS NULL  -- who asks one to stop means the chain
 )

@@ -1,0 +1,52 @@
+"""What log lines about jobs have besides their text: fields, which ``extra`` makes attributes of the record.
+
+The text of a line is constant, its values are its arguments; what a machine may want to know is in the fields, of which
+none is called as an attribute that every record has.
+"""
+
+import functools
+import os
+import socket
+from typing import Any, Protocol
+
+FAILURES = "django_pgqueue.jobs.failures"
+"""The logger of lines about attempts that have raised: others, as Sentry, know of these by themselves."""
+
+
+class Running(Protocol):
+    """A job that runs, or has just ended."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def max_attempts(self) -> int: ...
+
+
+FIELDS = ("job", "task", "queue", "attempt", "max_attempts", "worker")
+"""Fields of every line about one job, in their order."""
+
+
+def fields(job: Running, **more: Any) -> dict[str, Any]:
+    """Return the fields of a line about one job.
+
+    Args:
+        more: others, of this line only.
+    """
+    about = (job.id, job.task, job.queue, job.attempt, job.max_attempts, this_worker())
+    return dict(zip(FIELDS, about, strict=True)) | more
+
+
+def this_worker() -> str:
+    """Return host and pid of this process, as they stand in the history of jobs."""
+    return _named(os.getpid())
+
+
+@functools.lru_cache(maxsize=1)
+def _named(pid: int) -> str:
+    return f"{socket.gethostname()} pid {pid}"

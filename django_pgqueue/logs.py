@@ -1,0 +1,21 @@
+"""For the project's own log: which job a line was written for."""
+
+import logging
+
+from django_pgqueue.base.logs import fields
+from django_pgqueue.lifecycle.context import current_job
+
+
+class JobFields(logging.Filter):
+    """Gives each record that is made while a job runs the fields of that job, as lines of the queue's own have them.
+
+    Stands in ``filters`` of a handler in ``LOGGING``. Fields that a record has already stay as they are; records that
+    no job makes get none.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let every record through."""
+        if job := current_job():
+            for name, value in fields(job).items():
+                vars(record).setdefault(name, value)
+        return True

@@ -1,0 +1,41 @@
+"""Run jobs on the way that workers do, in this thread."""
+
+import asyncio
+
+from asgiref.sync import sync_to_async
+from django.db import connections
+
+from django_pgqueue import tasks
+from django_pgqueue.base.records import ClaimedJob, Outcome
+from django_pgqueue.db import QueueConnection
+from django_pgqueue.housekeeping.promote import promote
+from django_pgqueue.lifecycle import ack
+from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
+from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.lifecycle.context import CurrentJob
+from django_pgqueue.lifecycle.framework import sought
+from django_pgqueue.lifecycle.run import arun, run
+
+
+def run_claimed(queue: QueueConnection, name: str = "default", *, limit: int = 1) -> list[Outcome]:
+    """Claim what is due on a queue, run it, and write down what it came to."""
+    promote(queue)
+    outcomes = [run_one(job) for job in claim(queue, name, limit=limit, worker_id=1)]
+    ack.write(queue, outcomes)
+    return outcomes
+
+
+def run_one(job: ClaimedJob) -> Outcome:
+    task = tasks.find(job.task) or sought(job)
+    if task.is_async:
+        return asyncio.run(_awaited(task, job))
+    return run(task, job, CurrentJob(job), ThreadBorder())
+
+
+async def _awaited(task, job: ClaimedJob) -> Outcome:
+    """Close what the loop's thread for sync code has opened."""
+    try:
+        border = LaneBorder(asyncio.get_running_loop())
+        return await asyncio.create_task(arun(task, job, CurrentJob(job), border))
+    finally:
+        await sync_to_async(connections.close_all)()

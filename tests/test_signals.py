@@ -1,0 +1,156 @@
+"""A signal for every step of a job's life, with what its page says."""
+
+import pytest
+from django.dispatch import Signal
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many, kill, purge, requeue
+from django_pgqueue.base import signals
+from django_pgqueue.base.records import Fate, Lease, Outcome
+from django_pgqueue.base.states import Reason
+from django_pgqueue.housekeeping.expire import expire
+from django_pgqueue.lifecycle.reap import fail_overdue, settle
+from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.runtime.report import report_all
+from tests.app import contract
+from tests.running import run_claimed
+from tests.test_docs import names, reference, table
+from tests.test_run import job
+
+ALL = {name: signal for name, signal in vars(signals).items() if isinstance(signal, Signal)}
+ARGUMENTS = {names(row[0])[0]: set(names(row[2])) for row in table(reference("signals").partition("\n## ")[0])}
+
+
+@pytest.fixture
+def heard():
+    """What was sent, in its order: name, sender and arguments, which are those that the page has."""
+    told, connected = [], []
+
+    def listen(name, signal):
+        def receiver(sender, **named):
+            given = {key: value for key, value in named.items() if key != "signal"}
+            assert set(given) == ARGUMENTS[name], name
+            told.append((name, sender, given))
+
+        signal.connect(receiver)
+        connected.append((signal, receiver))
+
+    for name, signal in ALL.items():
+        listen(name, signal)
+    yield told
+    for signal, receiver in connected:
+        signal.disconnect(receiver)
+
+
+def named(heard):
+    return [name for name, *_ in heard]
+
+
+@pytest.mark.parametrize("task", [app.fail_until, contract.fail_until], ids=["native", "framework"])
+def test_life_of_a_job_that_is_retried_and_succeeds(queue, heard, task):
+    task.enqueue(2)
+    run_claimed(queue)
+    run_claimed(queue)
+    assert named(heard) == [
+        *["job_enqueued", "job_started", "job_finished", "job_retried"],
+        *["job_started", "job_finished", "job_succeeded"],
+    ]
+    assert {sender for _, sender, _ in heard} == {f"{task.func.__module__}.fail_until"}
+    assert heard[3][2]["outcome"].fate is Fate.RETRIED
+
+
+@pytest.mark.parametrize(
+    ("task", "args", "last"),
+    [
+        (app.noop_async, (), "job_succeeded"),
+        (app.record_atomic, (), "job_succeeded"),
+        (app.retry_later, (5,), "job_released"),
+        (app.discard, (), "job_died"),
+        (contract.afail, (), "job_died"),
+    ],
+    ids=["async", "atomic", "later", "discarded", "async death"],
+)
+def test_every_end_of_a_run_has_its_signal(queue, heard, task, args, last):
+    task.enqueue(*args)
+    run_claimed(queue)
+    assert named(heard) == ["job_enqueued", "job_started", "job_finished", last]
+    assert heard[2][2] == heard[3][2]
+
+
+def test_what_people_do_with_jobs(queue, heard):
+    ids = enqueue_many(app.noop, [(), ()])
+    assert kill([*ids, 10**9], by="ann").dead == ids
+    assert requeue(ids[:1], by="bob").ids == ids[:1]
+    purge(ids, by="cleo")
+    run_claimed(queue)
+    purge([FinishedJob.objects.get().id], by="cleo", finished=True)
+    people = [(name, given) for name, sender, given in heard if sender is None]
+    assert people == [
+        ("job_killed", {"ids": ids, "requested": [], "by": "ann", "database": "default"}),
+        ("job_requeued", {"ids": ids[:1], "by": "bob", "database": "default"}),
+        ("job_purged", {"ids": ids[1:], "by": "cleo", "finished": False, "database": "default"}),
+        ("job_purged", {"ids": ids[:1], "by": "cleo", "finished": True, "database": "default"}),
+    ]
+
+
+def test_nothing_is_sent_where_nothing_was_done(db, heard):
+    kill([1], by="ann")
+    requeue([1], by="ann")
+    purge([1], by="ann")
+    assert heard == []
+
+
+def lease(sql, attempts=1):
+    sql("INSERT INTO pgqueue_jobs (task) VALUES ('t')")
+    [(job_id,)] = sql(
+        "UPDATE pgqueue_jobs SET status = 'running', lease_token = 9, worker_id = 5, attempts = %s RETURNING id",
+        attempts,
+    )
+    return Lease(job_id, 9, 5, "default", attempts, 3, 0, False, "web-1 pid 7", "t", 60)
+
+
+@pytest.mark.parametrize(
+    ("act", "attempts_and_reason"),
+    [(settle, (1, None)), (settle, (3, Reason.LOST)), (fail_overdue, (1, None)), (fail_overdue, (3, Reason.EXHAUSTED))],
+)
+def test_worker_that_dies_with_a_job(queue, sql, heard, act, attempts_and_reason):
+    attempts, reason = attempts_and_reason
+    held = lease(sql, attempts)
+    act(queue, [held])
+    about = {"id": held.id, "task": "t", "queue": "default", "attempt": attempts, "max_attempts": 3}
+    assert heard == [("job_lost", "t", about | {"worker": "web-1 pid 7", "reason": reason})]
+    act(queue, [held])
+    assert len(heard) == 1, "its lease is gone"
+
+
+def test_jobs_that_expire(queue, sql, heard):
+    app.noop.using(expires=0.001).enqueue()
+    sql("UPDATE pgqueue_jobs SET expires_at = now() - interval '1 second'")
+    expire(queue)
+    assert heard[1:] == [("job_expired", None, {"ids": [DeadJob.objects.get().id], "database": "default"})]
+    assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize(("reason", "name"), [(Reason.EXPIRED, "job_expired"), (Reason.UNKNOWN_TASK, "job_died")])
+def test_jobs_that_die_without_having_begun(heard, reason, name):
+    report_all([Outcome(job(), Fate.DIED, reason=reason)], stale=())
+    assert named(heard) == [name]
+    report_all([Outcome(job(), Fate.DIED, reason=Reason.EXHAUSTED)], stale=())
+    assert len(heard) == 1, "its slot has sent one"
+
+
+def test_receiver_that_raises_harms_nothing(queue, caplog):
+    def fail(**_):
+        raise RuntimeError("a broken receiver")
+
+    for signal in ALL.values():
+        signal.connect(fail)
+    try:
+        ids = enqueue_many(app.noop, [(), ()])
+        assert run_claimed(queue)[0].fate is Fate.SUCCEEDED
+        assert kill(ids, by="ann").dead == ids[1:]
+        assert requeue(ids, by="ann").ids == ids[1:]
+    finally:
+        for signal in ALL.values():
+            signal.disconnect(fail)
+    assert "a broken receiver" in caplog.text

@@ -1,0 +1,271 @@
+"""Spans of jobs, by OpenTelemetry's own SDK, exported in memory."""
+
+import datetime as dt
+import json
+
+import pytest
+from django.db import ProgrammingError, transaction
+from django.test import Client
+from django.utils import timezone
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.trace import SpanKind, StatusCode, TraceFlags
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+import tests.app.tasks as app
+from django_pgqueue import current_job, enqueue_many, requeue, tasks
+from django_pgqueue.base.hooks import around_runs
+from django_pgqueue.base.options import Options
+from django_pgqueue.housekeeping.schedules import fire_due
+from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.models import DeadJob, Job, Schedule
+from tests.app import contract
+from tests.running import run_claimed
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+class Spans(InMemorySpanExporter):
+    """What was exported, by what the names of spans begin with."""
+
+    def __call__(self, begin=""):
+        return [span for span in self.get_finished_spans() if span.name.startswith(begin)]
+
+
+@pytest.fixture
+def provide(monkeypatch):
+    """Set a provider up for one test: that of the process can be set only once."""
+
+    def set_up(**options):
+        spans, provider = Spans(), TracerProvider(shutdown_on_exit=False, **options)
+        provider.add_span_processor(SimpleSpanProcessor(spans))
+        monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+        return spans
+
+    return set_up
+
+
+@pytest.fixture
+def spans(provide):
+    return provide()
+
+
+@pytest.fixture
+def request_span(monkeypatch):
+    """A view whose request has a span, as an instrumentation of Django makes one."""
+    from tests import urls
+
+    def ordered(request):
+        with trace.get_tracer_provider().get_tracer("web").start_as_current_span("GET /order/", kind=SpanKind.SERVER):
+            app.fail_until.enqueue(3)
+            return urls.HttpResponse("ordered")
+
+    monkeypatch.setattr(urls.urlpatterns[1], "callback", ordered)
+
+
+def test_one_trace_from_the_request_over_two_failed_attempts_to_the_success(queue, spans, request_span):
+    assert Client().get("/order/").content == b"ordered"
+    job = Job.objects.get()
+    for _ in range(3):
+        run_claimed(queue)
+    [request], [enqueued], runs = spans("GET"), spans("enqueue"), spans("run")
+    assert len({span.context.trace_id for span in (request, enqueued, *runs)}) == 1
+    assert enqueued.parent.span_id == request.context.span_id
+    assert (enqueued.name, enqueued.kind) == ("enqueue tests.app.tasks.fail_until", SpanKind.PRODUCER)
+    assert dict(enqueued.attributes) == {
+        "messaging.system": "django_pgqueue",
+        "messaging.destination.name": "default",
+        "messaging.operation.name": "enqueue",
+        "messaging.operation.type": "send",
+        "messaging.message.id": str(job.id),
+        "pgqueue.task": "tests.app.tasks.fail_until",
+    }
+    for attempt, run in enumerate(runs, start=1):
+        assert (run.name, run.kind) == ("run tests.app.tasks.fail_until", SpanKind.CONSUMER)
+        assert run.parent.span_id == enqueued.context.span_id
+        assert [link.context.span_id for link in run.links] == [enqueued.context.span_id]
+        assert run.attributes["pgqueue.attempt"] == attempt
+        assert run.attributes["messaging.message.id"] == str(job.id)
+        assert run.attributes["messaging.operation.type"] == "process"
+    *failed, last = runs
+    for run in failed:
+        assert (run.status.status_code, run.attributes["pgqueue.outcome"]) == (StatusCode.ERROR, "retried")
+        assert run.attributes["error.type"] == "ValueError"
+        [event] = run.events
+        assert event.name == "exception"
+        assert event.attributes["exception.message"] == "not before attempt 3"
+        assert "raise ValueError(" in event.attributes["exception.stacktrace"]
+    assert (last.status.status_code, last.attributes["pgqueue.outcome"], last.events) == (
+        StatusCode.UNSET,
+        "succeeded",
+        (),
+    )
+
+
+@pytest.mark.parametrize("task", [app.fail, contract.fail, contract.afail], ids=["native", "framework", "async"])
+def test_death_is_an_error_with_its_reason(queue, spans, task):
+    (task if task is not app.fail else task.using(max_attempts=1)).enqueue("bad luck")
+    run_claimed(queue)
+    [enqueued], [run] = spans("enqueue"), spans("run")
+    assert run.parent.span_id == enqueued.context.span_id
+    assert (run.status.status_code, run.status.description) == (StatusCode.ERROR, "ValueError: bad luck")
+    assert (run.attributes["pgqueue.outcome"], run.attributes["pgqueue.reason"]) == ("died", "exhausted")
+
+
+def test_task_that_asks_to_run_later_has_not_failed(queue, spans):
+    app.retry_later.enqueue(5)
+    run_claimed(queue)
+    [run] = spans("run")
+    assert (run.status.status_code, run.events, run.attributes["pgqueue.outcome"]) == (StatusCode.UNSET, (), "released")
+
+
+def test_many_jobs_share_one_span_whose_context_is_in_each(queue, spans):
+    enqueue_many(app.record, [("a",), ("b",)])
+    contract.add.enqueue_many([(1,), (2,), (3,)])
+    enqueue_many(app.record.using(unique_key="one"), [("a",)])
+    assert [span.attributes.get("messaging.batch.message_count") for span in spans("enqueue")] == [2, 3, None]
+    carried = [span.context.span_id for span in spans("enqueue") for _ in range(span.attributes.get(COUNT, 1))]
+    run_claimed(queue, limit=10)
+    assert [span.parent.span_id for span in spans("run")] == carried
+
+
+COUNT = "messaging.batch.message_count"
+
+
+def test_code_of_the_task_has_the_run_for_its_parent(queue, spans, registry_of):
+    def work():
+        with trace.get_tracer_provider().get_tracer("user").start_as_current_span("work"):
+            app.record.enqueue("follow-up")
+
+    async def awork():
+        with trace.get_tracer_provider().get_tracer("user").start_as_current_span("work"):
+            await app.record.aenqueue("follow-up")
+
+    for func in (work, awork):
+        spans.clear()
+        registry_of(func).enqueue()
+        run_claimed(queue, limit=1)
+        [run], [worked], [_, follow_up] = spans("run"), spans("work"), spans("enqueue")
+        assert worked.parent.span_id == run.context.span_id
+        assert follow_up.parent.span_id == worked.context.span_id
+        assert trace.get_current_span() is trace.INVALID_SPAN, "nothing is left behind"
+        Job.objects.all().delete()
+
+
+def test_metadata_of_the_caller_stays(queue, spans):
+    app.record.using(metadata={"tenant": 7}).enqueue("a")
+    assert Job.objects.get().metadata["tenant"] == 7
+    run_claimed(queue)
+    [enqueued], [run] = spans("enqueue"), spans("run")
+    assert run.parent.span_id == enqueued.context.span_id
+
+
+def test_creation_context_that_the_caller_gives_is_not_replaced(queue, spans):
+    app.record.using(metadata={"traceparent": PARENT}).enqueue("a")
+    assert Job.objects.get().metadata == {"traceparent": PARENT}
+    run_claimed(queue)
+    for span in (*spans("enqueue"), *spans("run")):
+        assert f"{span.links[0].context.trace_id:032x}" == PARENT.split("-")[1]
+
+
+def test_job_that_sql_has_enqueued_with_a_context_goes_on_with_it(queue, spans, sql):
+    for metadata in ({"traceparent": PARENT}, {"traceparent": "broken"}, {"traceparent": 5}, [1], {}):
+        sql("INSERT INTO pgqueue_jobs (task, metadata) VALUES ('tests.app.tasks.noop', %s)", json.dumps(metadata))
+    run_claimed(queue, limit=10)
+    first, *others = spans("run")
+    assert f"{first.parent.span_id:016x}" == PARENT.split("-")[2]
+    assert [(span.parent, span.links) for span in others] == [(None, ())] * 4
+
+
+def test_requeued_job_goes_on_with_its_trace(queue, spans):
+    app.fail.using(max_attempts=1).enqueue()
+    run_claimed(queue)
+    requeue([DeadJob.objects.get().id], by="ann")
+    run_claimed(queue)
+    [enqueued], runs = spans("enqueue"), spans("run")
+    assert [span.parent.span_id for span in runs] == [enqueued.context.span_id] * 2
+
+
+def test_job_that_follows_by_run_again_begins_a_trace_of_its_own(queue, spans, registry_of, sql):
+    def again():
+        current_job().run_again()
+
+    registry_of(again).using(metadata={"kept": True}).enqueue()
+    run_claimed(queue)
+    assert Job.objects.get().metadata == {"kept": True}
+
+
+def test_tick_of_a_schedule_begins_a_trace(queue, spans):
+    due = timezone.now() - dt.timedelta(seconds=1)
+    Schedule.objects.create(name="hourly", task="tests.app.tasks.noop", every_seconds=3600, next_at=due)
+    assert fire_due(queue).jobs == 1
+    run_claimed(queue)
+    [enqueued], [run] = spans("enqueue"), spans("run")
+    assert (enqueued.parent, run.parent.span_id) == (None, enqueued.context.span_id)
+
+
+def test_insert_that_fails_is_an_error_without_its_text(queue, spans, sql):
+    sql("ALTER TABLE pgqueue_jobs RENAME COLUMN metadata TO meta")
+    try:
+        with pytest.raises(ProgrammingError, match="metadata"), transaction.atomic():
+            app.record.enqueue("a")
+    finally:
+        sql("ALTER TABLE pgqueue_jobs RENAME COLUMN meta TO metadata")
+    [failed] = spans("enqueue")
+    assert (failed.status.status_code, failed.status.description) == (StatusCode.ERROR, "ProgrammingError")
+    assert trace.get_current_span() is trace.INVALID_SPAN
+
+
+def test_sensitive_arguments_are_in_no_span(queue, spans):
+    contract.refuse.enqueue("open-sesame")
+    run_claimed(queue)
+    text = "".join(span.to_json() for span in spans())
+    assert "[redacted] is not the password" in text
+    assert "open-sesame" not in text
+
+
+def test_run_that_breaks_off_ends_its_span(spans):
+    [hook] = [hook for hook in around_runs if hook.__module__ == "django_pgqueue.tracing"]
+    from tests.test_run import job
+
+    hook(tasks.Task(len, name="t", options=Options()), job()).ended(None)
+    [run] = spans("run")
+    assert run.status.status_code is StatusCode.ERROR
+
+
+def test_what_is_not_sampled_is_told_to_the_worker(queue, provide):
+    provide(sampler=ALWAYS_OFF)
+    app.record.enqueue("a")
+    assert not int(Job.objects.get().metadata["traceparent"].rpartition("-")[2], 16) & TraceFlags.SAMPLED
+    spans = provide()
+    run_claimed(queue)
+    assert spans() == []
+
+
+@pytest.mark.parametrize("how", ["no SDK", "off"])
+def test_nothing_travels_where_nothing_is_traced(queue, how, request, settings):
+    if how == "off":
+        spans = request.getfixturevalue("spans")
+        settings.PGQUEUE = settings.PGQUEUE | {"TRACING": False}
+    app.record.enqueue("a")
+    assert Job.objects.get().metadata == {}
+    [job] = claim(queue, "default", limit=1, worker_id=1)
+    assert job.rest is None
+    if how == "off":
+        assert spans() == []
+
+
+def test_span_that_cannot_be_made_does_not_keep_a_job_from_running(queue, provide, monkeypatch, caplog):
+    app.record.enqueue("a")
+    provide()
+
+    def fail(*_):
+        raise RuntimeError("a broken SDK")
+
+    monkeypatch.setattr(TraceContextTextMapPropagator, "extract", fail)
+    monkeypatch.setattr("django_pgqueue.tracing.trace.set_span_in_context", fail)
+    assert run_claimed(queue)[0].fate.word == "succeeded"
+    assert "a broken SDK" in caplog.text
