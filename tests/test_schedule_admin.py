@@ -1,16 +1,21 @@
 import datetime as dt
+import re
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import periodic, timetable
+from django_pgqueue.admin.bounded import bounded
 from django_pgqueue.admin.schedule_form import ScheduleForm
 from django_pgqueue.housekeeping.schedules import fire_due
-from django_pgqueue.models import Job, Schedule
+from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.models import DeadJob, Job, Schedule
 from tests.test_admin import confirm, messages_of, tick, user_with
+from tests.test_plans import nodes_of
 from tests.test_schedules import HOUR, RECORD, START, make
 
 pytestmark = pytest.mark.django_db
@@ -59,6 +64,84 @@ def test_list_shows_when_schedules_run_and_what_became_of_the_last_job(staff, qu
         assert words in text
     assert "code, but not this one" in text
     assert staff.get(LIST, {"q": "zzz"}).context["cl"].result_count == 0
+
+
+def test_cron_entries_are_said_in_words(staff):
+    make("a", cron="30 2 * * mon-fri", timezone="Asia/Tokyo")
+    nickname = make("b", cron="@daily")
+    assert "At 02:30 on Monday through Friday" in staff.get(LIST).content.decode()
+    assert "At 00:00 every day" in staff.get(page(nickname)).content.decode()
+
+
+@pytest.mark.parametrize(("seconds", "is_late"), [(50, False), (90, True)])
+def test_schedule_that_is_late_says_so(staff, seconds, is_late):
+    make("a")
+    Schedule.objects.update(next_at=timezone.now() - dt.timedelta(seconds=seconds))
+    assert (">late<" in staff.get(LIST).content.decode()) is is_late
+    assert (">late<" in staff.get(page(Schedule.objects.get())).content.decode()) is is_late
+    Schedule.objects.update(is_enabled=False)
+    assert ">late<" not in staff.get(LIST).content.decode()
+
+
+FINISHED = """
+INSERT INTO pgqueue_finished_jobs (
+    id, finished_at, enqueued_at, run_at, first_started_at, started_at, worker_id, schedule_id, run_seconds, priority,
+    attempts, lost, queue, task, backend, args, kwargs, metadata, errors
+)
+SELECT
+    number, now(), now(), now() - interval '90 s', now(), now() - interval '60 s', 0, %s, 12.0, 0, 1, 0, 'q', 't', '',
+    '[]', '{}', '{}', '[]'
+FROM generate_series(%s, %s) AS number
+"""
+
+
+@pytest.fixture
+def with_runs(sql) -> Schedule:
+    """A schedule with jobs that have finished, 1 to 30, one that is dead and one that is queued; others have more."""
+    schedule = make("a", last_job_id=app.noop.enqueue().id)
+    Job.objects.update(id=1000)
+    Schedule.objects.update(last_job_id=1000)
+    sql(FINISHED, schedule.pk, 1, 30)
+    sql(FINISHED, schedule.pk + 1, 500, 510)
+    error = [{"error": "<b>Bad", "message": "secret"}]
+    DeadJob.objects.create(
+        id=40, schedule_id=schedule.pk, run_at=START, enqueued_at=START, reason="exhausted", errors=error, task="t"
+    )
+    return Schedule.objects.get()
+
+
+def test_page_shows_what_became_of_the_latest_jobs(with_runs):
+    text = user_with("view_schedule", "view_deadjob", "view_job").get(page(with_runs)).content.decode()
+    table = text[text.index('data-pgqueue-live="runs"') :]
+    ids = re.findall(r'<th scope="row">(?:<a href="[^"]*">)?(\d+)', table)
+    assert ids == ["1000", "40", *map(str, range(30, 12, -1))]
+    assert '<a href="/admin/django_pgqueue/job/1000/change/">1000</a>' in table
+    assert '<a href="/admin/django_pgqueue/deadjob/40/change/">40</a>' in table
+    assert "exhausted" in table
+    assert "&lt;b&gt;Bad" in table
+    assert "secret" not in table
+    assert "<td>30 s</td>\n<td>12 s</td>" in table
+
+
+def test_jobs_of_a_schedule_lead_nowhere_for_whoever_may_not_see_them(with_runs):
+    text = user_with("view_schedule").get(page(with_runs)).content.decode()
+    assert '/change/">1000' not in text
+    assert ">1000<" in text
+
+
+def test_jobs_of_a_schedule_are_found_by_its_indexes(with_runs, sql):
+    sql(
+        "INSERT INTO pgqueue_dead_jobs (id, run_at, enqueued_at, reason, queue, task) "
+        "SELECT number, now(), now(), 'exhausted', 'q', 't' FROM generate_series(10000, 12000) AS number"
+    )
+    sql("ANALYZE pgqueue_dead_jobs")
+    parameters = {"schedule_id": with_runs.pk, "last_job_id": 1000, "limit": 20}
+    with bounded(), connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (FORMAT JSON) {statement('schedule_runs')}", parameters)
+        [(plan,)] = cursor.fetchall()
+    read = [node for node in nodes_of(plan) if "Relation Name" in node]
+    assert {node["Node Type"] for node in read} == {"Index Scan"}
+    assert "pgqueue_dead_jobs_schedule" in {node["Index Name"] for node in read}
 
 
 def test_form_of_a_new_schedule_begins_with_the_defaults(staff):

@@ -2,6 +2,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.db import connections
+from django.db.models import Case, QuerySet, Value, When
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext
@@ -10,9 +11,11 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue import tasks
 from django_pgqueue.admin.actions import choose
 from django_pgqueue.admin.base import ActingAdmin
-from django_pgqueue.admin.formatting import arguments_of, label, moment, moment_of
+from django_pgqueue.admin.formatting import arguments_of, label, linked, live, moment, moment_of
+from django_pgqueue.admin.links import Links
 from django_pgqueue.admin.listing import JobList
 from django_pgqueue.admin.schedule_form import TIMING, ScheduleForm, is_shown_whole
+from django_pgqueue.admin.schedule_runs import page_of_job, told_runs
 from django_pgqueue.admin.schedule_verbs import PAUSE, RESTORE, RESUME, RUN
 from django_pgqueue.admin.verbs import Verb
 from django_pgqueue.base.conf import conf
@@ -20,7 +23,8 @@ from django_pgqueue.base.exceptions import InvalidSchedule
 from django_pgqueue.lifecycle.redact import shown
 from django_pgqueue.lifecycle.schedules import GONE
 from django_pgqueue.models import Schedule
-from django_pgqueue.staff.schedules import aware, is_strange, outcomes, problem, timing, upcoming
+from django_pgqueue.staff.health.schedules import IS_LATE
+from django_pgqueue.staff.schedules import aware, in_words, is_strange, outcomes, problem, runs, timing, upcoming
 from django_pgqueue.timetable import declared
 
 
@@ -40,12 +44,12 @@ class ScheduleAdmin(ActingAdmin):
     show_facets = admin.ShowFacets.NEVER
     fieldsets = (
         (None, {"fields": ("name", "task", "state", "origin")}),
-        (_("When"), {"fields": ("cron", "every_seconds", "timezone", "upcoming")}),
+        (_("When"), {"fields": ("cron", "every_seconds", "timezone", "in_words", "upcoming")}),
         (_("Job"), {"fields": ("args", "kwargs", "options")}),
         (_("Spread and downtime"), {"fields": ("jitter_seconds", "catch_up", "catch_up_limit")}),
         (_("Last tick"), {"fields": ("last_time", "outcome", "last_error")}),
     )
-    only_shown = ("state", "origin", "upcoming", "last_time", "outcome", "last_error")
+    only_shown = ("state", "origin", "in_words", "upcoming", "last_time", "outcome", "last_error")
 
     last_time = moment_of("last_at", _("due at"))
     hidden_args = arguments_of("args", _("args"))
@@ -78,6 +82,24 @@ class ScheduleAdmin(ActingAdmin):
     def offers(self, verb: Verb, row: Any) -> bool:
         conditions = {PAUSE.name: row.is_enabled, RESUME.name: not row.is_enabled, RESTORE.name: bool(row.edited_at)}
         return bool(conditions.get(verb.name, True))
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        is_late = Case(When(IS_LATE, then=Value(True)), default=Value(False))
+        schedules: QuerySet[Any] = super().get_queryset(request).annotate(is_late=is_late)
+        return schedules
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        """Let the last jobs lead to their pages, where the user may see these."""
+        changelist = super().get_changelist_instance(request)
+        for schedule in changelist.result_list:
+            schedule.links = Links(request, self.admin_site)
+        return changelist
+
+    def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        if schedule := kwargs.get("obj"):
+            schedule.links = Links(request, self.admin_site)
+            context["runs"] = told_runs(runs(schedule, conf.database), schedule.links)
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobList]:
         return JobList
@@ -123,11 +145,19 @@ class ScheduleAdmin(ActingAdmin):
 
     @admin.display(description=_("when"))
     def timing(self, schedule: Schedule) -> str:
-        return timing(schedule) if schedule.cron else gettext("every %(time)s") % {"time": timing(schedule)}
+        if not schedule.cron:
+            return gettext("every %(time)s") % {"time": timing(schedule)}
+        if words := in_words(schedule):
+            return format_html('{} <span class="pgqueue-note">{}</span>', words, timing(schedule))
+        return timing(schedule)
+
+    @admin.display(description=_("in words"))
+    def in_words(self, schedule: Schedule) -> str:
+        return in_words(schedule) or "-"
 
     @admin.display(description=_("next"))
     def next_time(self, schedule: Schedule) -> str:
-        return moment(schedule.next_at) if schedule.is_enabled else "-"
+        return live(f"{schedule.pk} next", moment(schedule.next_at) if schedule.is_enabled else "-")
 
     @admin.display(description=_("next runs"))
     def upcoming(self, schedule: Schedule) -> str:
@@ -136,27 +166,25 @@ class ScheduleAdmin(ActingAdmin):
         except InvalidSchedule as error:
             return str(error)
         markup = '<time datetime="{0}">{0}</time><br>'
-        return format_html_join("", markup, ((tick,) for tick in ticks)) or gettext("None while it is paused.")
+        shown = format_html_join("", markup, ((tick,) for tick in ticks)) or gettext("None while it is paused.")
+        return live(f"{schedule.pk} upcoming", shown)
 
     @admin.display(description=_("last job"))
     def outcome(self, schedule: Any) -> str:
         if not hasattr(schedule, "last_job"):
             self.complete([schedule])
-        last = schedule.last_job
+        last, name = schedule.last_job, f"{schedule.pk} outcome"
         if last is None:
-            return gettext("none yet")
-        words = f"{last.status} ({last.reason})" if last.reason else last.status
-        shown_as = label(last.reason or last.status, gettext("nothing was kept") if last == GONE else words)
-        return format_html("{} {}", shown_as, schedule.last_job_id)
+            return live(name, gettext("none yet"))
+        if last == GONE:
+            return live(name, format_html("{} {}", label("gone", gettext("nothing was kept")), schedule.last_job_id))
+        words = label(last.reason or last.status, f"{last.status} ({last.reason})" if last.reason else last.status)
+        address = page_of_job(schedule.last_job_id, last.status, schedule.links) if hasattr(schedule, "links") else ""
+        return live(name, format_html("{} {}", words, linked(schedule.last_job_id, address)))
 
     @admin.display(description=_("state"))
-    def state(self, schedule: Schedule) -> str:
-        if not schedule.is_enabled:
-            by = schedule.paused_by
-            return label("paused", gettext("paused by %(name)s") % {"name": by} if by else gettext("paused"))
-        if problem(schedule):
-            return label("exhausted", gettext("passed over"))
-        return label("running", gettext("on"))
+    def state(self, schedule: Any) -> str:
+        return live(f"{schedule.pk} state", _state(schedule))
 
     @admin.display(description=_("from"))
     def origin(self, schedule: Schedule) -> str:
@@ -167,6 +195,17 @@ class ScheduleAdmin(ActingAdmin):
         if schedule.edited_at:
             return gettext("code, edited here: the edits win")
         return gettext("code")
+
+
+def _state(schedule: Any) -> str:
+    if not schedule.is_enabled:
+        by = schedule.paused_by
+        return label("paused", gettext("paused by %(name)s") % {"name": by} if by else gettext("paused"))
+    if problem(schedule):
+        return label("exhausted", gettext("passed over"))
+    if schedule.is_late:
+        return label("exhausted", gettext("late"))
+    return label("running", gettext("on"))
 
 
 def _may_edit_arguments(schedule: Any) -> bool:

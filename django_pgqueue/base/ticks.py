@@ -88,6 +88,13 @@ class Rhythm:
             ticks.append(self.next_after(ticks[-1]))
         return ticks
 
+    def words(self) -> str:
+        """Say a cron entry in English, as "At 02:30 every day"; nothing where there is none."""
+        if not self.cron:
+            return ""
+        said: str = CronSim(_fields(self.cron), dt.datetime(2000, 1, 1, tzinfo=dt.UTC)).explain()
+        return said
+
     def _last(self, first: dt.datetime, instant: dt.datetime, limit: int) -> list[dt.datetime]:
         """Look back twice as far until enough are found: years of ticks are not gone through for the last of them."""
         span = limit * MINUTE

@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from django.utils import timezone
@@ -10,11 +10,27 @@ from django.utils import timezone
 from django_pgqueue.base.exceptions import InvalidSchedule
 from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle.schedules import GONE, LastJob, last_jobs, rhythm_of
+from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import Schedule
 from django_pgqueue.staff.terminal import plain
 from django_pgqueue.timetable import declared
 
 UPCOMING = 5
+MOST_RUNS = 20
+
+
+class Run(NamedTuple):
+    """What became of one job of a schedule; the columns of ``schedule_runs.sql``."""
+
+    id: int
+    status: str  # a status of a live job; or dead, finished
+    reason: str  # dead
+    attempts: int
+    run_at: dt.datetime
+    started_at: dt.datetime  # NEVER: not yet
+    ended_at: dt.datetime | None
+    run_seconds: float | None  # of a finished one
+    error: str | None  # the class of the last one
 
 
 def timing(schedule: Schedule) -> str:
@@ -22,6 +38,20 @@ def timing(schedule: Schedule) -> str:
     if schedule.cron:
         return f"{schedule.cron} ({schedule.timezone})"
     return str(dt.timedelta(seconds=schedule.every_seconds or 0))
+
+
+def in_words(schedule: Schedule) -> str:
+    """Say in English what its cron entry means, or nothing where it has none or cannot work."""
+    try:
+        return rhythm_of(schedule.cron, schedule.every_seconds, schedule.timezone).words()
+    except InvalidSchedule:
+        return ""
+
+
+def runs(schedule: Schedule, alias: str, *, limit: int = MOST_RUNS) -> list[Run]:
+    """Return its latest jobs, the newest first, as far as they were kept; of the live ones the last alone."""
+    parameters = {"schedule_id": schedule.id, "last_job_id": schedule.last_job_id, "limit": limit}
+    return [Run._make(row) for row in CallerConnection(alias).rows(statement("schedule_runs"), parameters)]
 
 
 def upcoming(schedule: Schedule) -> list[str]:

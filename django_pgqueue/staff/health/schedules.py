@@ -3,6 +3,7 @@
 import datetime as dt
 from collections.abc import Iterator
 
+from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -15,6 +16,8 @@ from django_pgqueue.staff.health.words import named
 LATE = dt.timedelta(minutes=1)
 """A tick that is older and became no job is late: workers look every second."""
 
+IS_LATE = Q(is_enabled=True, next_at__lt=Now() - LATE)
+
 MOST_LOOKED_AT = 100
 
 
@@ -22,7 +25,7 @@ def late_schedules(view: View) -> Iterator[Finding]:
     """Say whose ticks are over, and have become no jobs."""
     late = list(
         Schedule.objects.using(view.alias)
-        .filter(is_enabled=True, next_at__lt=Now() - LATE)
+        .filter(IS_LATE)
         .order_by("next_at")
         .values_list("name", flat=True)[:MOST_LOOKED_AT]
     )
