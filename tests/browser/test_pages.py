@@ -10,15 +10,11 @@ import tests.app.tasks as app
 from django_pgqueue import pause_queue
 from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.models import DeadJob, Job, Schedule, Worker
+from tests.browser.tab import DESKTOP, PHONE
 from tests.test_schedules import make
 
 ADMIN = "/admin/"
 APP = f"{ADMIN}django_pgqueue/"
-LOOKS = [
-    pytest.param({"dark": dark, "phone": phone}, id=f"{'dark' if dark else 'light'} {'phone' if phone else 'desktop'}")
-    for dark in (False, True)
-    for phone in (False, True)
-]
 
 
 @pytest.fixture
@@ -54,11 +50,14 @@ PAGES = {
 
 
 @pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize("look", LOOKS)
-def test_page_is_sound(life, tab_of, superuser, name, look):
-    tab = tab_of(superuser, **look)
-    tab.open(PAGES[name]())
-    tab.must_be_sound()
+def test_page_is_sound_light_and_dark_wide_and_narrow(life, tab_of, superuser, name):
+    tab = tab_of(superuser)
+    for size in (DESKTOP, PHONE):
+        tab.page.set_viewport_size(size)
+        for colours in ("light", "dark"):
+            tab.page.emulate_media(color_scheme=colours)
+            tab.open(PAGES[name]())  # anew: the admin fades from one colour to the other
+            tab.must_be_sound()
 
 
 def test_dark_is_dark(life, tab_of, superuser):
