@@ -2,8 +2,9 @@
 
 from django_pgqueue.admin.dead_jobs import DeadJobAdmin
 from django_pgqueue.admin.jobs import JobAdmin
+from django_pgqueue.admin.operations import OperationAdmin
 from django_pgqueue.admin.overview import OverviewAdmin
 from django_pgqueue.admin.queues import QueueAdmin
 from django_pgqueue.admin.schedules import ScheduleAdmin
 
-__all__ = ["DeadJobAdmin", "JobAdmin", "OverviewAdmin", "QueueAdmin", "ScheduleAdmin"]
+__all__ = ["DeadJobAdmin", "JobAdmin", "OperationAdmin", "OverviewAdmin", "QueueAdmin", "ScheduleAdmin"]

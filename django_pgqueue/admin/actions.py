@@ -30,9 +30,13 @@ LARGEST_ID = 2**63 - 1
 def choose(admin: "ActingAdmin", request: HttpRequest, verb: Verb, queryset: QuerySet[Any]) -> HttpResponse:
     """Take the selection of the list to the confirmation.
 
-    The ids are those that were ticked: a job that has left the filter since then is not dropped in silence.
+    The ids are those that were ticked: a job that has left the filter since then is not dropped in silence. Everything
+    that matches is for the background.
     """
-    if request.POST.get("select_across", "0") in {"", "0"}:
+    is_for_all = request.POST.get("select_across", "0") not in {"", "0"}
+    if is_for_all and verb.many:
+        return HttpResponseRedirect(f"{admin.address(f'{verb.name}_matching')}?{request.GET.urlencode()}")
+    if not is_for_all:
         ids = admin.keys(request.POST.getlist(ACTION_CHECKBOX_NAME))
     else:
         with bounded(queryset.db):

@@ -18,7 +18,9 @@ from django_pgqueue.admin.bounded import BoundedAdmin, bounded_page
 from django_pgqueue.admin.formatting import json_of, moment_of
 from django_pgqueue.admin.job_page import JobPage, go_where_it_is
 from django_pgqueue.admin.listing import CappedPaginator, JobList
+from django_pgqueue.admin.matching import matching
 from django_pgqueue.admin.verbs import Verb
+from django_pgqueue.lifecycle.browse import Filter
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 
 # What any page of a job shows at its end.
@@ -50,11 +52,13 @@ class ActingAdmin(BoundedAdmin):
         verbs: what can be done here.
         named_by: the columns that the name of a row is made of.
         largest_selection: how many rows one action takes.
+        takes_all: whether actions are done to everything that matches, in the background.
     """
 
     verbs: tuple[Verb, ...] = ()
     named_by: tuple[str, ...] = ("task",)
     largest_selection = MOST_JOBS
+    takes_all = False
 
     class Media:
         css = {"all": ["django_pgqueue/admin.css"]}
@@ -113,6 +117,7 @@ class JobsAdmin(ActingAdmin):
 
     heavy: tuple[str, ...] = ("args", "kwargs", "metadata", "progress", "errors")
     lookups: tuple[str, ...] = ()
+    takes_all = True
 
     list_per_page = 100
     list_max_show_all = 100
@@ -141,6 +146,37 @@ class JobsAdmin(ActingAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
+
+    def get_urls(self) -> list[URLPattern]:
+        return [
+            path(
+                f"{verb.name}/matching/",
+                self.admin_site.admin_view(functools.partial(self._match, verb=verb)),
+                name=f"{self.opts.app_label}_{self.opts.model_name}_{verb.name}_matching",
+            )
+            for verb in self.verbs
+            if verb.many
+        ] + super().get_urls()
+
+    @bounded_page
+    def _match(self, request: HttpRequest, *, verb: Verb) -> HttpResponse:
+        return matching(self, request, verb)
+
+    def chosen(self, request: HttpRequest) -> Filter | None:
+        """Return what the list shows as a filter; None: it cannot be said so."""
+        term = request.GET.get("q", "").strip()
+        if term.isdecimal():
+            return None
+        return Filter(
+            queues=tuple(filter(None, [request.GET.get("queue")])),
+            tasks=tuple(filter(None, [request.GET.get("task")])),
+            kinds=tuple(filter(None, [self.chosen_kind(request)])),
+            task_prefix=term or None,
+        )
+
+    def chosen_kind(self, request: HttpRequest) -> str | None:
+        """Return the status or the reason that the list is narrowed to."""
+        return None
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
         return lookup in self.lookups

@@ -106,6 +106,9 @@ class DeadJobAdmin(JobsAdmin):
     def has_purge_permission(self, request: HttpRequest) -> bool:
         return self.may(request, PURGE)
 
+    def chosen_kind(self, request: HttpRequest) -> str | None:
+        return request.GET.get("reason")
+
     def get_search_results(
         self,
         request: HttpRequest,

@@ -150,6 +150,9 @@ class JobAdmin(JobsAdmin):
     def has_kill_permission(self, request: HttpRequest) -> bool:
         return self.may(request, KILL)
 
+    def chosen_kind(self, request: HttpRequest) -> str | None:
+        return chosen_status(request)
+
     def offers(self, verb: Verb, job: Job) -> bool:
         if verb is RUN_NOW:
             return job.status == Status.SCHEDULED

@@ -239,3 +239,5 @@ PURGE_FINISHED = _verb(
     question_for_all=_("Remove all finished jobs that match for good?"),
     consequence=_("Their results and their history are gone with them. Nothing brings them back."),
 )
+
+VERBS = (REQUEUE, RUN_NOW, KILL, MOVE, SET_PRIORITY, PURGE, PURGE_FINISHED)

@@ -25,7 +25,7 @@ from django_pgqueue.lifecycle.browse import Filter, Page, Source, page_of
 from django_pgqueue.lifecycle.left import Left
 from django_pgqueue.lifecycle.operations import filter_of
 from django_pgqueue.lifecycle.sql import statement
-from django_pgqueue.lifecycle.verbs import Done, verb_of
+from django_pgqueue.lifecycle.verbs import Done, Verb, verb_of
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -123,7 +123,7 @@ def _step(connection: PassConnection, operation: Operation, limit: int) -> Step:
         return Step(operation.after_id, operation.until_id, is_over=True)
     verb, said, chosen = verb_of(operation.verb, operation.source), json.loads(operation.said), _filter(operation)
     verb.check(said)
-    page = _page(connection, operation, verb.source, chosen, limit)
+    page = _page(connection, operation, verb, chosen, limit)
     statuses = chosen.kinds if verb.source is Source.LIVE else ()
     done = verb.do(page.ids, by=operation.by, said=said, statuses=statuses, where=connection) if page.ids else NONE
     return Step(
@@ -146,10 +146,11 @@ def _filter(operation: Operation) -> Filter:
     return dataclasses.replace(chosen, older_than_seconds=None, before=before)
 
 
-def _page(connection: PassConnection, operation: Operation, source: Source, chosen: Filter, limit: int) -> Page:
+def _page(connection: PassConnection, operation: Operation, verb: Verb, chosen: Filter, limit: int) -> Page:
     """Return the next jobs that match, and no more of them than the limit and the rate allow."""
+    wanted = dataclasses.replace(chosen, kinds=chosen.kinds or verb.statuses)
     try:
-        page = page_of(connection, source, chosen, after_id=operation.after_id, until_id=operation.until_id)
+        page = page_of(connection, verb.source, wanted, after_id=operation.after_id, until_id=operation.until_id)
     except Error as error:
         if is_refusal(error):
             raise InvalidOperation(f"The stored filter cannot be used: {one_line(error)}") from error
@@ -199,7 +200,7 @@ def _give_up(database: QueueConnection, operation: Operation, error: Exception, 
 def _without_next(connection: PassConnection, operation: Operation, error: Exception) -> Step:
     """Leave the next job alone."""
     verb = verb_of(operation.verb, operation.source)
-    page = _page(connection, operation, verb.source, _filter(operation), 1)
+    page = _page(connection, operation, verb, _filter(operation), 1)
     why = Left.CHANGING if is_locked(error) else Left.REFUSED
     return Step(
         after_id=operation.after_id if page.next_id is None else page.next_id,

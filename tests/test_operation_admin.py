@@ -1,0 +1,429 @@
+"""Everything that matches, in the admin: from the list to an operation, and the pages of operations."""
+
+import datetime as dt
+import html
+import re
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.utils import timezone
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many, kill
+from django_pgqueue.admin.filtered import in_words, query, sentence
+from django_pgqueue.admin.verbs import VERBS
+from django_pgqueue.housekeeping.operations import carry_on
+from django_pgqueue.lifecycle import verbs
+from django_pgqueue.lifecycle.browse import Filter, Source
+from django_pgqueue.lifecycle.operations import begin
+from django_pgqueue.models import DeadJob, Job, Operation, Worker
+
+pytestmark = pytest.mark.django_db
+
+JOBS = "/admin/django_pgqueue/job/"
+FINISHED = "/admin/django_pgqueue/finishedjob/"
+DEAD = "/admin/django_pgqueue/deadjob/"
+OPERATIONS = "/admin/django_pgqueue/operation/"
+HOUR = dt.timedelta(hours=1)
+
+
+def user_with(*codenames: str, name: str = "ann") -> Client:
+    user = User.objects.create_user(name, is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def staff(db) -> Client:
+    return user_with(
+        *("view_job", "view_deadjob", "view_operation", "run_job", "kill_job", "requeue_deadjob", "delete_deadjob"),
+        *("move_job", "reprioritize_job", "stop_operation"),
+    )
+
+
+@pytest.fixture
+def viewer(db) -> Client:
+    return user_with("view_job", "view_deadjob", "view_operation", name="vic")
+
+
+@pytest.fixture
+def worker(db) -> Worker:
+    return Worker.objects.create(
+        supervisor_id=1, lease_until=timezone.now() + HOUR, pid=4711, concurrency=4, host="web-7", version="1"
+    )
+
+
+def bury(number: int, **options) -> list[int]:
+    ids = enqueue_many(app.noop.using(**options), [()] * number)
+    for start in range(0, number, 1000):
+        kill(ids[start : start + 1000], by="somebody")
+    return ids
+
+
+def select_all(client: Client, url: str, action: str, job_id: int):
+    """Tick a row, choose "select all", and run the action."""
+    return client.post(url, {"action": action, "index": 0, "select_across": 1, "_selected_action": job_id})
+
+
+def text_of(response) -> str:
+    """Return what a page says, without its markup."""
+    content = re.sub(r"<[^>]+>", " ", response.content.decode().partition('id="content"')[2])
+    return " ".join(html.unescape(content).split())
+
+
+def messages_of(response) -> list[str]:
+    return [str(message) for message in response.context["messages"]]
+
+
+# From the list
+
+
+def test_select_all_leads_to_a_question_with_the_filter_and_the_count(staff, worker):
+    ids = bury(1200, queue="mail")
+    bury(5)
+    response = select_all(staff, f"{DEAD}?queue=mail&reason=killed", "requeue", ids[0])
+    assert response.status_code == 302
+    assert response.url == f"{DEAD}requeue/matching/?queue=mail&reason=killed"
+    page = text_of(staff.get(response.url))
+    assert "Requeue all dead jobs that match?" in page
+    assert "Matching now: 1,200" in page
+    assert "reason killed queue mail" in page
+    assert "Jobs a second, at most" in page
+    assert "No worker is alive" not in page
+    assert not Operation.objects.exists()
+
+
+def test_rows_that_were_ticked_are_done_at_once(staff):
+    ids = bury(3)
+    response = staff.post(DEAD, {"action": "requeue", "index": 0, "select_across": 0, "_selected_action": ids[:2]})
+    assert "Requeue 2 dead jobs?" in text_of(response)
+
+
+def test_yes_begins_an_operation_with_an_entry_in_the_log_and_shows_it(staff, worker):
+    bury(3, queue="mail")
+    response = staff.post(f"{DEAD}requeue/matching/?queue=mail", {"rate": "2.5"}, follow=True)
+    operation = Operation.objects.get()
+    assert response.redirect_chain == [(f"{OPERATIONS}{operation.pk}/change/", 302)]
+    assert messages_of(response) == ["It has begun, in the background. This page shows how far it is."]
+    assert (operation.verb, operation.source, operation.by) == ("requeue", "dead", "ann")
+    assert (operation.rate, operation.expected, operation.filter) == (2.5, 3, {"queues": ["mail"]})
+    [entry] = LogEntry.objects.all()
+    assert (entry.object_id, entry.content_type.model, entry.user.username) == (str(operation.pk), "operation", "ann")
+    assert entry.is_addition()
+    assert entry.change_message == "Begun: requeue, queue: mail; 3 matched."
+    assert DeadJob.objects.count() == 3
+
+
+def test_count_ends_at_ten_thousand(staff, sql):
+    sql(
+        "INSERT INTO pgqueue_dead_jobs (id, task, queue, reason, run_at, enqueued_at) "
+        "SELECT n, 't', 'q', 'exhausted', now(), now() FROM generate_series(1, 10001) AS n"
+    )
+    address = f"{DEAD}purge/matching/"
+    assert "Matching now: 10,000+" in text_of(staff.get(address))
+    staff.post(address, {"rate": ""})
+    assert (Operation.objects.get().expected, Operation.objects.get().rate) == (10_001, None)
+    assert "10,000+ matched" in LogEntry.objects.get().change_message
+    assert "0 of 10,000+" in text_of(staff.get(f"{OPERATIONS}{Operation.objects.get().pk}/change/"))
+
+
+def test_list_of_more_than_can_be_counted_offers_all_that_match(staff, sql):
+    sql("INSERT INTO pgqueue_jobs (task) SELECT 't' FROM generate_series(1, 10001)")
+    page = staff.get(JOBS).content.decode()
+    assert "Select all that match" in page
+    assert "Select all 10000" not in page
+
+
+@pytest.mark.parametrize("rate", ["0", "-1", "fast", "100001", "nan", "inf"])
+def test_rate_that_cannot_be_is_asked_for_again(staff, rate):
+    bury(1)
+    response = staff.post(f"{DEAD}requeue/matching/", {"rate": rate})
+    assert response.status_code == 200
+    assert 'class="errorlist"' in response.content.decode()
+    assert not Operation.objects.exists()
+    assert not LogEntry.objects.exists()
+
+
+def test_what_the_verb_needs_is_asked_for_too(staff):
+    enqueue_many(app.noop, [(), ()])
+    address = f"{JOBS}move/matching/?status=queued"
+    assert 'name="queue"' in staff.get(address).content.decode()
+    assert "This field is required" in text_of(staff.post(address, {"queue": ""}))
+    staff.post(address, {"queue": "bulk", "rate": ""})
+    operation = Operation.objects.get()
+    assert (operation.said, operation.filter) == ({"queue": "bulk"}, {"kinds": ["queued"]})
+
+
+def test_question_says_when_nobody_would_do_it(staff):
+    bury(1)
+    assert "No worker is alive" in text_of(staff.get(f"{DEAD}requeue/matching/"))
+
+
+def test_filter_that_the_list_refuses_begins_nothing(staff):
+    bury(1)
+    for address in (f"{DEAD}requeue/matching/?reason=tired", f"{JOBS}kill/matching/?status=x"):
+        assert staff.get(address).status_code == 302
+        assert staff.post(address, {"rate": ""}).status_code == 302
+    assert not Operation.objects.exists()
+
+
+def test_who_may_not_see_operations_goes_back_to_the_list():
+    client = user_with("view_deadjob", "requeue_deadjob")
+    bury(1)
+    response = client.post(f"{DEAD}requeue/matching/?reason=killed", {"rate": ""}, follow=True)
+    number = Operation.objects.get().pk
+    assert response.redirect_chain == [(f"{DEAD}?reason=killed", 302)]
+    assert messages_of(response) == [f"It has begun, in the background, as operation {number}."]
+    assert client.get(f"{OPERATIONS}{number}/change/").status_code == 403
+
+
+# Rights
+
+
+def test_forged_posts_without_the_right_begin_and_stop_nothing(viewer):
+    bury(2)
+    enqueue_many(app.noop, [(), ()])
+    operation_id = begin(verbs.PURGE, Filter(), by="bob")
+    for verb in VERBS:
+        url = {Source.LIVE: JOBS, Source.DEAD: DEAD, Source.FINISHED: FINISHED}[verb.many.source]
+        if url is not FINISHED:
+            said = {"rate": "", "queue": "x", "priority": 1}
+            assert viewer.post(f"{url}{verb.name}/matching/", said).status_code == 403
+            assert viewer.get(f"{url}{verb.name}/matching/").status_code == 403
+    assert viewer.post(f"{OPERATIONS}{operation_id}/stop/").status_code == 403
+    assert viewer.post(f"{OPERATIONS}{operation_id}/change/", {"by": "eve"}).status_code == 403
+    assert [operation.pk for operation in Operation.objects.filter(ended_at=None)] == [operation_id]
+    assert (Job.objects.count(), DeadJob.objects.count(), LogEntry.objects.count()) == (2, 2, 0)
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb.many.source is not Source.FINISHED])
+def test_each_verb_has_a_permission_of_its_own_for_all_too(verb):
+    url, view = (DEAD, "view_deadjob") if verb.many.source is Source.DEAD else (JOBS, "view_job")
+    others = {other.permission for other in VERBS} - {verb.permission}
+    may, may_not = user_with(view, verb.permission), user_with(view, *others, name="bob")
+    said = {"rate": "", "queue": "x", "priority": 1}
+    assert may_not.post(f"{url}{verb.name}/matching/", said).status_code == 403
+    assert may.post(f"{url}{verb.name}/matching/", said).status_code == 302
+    assert Operation.objects.get().by == "ann"
+
+
+def test_who_sees_no_jobs_changes_none():
+    stranger = user_with("requeue_deadjob", "stop_operation")
+    operation_id = begin(verbs.REQUEUE, Filter(), by="bob")
+    assert stranger.post(f"{DEAD}requeue/matching/", {"rate": ""}).status_code == 403
+    assert stranger.post(f"{OPERATIONS}{operation_id}/stop/").status_code == 403
+    assert stranger.get(OPERATIONS).status_code == 403
+
+
+def test_forms_need_their_token(staff):
+    strict = Client(enforce_csrf_checks=True)
+    strict.cookies = staff.cookies
+    operation_id = begin(verbs.REQUEUE, Filter(), by="bob")
+    assert strict.post(f"{DEAD}requeue/matching/", {"rate": ""}).status_code == 403
+    assert strict.post(f"{OPERATIONS}{operation_id}/stop/").status_code == 403
+    assert Operation.objects.get().ended_at is None
+
+
+def test_nobody_adds_changes_or_deletes_operations(admin_client):
+    operation_id = begin(verbs.REQUEUE, Filter(), by="bob")
+    for address in (f"{OPERATIONS}add/", f"{OPERATIONS}{operation_id}/delete/"):
+        assert admin_client.get(address).status_code == 403
+        assert admin_client.post(address, {"post": "yes"}).status_code == 403
+    assert admin_client.post(f"{OPERATIONS}{operation_id}/change/", {"by": "eve"}).status_code == 403
+    assert Operation.objects.get().by == "bob"
+
+
+# The page of an operation
+
+
+def test_page_shows_how_far_it_is_and_why_jobs_were_left_alone(staff, worker):
+    operation_id = begin(verbs.REQUEUE, Filter(queues=("mail",)), by="bob", rate=5, expected=20)
+    Operation.objects.filter(pk=operation_id).update(
+        done=8, outcome={"requeued": 8}, left={"key_held": 2, "gone": 1}, started_at=timezone.now()
+    )
+    response = staff.get(f"{OPERATIONS}{operation_id}/change/")
+    page, markup = text_of(response), response.content.decode()
+    for words in (
+        *("8 jobs were requeued.", "Left alone: 2 (a live job holds the unique key; they stay dead)."),
+        *("Left alone: 1 (not here any more", "11 of 20", "at most 5 jobs a second", "under way", "queue mail", "bob"),
+    ):
+        assert words in page
+    assert 'max="20" value="11"' in markup
+    assert 'data-pgqueue-live="operation"' in markup
+    assert f'href="{DEAD}?queue=mail"' in markup
+    assert "No worker is alive" not in page
+
+
+def test_page_says_when_nobody_is_alive_to_do_it(staff):
+    operation_id = begin(verbs.REQUEUE, Filter(), by="bob")
+    assert "No worker is alive to do it" in text_of(staff.get(f"{OPERATIONS}{operation_id}/change/"))
+    Operation.objects.update(ended_at=timezone.now())
+    assert "No worker is alive" not in text_of(staff.get(f"{OPERATIONS}{operation_id}/change/"))
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, "not begun yet"),
+        ({"started_at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}, "under way"),
+        ({"ended_at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}, "done"),
+        ({"ended_at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "last_error": "no <verb>"}, "failed"),
+        (
+            {
+                "ended_at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+                "stopped_at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+                "stopped_by": "zoe",
+            },
+            "stopped by zoe",
+        ),
+    ],
+)
+def test_state_is_said_in_words(staff, values, words):
+    operation_id = begin(verbs.REQUEUE, Filter(), by="bob")
+    Operation.objects.update(**values)
+    for address in (OPERATIONS, f"{OPERATIONS}{operation_id}/change/"):
+        response = staff.get(address)
+        assert words in text_of(response)
+        assert "<verb>" not in response.content.decode()
+
+
+def test_stop_button_ends_it_with_an_entry_in_the_log(staff):
+    operation_id = begin(verbs.REQUEUE, Filter(), by="bob")
+    address = f"{OPERATIONS}{operation_id}/stop/"
+    assert f'action="{address}"' in staff.get(f"{OPERATIONS}{operation_id}/change/").content.decode()
+    assert staff.get(address).status_code == 302
+    assert Operation.objects.get().ended_at is None
+    response = staff.post(address, follow=True)
+    assert messages_of(response) == ["It was stopped. What had been done stays done."]
+    operation = Operation.objects.get()
+    assert (operation.stopped_by, operation.ended_at is None) == ("ann", False)
+    [entry] = LogEntry.objects.all()
+    assert (entry.object_id, entry.change_message) == (str(operation_id), "Stopped.")
+    assert f'action="{address}"' not in response.content.decode()
+    assert messages_of(staff.post(address, follow=True)) == ["It had ended already."]
+    assert LogEntry.objects.count() == 1
+    assert "Stopped." in text_of(staff.get(f"{OPERATIONS}{operation_id}/history/"))
+
+
+def test_viewer_is_offered_no_button(viewer):
+    operation_id = begin(verbs.REQUEUE, Filter(), by="bob")
+    assert "/stop/" not in viewer.get(f"{OPERATIONS}{operation_id}/change/").content.decode()
+
+
+@pytest.mark.parametrize("object_id", ["7", "x", "99999999999999999999999"])
+def test_operation_that_is_not_there_leads_away(staff, object_id):
+    assert staff.get(f"{OPERATIONS}{object_id}/change/").status_code == 302
+    assert staff.post(f"{OPERATIONS}{object_id}/stop/").status_code == 302
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"filter": {"colour": "red"}},
+        {"filter": []},
+        {"verb": "<b>drop</b>"},
+        {"source": "nowhere"},
+        {"said": []},
+        {"outcome": {"strange": 1}, "left": {"strange": 2}},
+        {"outcome": [], "left": []},
+    ],
+    ids=str,
+)
+def test_odd_operations_do_not_break_the_pages(staff, odd):
+    operation_id = begin(verbs.REQUEUE, Filter(), by="bob")
+    Operation.objects.update(**odd)
+    for address in (OPERATIONS, f"{OPERATIONS}{operation_id}/change/"):
+        response = staff.get(address)
+        assert response.status_code == 200
+        assert "<b>drop" not in response.content.decode()
+
+
+def test_markup_in_an_operation_is_shown_as_text(staff):
+    evil = "<script>alert(1)</script>"
+    chosen = Filter(queues=(evil,), tasks=(evil,), error=evil)
+    operation_id = begin(verbs.MOVE, chosen, by=evil, said={"queue": evil})
+    Operation.objects.update(last_error=evil, stopped_by=evil, stopped_at=timezone.now(), ended_at=timezone.now())
+    for address in (OPERATIONS, f"{OPERATIONS}{operation_id}/change/"):
+        page = staff.get(address).content.decode()
+        assert evil not in page
+        assert "&lt;script&gt;alert(1)" in page
+    bury(1)
+    assert evil not in staff.get(f"{DEAD}requeue/matching/", {"queue": evil}).content.decode()
+
+
+def test_pages_carry_no_inline_style_or_script(staff):
+    operation_id = begin(verbs.REQUEUE, Filter(), by="bob")
+    bury(1)
+    for address in (OPERATIONS, f"{OPERATIONS}{operation_id}/change/", f"{DEAD}requeue/matching/"):
+        own = staff.get(address).content.decode().partition('id="content"')[2].partition('id="footer"')[0]
+        assert "style=" not in own
+        assert not re.search(r"<script(?![^>]*src=)", own)
+        assert "onclick" not in own
+
+
+def test_list_takes_few_queries(staff, worker, django_assert_max_num_queries):
+    for number in range(30):
+        begin(verbs.REQUEUE, Filter(queues=(f"q{number}",)), by="bob")
+    with django_assert_max_num_queries(12):
+        page = text_of(staff.get(OPERATIONS))
+    assert "queue: q7" in page
+
+
+@pytest.mark.django_db(transaction=True)
+def test_from_the_list_to_the_end(staff, queue):
+    ids = bury(1500, queue="mail")
+    bury(3)
+    staff.post(f"{DEAD}requeue/matching/?queue=mail", {"rate": ""})
+    while carry_on(queue).operation_id is not None:
+        pass
+    page = text_of(staff.get(f"{OPERATIONS}{Operation.objects.get().pk}/change/"))
+    assert "1500 jobs were requeued." in page
+    assert "done" in page
+    assert list(Job.objects.order_by("pk").values_list("pk", flat=True)) == ids
+    assert DeadJob.objects.count() == 3
+    assert "requeued by ann" in staff.get(f"{JOBS}{ids[0]}/change/").content.decode()
+
+
+# Filters in words
+
+
+def test_filter_is_said_in_words(db):
+    chosen = Filter(
+        kinds=("unknown_task",), queues=("a", "b"), older_than_seconds=7200, argument="7", argument_name="to"
+    )
+    assert in_words(chosen, Source.DEAD) == [
+        ("reason", "unknown task"),
+        ("queue", "a, b"),
+        ("older than", "2 h"),
+        ("to", "7"),
+    ]
+    assert sentence(Filter(), Source.DEAD) == "all dead jobs"
+    assert sentence(Filter(task_prefix="shop."), Source.LIVE) == "task begins with: shop."
+
+
+def test_cause_is_named_by_the_latest_job_that_died_of_it(db):
+    [job_id] = bury(1)
+    DeadJob.objects.filter(pk=job_id).update(errors=[{"error": "SMTPError", "message": "no luck"}])
+    cause = DeadJob.objects.get().cause
+    assert sentence(Filter(cause=cause), Source.DEAD) == "died of: tests.app.tasks.noop: SMTPError"
+    assert "no job is dead now (7)" in sentence(Filter(cause=7), Source.DEAD)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "source", "expected"),
+    [
+        (Filter(), Source.DEAD, {}),
+        (Filter(kinds=("lost",), queues=("a",), cause=7), Source.DEAD, {"reason": "lost", "queue": "a", "cause": 7}),
+        (Filter(kinds=("queued",)), Source.LIVE, {"status": "queued"}),
+        (Filter(unique_key="k"), Source.LIVE, {"q": "key:k"}),
+        (Filter(queues=("a", "b")), Source.DEAD, None),
+        (Filter(older_than_seconds=5), Source.DEAD, None),
+        (Filter(error="ValueError"), Source.DEAD, None),
+    ],
+)
+def test_list_of_a_filter_is_found_where_there_is_one(chosen, source, expected):
+    assert query(chosen, source) == expected
