@@ -1,6 +1,7 @@
 """What staff see first: the numbers, and that they cost the same whatever the backlog."""
 
 import datetime as dt
+import html
 import json
 import re
 
@@ -17,6 +18,7 @@ from django_pgqueue.staff import overview
 from django_pgqueue.staff.overview import Number
 from tests.test_admin import user_with
 from tests.test_plans import explain, fill
+from tests.test_schedules import make
 from tests.test_staff_health import worker
 
 pytestmark = pytest.mark.django_db
@@ -108,6 +110,23 @@ def test_page_tells_the_verdict_numbers_and_links(viewer, sql):
     assert "<b>mail" not in text
     assert "?status=queued&amp;queue=%3Cb%3Email" in text
     assert "?status=queued" not in viewer.get(PAGE).content.decode()
+
+
+def test_every_link_leads_somewhere(admin_client, sql):
+    worker(queues=["other"])
+    make("hourly", last_error="refused")
+    enqueue_many(app.noop.using(queue="m&il"), [()] * 2)
+    enqueue_many(app.noop.using(queue="m&il", run_at=dt.timedelta(hours=1)), [()] * 2)
+    enqueue_many(app.noop.using(queue="m&il", concurrency_key="k"), [()] * 2)
+    kill([app.noop.using(queue="m&il").enqueue().id], by="eve")
+    sql("UPDATE pgqueue_jobs SET status = 'running', lease_token = 1 WHERE id = (SELECT min(id) FROM pgqueue_jobs)")
+    Queue.objects.create(name="m&il")
+    page = admin_client.get(PAGE).content.decode()
+    main = page[page.index('<div id="content-main">') :]
+    addresses = sorted({html.unescape(address) for address in re.findall(r'href="(/[^"]*)"', main)})
+    assert len(addresses) >= 8
+    for address in addresses:
+        assert admin_client.get(address).status_code == 200, address
 
 
 def test_page_counts_its_findings(viewer):

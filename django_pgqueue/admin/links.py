@@ -6,7 +6,13 @@ from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils.http import urlencode
 
+from django_pgqueue.base.states import Status
+
 APP = "django_pgqueue"
+
+LISTED = (Status.QUEUED, Status.RUNNING, Status.SCHEDULED)
+LISTED_BY_QUEUE = (Status.QUEUED, Status.RUNNING)
+"""Statuses to which the list of jobs can be narrowed, along with a queue."""
 
 
 class Links:
@@ -21,6 +27,12 @@ class Links:
         chosen = {name: value for name, value in filters.items() if value not in ("", None)}
         address = self._to(model, "changelist")
         return f"{address}?{urlencode(chosen)}" if address and chosen else address
+
+    def to_jobs(self, status: str, queue: str = "") -> str:
+        """Return the address of the list that shows live jobs of a status, of a queue if that can be; or nothing."""
+        if status not in LISTED:
+            return ""
+        return self.to_list("job", status=status, queue=queue if status in LISTED_BY_QUEUE else "")
 
     def to_row(self, model: str, key: Any) -> str:
         """Return the address of a row's page."""

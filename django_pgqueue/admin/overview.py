@@ -197,7 +197,7 @@ def _urgency(queue: QueueLine) -> tuple[int, str]:
 
 
 def _jobs(number: Number, links: Links, status: str, queue: str = "") -> Cell:
-    return Cell(str(number), links.to_list("job", status=status, queue=queue) if number.value else "")
+    return Cell(str(number), links.to_jobs(status, queue) if number.value else "")
 
 
 def _dead(number: Number, links: Links, queue: str = "") -> Cell:

@@ -151,23 +151,23 @@ class QueueAdmin(ActingAdmin):
 
     @admin.display(description=_("queued"))
     def queued(self, queue: Any) -> str:
-        return self._number(queue, "queued", "job", status=Status.QUEUED)
+        return self._number(queue, "queued", queue.links.to_jobs(Status.QUEUED, queue.name))
 
     @admin.display(description=_("scheduled"))
     def scheduled(self, queue: Any) -> str:
-        return self._number(queue, "scheduled", "job", status=Status.SCHEDULED)
+        return self._number(queue, "scheduled", queue.links.to_jobs(Status.SCHEDULED, queue.name))
 
     @admin.display(description=_("waiting"))
     def waiting(self, queue: Any) -> str:
-        return self._number(queue, "waiting", "job", status=Status.WAITING)
+        return self._number(queue, "waiting", queue.links.to_jobs(Status.WAITING, queue.name))
 
     @admin.display(description=_("running"))
     def running(self, queue: Any) -> str:
-        return self._number(queue, "running", "job", status=Status.RUNNING)
+        return self._number(queue, "running", queue.links.to_jobs(Status.RUNNING, queue.name))
 
     @admin.display(description=_("dead"))
     def dead(self, queue: Any) -> str:
-        return self._number(queue, "dead", "deadjob")
+        return self._number(queue, "dead", queue.links.to_list("deadjob", queue=queue.name))
 
     @admin.display(description=_("oldest"))
     def oldest(self, queue: Any) -> str:
@@ -195,10 +195,9 @@ class QueueAdmin(ActingAdmin):
     def limits(self, queue: Queue) -> str:
         return limits_of(queue) or "-"
 
-    def _number(self, queue: Any, name: str, model: str, **filters: str) -> str:
+    def _number(self, queue: Any, name: str, address: str) -> str:
         number = getattr(queue.line, name)
-        address = queue.links.to_list(model, **filters, queue=queue.name) if number.value else ""
-        return live(f"{queue.name} {name}", linked(number, address))
+        return live(f"{queue.name} {name}", linked(number, address if number.value else ""))
 
     def _duration(self, queue: Any, name: str, seconds: float | None) -> str:
         return live(f"{queue.name} {name}", "-" if seconds is None else brief(seconds))
