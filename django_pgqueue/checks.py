@@ -3,7 +3,8 @@
 E001 unknown key in PGQUEUE · E002 value out of range · E003 database alias missing · E004 database not PostgreSQL ·
 E005 schedule that cannot be stored ·
 W001 router missing · W002 psycopg without its C speedups · W003 no role that can look after the tables ·
-W005 schedule of a task that another backend runs. E006 to E009 and W004 are about aliases in TASKS, see backend
+W005 schedule of a task that another backend runs · W006 IMMEDIATE without DEBUG.
+E006 to E009 and W004 are about aliases in TASKS, see backend
 """
 
 import re
@@ -25,7 +26,12 @@ from django_pgqueue.housekeeping.declaring import definition_of
 from django_pgqueue.housekeeping.vacuum import Rights, rights
 from django_pgqueue.timetable import Declared, declared, left_out
 
-SWITCHES = {"NOTIFY": (True, False), "PREPARED_STATEMENTS": (None, True, False), "TRACING": (True, False)}
+SWITCHES = {
+    "NOTIFY": (True, False),
+    "IMMEDIATE": (True, False),
+    "PREPARED_STATEMENTS": (None, True, False),
+    "TRACING": (True, False),
+}
 ROUTER = "django_pgqueue.routers.PgQueueRouter"
 
 
@@ -63,6 +69,20 @@ def check_schedules_of_others(**_: Any) -> list[CheckMessage]:
             id="pgqueue.W005",
         )
         for name, task in left_out().items()
+    ]
+
+
+@register("pgqueue", deploy=True)
+def check_immediate(**_: Any) -> list[CheckMessage]:
+    """Say when what is for tests is about to go live. Only for ``check --deploy``: tests run without DEBUG too."""
+    if not isinstance(getattr(settings, "PGQUEUE", {}), dict) or not conf.immediate or settings.DEBUG:
+        return []
+    return [
+        Caution(
+            "PGQUEUE['IMMEDIATE'] is on: requests run their jobs themselves, and wait for them.",
+            hint="Take it out of the settings of whatever is not a test.",
+            id="pgqueue.W006",
+        )
     ]
 
 

@@ -1,5 +1,6 @@
 """The backend: translates between the framework's tasks and jobs, and decides nothing."""
 
+import contextlib
 import datetime as dt
 import logging
 import re
@@ -30,6 +31,7 @@ from django_pgqueue.base.framework import (
 from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle.enqueue import arguments_of, insert_many, insert_one
 from django_pgqueue.lifecycle.find import JobState, find
+from django_pgqueue.lifecycle.immediate import run_if_immediate
 from django_pgqueue.lifecycle.keyed import Inserted
 from django_pgqueue.lifecycle.payload import Call, check_keys, encode
 
@@ -108,12 +110,15 @@ class PgQueueBackend(BaseTaskBackend):
         """
         result = self._enqueue(task, args, kwargs)
         task_enqueued.send_robust(type(self), task_result=result)
+        self._run_if_immediate([result])
         return result
 
     async def aenqueue(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> PgQueueTaskResult:  # type: ignore[override]
         """Do what ``enqueue`` does from async code, on the connection that sync code of this context uses."""
         result = await sync_to_async(self._enqueue, thread_sensitive=True)(task, args, kwargs)
         await task_enqueued.asend_robust(type(self), task_result=result)
+        if conf.immediate:
+            await sync_to_async(self._run_if_immediate, thread_sensitive=True)([result])
         return result
 
     def enqueue_many(
@@ -142,7 +147,16 @@ class PgQueueBackend(BaseTaskBackend):
         if is_heard(task_enqueued, logging.DEBUG):
             for result in results:
                 task_enqueued.send_robust(type(self), task_result=result)
+        self._run_if_immediate(results)
         return results
+
+    def _run_if_immediate(self, results: Sequence[PgQueueTaskResult]) -> None:
+        """Run jobs once they are committed, where the setting says so; those that were run at once have a result."""
+        if conf.immediate:
+            run_if_immediate(self._connection.alias, [int(result.id) for result in results])
+            for result in results:
+                with contextlib.suppress(TaskResultDoesNotExist):
+                    result.refresh()
 
     def _enqueue(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> PgQueueTaskResult:
         self.validate_task(task)

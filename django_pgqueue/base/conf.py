@@ -21,6 +21,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "STATS_DAYS": 7,
     "VACUUM_DEAD_ROWS": 20_000,
     "STATEMENT_TIMEOUT_SECONDS": 30,
+    "IMMEDIATE": False,
     "ADMIN_TIMEOUT_SECONDS": 2.0,
     "PREPARED_STATEMENTS": None,
     "TRACING": True,
@@ -141,6 +142,11 @@ class Settings:
     def tracing(self) -> bool:
         """Whether jobs are traced where OpenTelemetry is installed and its SDK configured. Default: True."""
         return bool(self._get("TRACING"))
+
+    @property
+    def immediate(self) -> bool:
+        """Whether jobs run in the process that enqueues them, after its commit; for tests. Default: False."""
+        return bool(self._get("IMMEDIATE"))
 
     @property
     def sensitive(self) -> Sequence[str]:

@@ -18,6 +18,7 @@ from django_pgqueue.db import CallerConnection, Database, postgresql
 from django_pgqueue.lifecycle import keyed
 from django_pgqueue.lifecycle.context import current_job
 from django_pgqueue.lifecycle.handle import JobHandle
+from django_pgqueue.lifecycle.immediate import run_if_immediate
 from django_pgqueue.lifecycle.payload import Call, check_signature, check_signatures, encode, encode_many
 from django_pgqueue.lifecycle.redact import in_errors
 from django_pgqueue.lifecycle.sql import statement
@@ -61,6 +62,7 @@ def enqueue_one(
     """Check the arguments and insert the job; ``Task.enqueue`` and ``enqueue`` end here."""
     check_signature(task, args, kwargs)
     inserted = _insert_one(task, args, kwargs, _of_caller(task, schedule_id=schedule_id))
+    run_if_immediate(_database(task), inserted.ids)
     return JobHandle(inserted.ids[0], task.name, task.options.queue, _database(task), inserted.created[0])
 
 
@@ -103,7 +105,9 @@ def enqueue_many(task: AnyTask, calls: Iterable[tuple[Any, ...] | Mapping[str, A
     """
     task = _task(task)
     checked = arguments_of(calls)
-    return insert_many(task, checked).ids if checked else []
+    ids = insert_many(task, checked).ids if checked else []
+    run_if_immediate(_database(task), ids)
+    return ids
 
 
 def insert_one(task: tasks.Task[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> keyed.Inserted:

@@ -6,6 +6,7 @@ They work on the test's own connection: in a ``TestCase``, whose transaction is 
 
 from django_pgqueue.testing.asserting import assert_enqueued, refute_enqueued
 from django_pgqueue.testing.draining import run_jobs
+from django_pgqueue.testing.failing import EndlessJobs
 from django_pgqueue.testing.report import Report, Run
 
-__all__ = ["Report", "Run", "assert_enqueued", "refute_enqueued", "run_jobs"]
+__all__ = ["EndlessJobs", "Report", "Run", "assert_enqueued", "refute_enqueued", "run_jobs"]

@@ -142,8 +142,8 @@ def refute_enqueued(
         unique_key=unique_key,
     )
     if found := _found(database or conf.database, expected):
-        listed = _listed([f"  {expected.show(job)}" for job in found])
-        raise AssertionError("\n".join([f"{_jobs(len(found))} to run that should not be: {expected}.", *listed]))
+        lines = listed([f"  {expected.show(job)}" for job in found])
+        raise AssertionError("\n".join([f"{_jobs(len(found))} to run that should not be: {expected}.", *lines]))
 
 
 def to_run(alias: str) -> "QuerySet[Job]":
@@ -164,13 +164,14 @@ def _instead(alias: str, expected: Expected, found: list[Job]) -> list[str]:
     lines += [f"  {expected.show(job)}\n    but {', and '.join(expected.differences(job))}" for job in others]
     return [
         "To run are, the nearest first:" if lines else "No job is to run at all.",
-        *_listed(lines),
+        *listed(lines),
         *_already_run(alias, expected),
         *_callbacks(alias),
     ]
 
 
-def _listed(lines: list[str]) -> list[str]:
+def listed(lines: list[str]) -> list[str]:
+    """Return the first lines, and how many more there are."""
     more = len(lines) - MOST_SHOWN
     return lines[:MOST_SHOWN] + ([f"  ... and {more} more"] if more > 0 else [])
 

@@ -42,9 +42,10 @@ class TestConnection(CallerConnection, QueueConnection):
 
 def is_broken(connection: BaseDatabaseWrapper) -> bool:
     """Whether nothing but a rollback is possible on a connection."""
-    if connection.needs_rollback or connection.vendor != "postgresql":
+    beneath = connection.connection
+    if connection.needs_rollback or beneath is None or connection.vendor != "postgresql":
         return connection.needs_rollback
-    return bool(connection.connection.info.transaction_status == TransactionStatus.INERROR)
+    return bool(beneath.info.transaction_status == TransactionStatus.INERROR)
 
 
 def is_of_test(block: Any) -> bool:

@@ -86,16 +86,11 @@ class Expected:
             if wanted is not None and wanted != there:
                 yield f"with {name}={there!r}"
         if self.run_at is not None and abs(aware(job.run_at) - self._due(job, self.run_at)) > self.tolerance:
-            yield f"due {self._due_in_words(job)}"
+            yield f"due {_due_in_words(job, is_instant=isinstance(self.run_at, dt.datetime))}"
 
     def show(self, job: Job) -> str:
-        """Return a job on one line, without what is sensitive."""
-        task = tasks.find(job.task)
-        line = f"job {job.pk}: {_call(job.task, *shown(task, job.args, job.kwargs))} on {job.queue!r}"
-        line += f", priority {job.priority}" if job.priority else ""
-        line += f", unique key {job.unique_key!r}" if job.unique_key else ""
-        line += f", {job.status}, due {self._due_in_words(job)}"
-        return scrubber(task, job.args, job.kwargs)(line)
+        """Return a job on one line, due as it was asked for."""
+        return show(job, is_instant=isinstance(self.run_at, dt.datetime))
 
     def __str__(self) -> str:
         call = None
@@ -126,11 +121,19 @@ class Expected:
     def _due(self, job: Job, run_at: dt.datetime | dt.timedelta) -> dt.datetime:
         return aware(job.enqueued_at) + run_at if isinstance(run_at, dt.timedelta) else run_at
 
-    def _due_in_words(self, job: Job) -> str:
-        delay = aware(job.run_at) - aware(job.enqueued_at)
-        if isinstance(self.run_at, dt.datetime):
-            return _moment(aware(job.run_at))
-        return _moment(delay) if delay else "at once"
+
+def show(job: Job, *, is_instant: bool = False) -> str:
+    """Return a job on one line, without what is sensitive.
+
+    Args:
+        is_instant: say when it is due by the calendar, not how long after it was enqueued.
+    """
+    task = tasks.find(job.task)
+    line = f"job {job.pk}: {_call(job.task, *shown(task, job.args, job.kwargs))} on {job.queue!r}"
+    line += f", priority {job.priority}" if job.priority else ""
+    line += f", unique key {job.unique_key!r}" if job.unique_key else ""
+    line += f", {job.status}, due {_due_in_words(job, is_instant=is_instant)}"
+    return scrubber(task, job.args, job.kwargs)(line)
 
 
 def as_json(value: Any) -> Any:
@@ -162,6 +165,13 @@ def _call(name: str, args: Any, kwargs: Any) -> str:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
+
+
+def _due_in_words(job: Job, *, is_instant: bool) -> str:
+    delay = aware(job.run_at) - aware(job.enqueued_at)
+    if is_instant:
+        return _moment(aware(job.run_at))
+    return _moment(delay) if delay else "at once"
 
 
 def _moment(moment: dt.datetime | dt.timedelta) -> str:

@@ -26,7 +26,7 @@ def raise_error(outcome: Outcome, error: BaseException | None, run: Run) -> None
     if error is None:
         told = outcome.error or {}
         error = JobFailed(f"{told.get('error')}: {told.get('message')}", run.reason, told)
-    error.add_note(f"It was raised in run_jobs(): {run}.")
+    error.add_note(f"It was raised by {run}.")
     raise error
 
 

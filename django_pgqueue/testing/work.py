@@ -3,7 +3,7 @@
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from django.db import Error
@@ -25,6 +25,7 @@ from django_pgqueue.lifecycle.progress import write_alone
 from django_pgqueue.lifecycle.run import unknown_task
 from django_pgqueue.models import Job
 from django_pgqueue.runtime.refused import in_place_of
+from django_pgqueue.runtime.report import report_all
 from django_pgqueue.testing.connection import TestConnection
 from django_pgqueue.testing.failing import EndlessJobs, goes_up
 from django_pgqueue.testing.instants import aware
@@ -74,6 +75,11 @@ class Work:
         self.database = TestConnection(alias)
         self._handle_error = handle_error
         self._shut: dict[str, float] = {}  # queues that let nothing in, and the seconds until they have a token
+
+    def also(self, alias: str, ids: Collection[int]) -> None:
+        """Run these jobs too, where the ids of those to be run are given."""
+        if alias == self.alias and self.wanted.ids is not None:
+            self.wanted.ids.update(ids)
 
     @property
     def is_done(self) -> bool:
@@ -155,6 +161,7 @@ class Work:
         if current.has_told and performance.outcome.fate is not Fate.RECORDED:
             write_alone(self.database, current)  # what it told last, although its savepoint may be gone
         outcome, error = self._write(performance.outcome), performance.error
+        report_all([outcome], stale=())
         run = Run.of(outcome, error, self.now)
         self.runs.append(run)
         if error is not None and goes_up(error):

@@ -1,0 +1,83 @@
+"""Immediate mode: jobs are run in the process that enqueues them, when their transaction has committed.
+
+A test case never commits, so there its own transaction counts for none: the end of the outermost block that the code
+under test has opened is the commit.
+"""
+
+import functools
+from collections.abc import Callable, Collection
+from typing import Any
+
+from django.db import DatabaseError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_pgqueue.base.exceptions import JobFailed
+from django_pgqueue.base.served import Served
+from django_pgqueue.lifecycle.context import current_job
+from django_pgqueue.testing.connection import is_of_test
+from django_pgqueue.testing.failing import raise_error
+from django_pgqueue.testing.wanted import Wanted
+from django_pgqueue.testing.work import Work, work_under_way
+
+__unittest = True
+
+
+def run_soon(alias: str, ids: Collection[int]) -> None:
+    """Run jobs when their transaction has committed; where a job has enqueued them, after that one.
+
+    Jobs of a worker's leave theirs to the workers.
+    """
+    if (work := work_under_way()) is not None:
+        work.also(alias, ids)
+    elif current_job() is None:
+        _after_commit(connections[alias], ids)
+
+
+def _run(alias: str, ids: Collection[int]) -> None:
+    Work(alias, Wanted(Served(), ids=set(ids)), handle_error=raise_error).run_due()
+
+
+def _after_commit(connection: BaseDatabaseWrapper, ids: Collection[int]) -> None:
+    blocks = connection.atomic_blocks
+    if all(map(is_of_test, blocks)):
+        if blocks or connection.get_autocommit():  # else nobody says when it commits, and the jobs stay in the queue
+            _run(connection.alias, ids)
+    elif is_of_test(blocks[0]):
+        _at_end_of_block(connection).ids.extend(ids)
+    else:
+        transaction.on_commit(functools.partial(_run, connection.alias, list(ids)), using=connection.alias)
+
+
+def _at_end_of_block(connection: BaseDatabaseWrapper) -> "_EndOfBlock":
+    """Return what waits on a connection for that, all jobs together, so that they keep their order."""
+    for wrapper in connection.execute_wrappers:
+        if isinstance(wrapper, _EndOfBlock):
+            return wrapper
+    end = _EndOfBlock(connection)
+    connection.execute_wrappers.append(end)
+    return end
+
+
+class _EndOfBlock:
+    """Sees every statement of a connection, also that by which an atomic block ends, which is none any more by then.
+
+    Source: https://docs.djangoproject.com/en/stable/topics/db/instrumentation/
+    """
+
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
+        self.ids: list[int] = []
+        self._connection = connection
+
+    def __call__(self, execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:  # noqa: FBT001 - as Django calls it
+        result = execute(sql, params, many, context)
+        if all(map(is_of_test, self._connection.atomic_blocks)):
+            self._connection.execute_wrappers.remove(self)
+            if not str(sql).startswith("ROLLBACK"):
+                self._run()
+        return result
+
+    def _run(self) -> None:
+        try:
+            _run(self._connection.alias, self.ids)
+        except DatabaseError as error:  # the end of the block would take it for its own, and roll back what is released
+            raise JobFailed(f"A job has failed: {type(error).__name__}: {error}") from error
