@@ -25,7 +25,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALLED := $(VENV)/.installed$(if $(DJANGO),-django-$(DJANGO))
-CODE := django_pgqueue tests example_project benchmarks docs
+CODE := django_pgqueue pytest_django_pgqueue.py tests example_project benchmarks docs
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test pytest soak docs bench lint types clean
