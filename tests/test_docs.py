@@ -21,6 +21,8 @@ from django.dispatch import Signal
 from django.test import override_settings
 
 import django_pgqueue
+import pytest_django_pgqueue
+from django_pgqueue import testing
 from django_pgqueue.backend.declaring import OF_BACKENDS, OF_JOBS, OF_TASKS
 from django_pgqueue.base import exceptions, records, signals
 from django_pgqueue.base.conf import DEFAULTS
@@ -38,6 +40,7 @@ from django_pgqueue.management.commands.pgqueue_schedule import Command as Sched
 from django_pgqueue.management.commands.pgqueue_worker import Command
 from django_pgqueue.migrations._enqueue import WITH_KEYS
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule, Worker
+from django_pgqueue.testing import Report, Run, assert_enqueued, refute_enqueued, run_jobs
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -285,6 +288,46 @@ def test_worker_page_lists_every_option_with_its_default():
             assert names(rows[option]) == [default if isinstance(default, str) else f"{default:g}"], option
         else:
             assert rows[option] in {"off", "empty", "all"}, option
+
+
+# Helpers for tests
+
+
+@pytest.mark.parametrize("helper", [assert_enqueued, refute_enqueued, run_jobs], ids=lambda helper: helper.__name__)
+def test_testing_page_lists_every_argument_with_its_default(helper):
+    page = reference("testing")
+    taken = inspect.signature(helper).parameters
+    if helper is refute_enqueued:
+        assert {*taken, "count"} == set(inspect.signature(assert_enqueued).parameters)
+        return
+    rows = {
+        names(row[0])[0]: ast.literal_eval(names(row[1])[0]) for row in table(section(page, f"## {helper.__name__}"))
+    }
+    assert rows == {name: parameter.default for name, parameter in taken.items()}
+
+
+def test_testing_page_lists_everything_of_the_report():
+    page = reference("testing")
+    properties = {name for name, value in vars(Report).items() if isinstance(value, property)}
+    assert set(first_names(section(page, "## The report"))) == {"runs", *properties} | set(of_runs := fields_of(Run))
+    assert first_names(section(page, "### A run")) == of_runs
+    assert all(name in page or f"a {name.lower()}" in page for name in testing.__all__)
+
+
+def fields_of(kind: type) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind)]
+
+
+def test_testing_page_names_what_the_plugin_has():
+    page = reference("testing")
+    found = [
+        name
+        for name, value in vars(pytest_django_pgqueue).items()
+        if type(value).__name__ == "FixtureFunctionDefinition"
+    ]
+    assert first_names(section(page, "## The plugin for pytest")) == found
+    for name in (pytest_django_pgqueue.OPTION, pytest_django_pgqueue.INI, pytest_django_pgqueue.MARKER):
+        assert name in page
 
 
 # The commands for queues and schedules
