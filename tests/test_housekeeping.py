@@ -1,5 +1,6 @@
 import contextlib
 import datetime as dt
+import os
 import threading
 from types import SimpleNamespace
 
@@ -20,12 +21,14 @@ from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.drain import is_drained
 from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.reap import settle_dead_process
+from django_pgqueue.lifecycle.workers import request_stop
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.duties import Slice
 from django_pgqueue.runtime.heart import Heart, Pulse
 from django_pgqueue.runtime.marks import Marks, now
 from django_pgqueue.runtime.plan import Plan
+from django_pgqueue.runtime.process import can_read_memory
 from django_pgqueue.runtime.session import Absences, Session
 from django_pgqueue.runtime.steward import Steward
 from tests.workers import eventually
@@ -442,7 +445,7 @@ def test_heartbeat_renews_leases_and_names_those_that_stand(queue, sql):
     one, two = register(queue), register(queue)
     sql("UPDATE pgqueue_workers SET lease_until = now() - interval '1 hour'")
     sql("DELETE FROM pgqueue_workers WHERE id = %s", two)
-    assert heartbeat.beat(queue, {one: 11, two: 22}, lease_seconds=30) == {one}
+    assert heartbeat.beat(queue, {one: 11, two: 22}, lease_seconds=30) == ({one}, None)
     worker = Worker.objects.get()
     assert worker.pid == 11
     assert worker.lease_until - worker.heartbeat_at == dt.timedelta(seconds=30)
@@ -486,11 +489,60 @@ def test_nobody_waits_for_the_locked_row_of_a_worker(queue, other_queue, sql, se
     sql("UPDATE pgqueue_workers SET lease_until = now() - interval '2 hours'")
     with other_queue.transaction():
         other_queue.rows("SELECT id FROM pgqueue_workers FOR UPDATE", {})
-        assert heartbeat.beat(queue, {worker_id: 1}, lease_seconds=30) == set()
+        assert heartbeat.beat(queue, {worker_id: 1}, lease_seconds=30) == (set(), None)
         assert forget_workers(queue) == 0
         assert heartbeat.deregister(queue, [worker_id]) == {worker_id}
         assert Worker.objects.get().pid == 0
-    assert heartbeat.beat(queue, {worker_id: 1}, lease_seconds=30) == {worker_id}
+    assert heartbeat.beat(queue, {worker_id: 1}, lease_seconds=30) == ({worker_id}, None)
+
+
+def test_heartbeat_tells_how_much_memory_each_process_has(queue):
+    known, unknown = register(queue), register(queue)
+    heartbeat.beat(queue, {known: 11, unknown: 22}, lease_seconds=30, memory_bytes={known: 5_000_000_000})
+    assert dict(Worker.objects.values_list("id", "memory_bytes")) == {known: 5_000_000_000, unknown: 0}
+
+
+def test_heart_measures_its_own_processes(queue, heart):
+    if not can_read_memory():
+        pytest.skip("This system does not tell the memory of another process.")
+    heart[1].pid = os.getpid()
+    heart[0].pass_once()
+    assert Worker.objects.get().memory_bytes > 10_000_000
+    heart[1].pid = 2**22 + 1  # nobody's
+    heart[0].pass_once()
+    assert Worker.objects.get().memory_bytes == 0
+
+
+def test_stop_is_asked_of_all_processes_of_a_command_and_the_first_who_asks_stays(queue):
+    one, two = register(queue, supervisor_id=7), register(queue, supervisor_id=7)
+    other = register(queue, supervisor_id=8)
+    assert request_stop([two], by="ann") == [one, two]
+    assert request_stop([one], by="ben") == []
+    assert request_stop([other + 1000], by="ben") == []
+    asked = dict(Worker.objects.exclude(stop_requested_at=None).values_list("id", "stop_requested_by"))
+    assert asked == {one: "ann", two: "ann"}
+    assert heartbeat.beat(queue, {one: 1, two: 2}, lease_seconds=30) == ({one, two}, "ann")
+    assert heartbeat.beat(queue, {other: 3}, lease_seconds=30) == ({other}, None)
+
+
+def test_stop_waits_for_nobody_and_goes_with_the_transaction_of_who_asks(queue, other_queue):
+    one, two = register(queue, supervisor_id=7), register(queue, supervisor_id=7)
+    with other_queue.transaction():
+        other_queue.rows("SELECT id FROM pgqueue_workers WHERE id = %(id)s FOR UPDATE", {"id": one})
+        with transaction.atomic():
+            assert request_stop([one], by="ann") == [two]
+            transaction.set_rollback(True)
+    assert heartbeat.beat(queue, {one: 1, two: 2}, lease_seconds=30).stop_by is None
+
+
+def test_heart_passes_the_wish_to_stop_on(queue, heart):
+    told = []
+    heart[0]._told_to_stop = told.append
+    heart[0].pass_once()
+    assert told == []
+    request_stop([heart[1].worker_id], by="ann")
+    heart[0].pass_once()
+    assert told == ["ann"]
 
 
 def test_pulse_is_steady_after_a_lease_without_a_gap():
@@ -539,7 +591,8 @@ def test_process_that_ended_while_the_heart_beat_is_not_registered_again(queue, 
 def heart(queue):
     """The heartbeat of one process that holds nothing by its own book."""
     process = SimpleNamespace(worker_id=register(queue), pid=1, marks=Marks(), order=lambda line: None)
-    made = Heart("default", SimpleNamespace(living=[process], lease_seconds=30), Session(changed=lambda: None))
+    crew = SimpleNamespace(living=[process], lease_seconds=30)
+    made = Heart("default", crew, Session(changed=lambda: None), told_to_stop=lambda by: None)
     yield made, process
     made.database.close()
 

@@ -338,7 +338,7 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(worker=workers)
     def beat(self, worker):
         """Renew its lease; one that others have forgotten is written down again."""
-        standing = heartbeat.beat(self.house, {worker: 4711}, lease_seconds=PROCESS_LEASE_HOURS * HOUR)
+        standing = heartbeat.beat(self.house, {worker: 4711}, lease_seconds=PROCESS_LEASE_HOURS * HOUR).standing
         assert standing == {worker} & self.model.processes.keys()
         if not standing:
             assert self.register(worker) == worker

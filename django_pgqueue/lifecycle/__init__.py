@@ -23,6 +23,7 @@
 
     gates          what people say of queues
     schedules      what they do to schedules
+    workers        and to workers
     kill, run_now  what they do to jobs; bulk: move, set the priority, purge
       verbs        all of these, for many
       operations   the same in the background

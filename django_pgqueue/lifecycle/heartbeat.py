@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from django_pgqueue.base.records import Lease
 from django_pgqueue.db import Database
@@ -45,19 +46,38 @@ def register(
     return rows[0][0]  # type: ignore[no-any-return]
 
 
-def beat(database: Database, pids: Mapping[int, int], *, lease_seconds: int, session_pid: int = 0) -> set[int]:
-    """Renew the leases of worker processes, given as ``{worker_id: pid}``; return the ids that still stand.
+class Beat(NamedTuple):
+    """The answer to a heartbeat."""
+
+    standing: set[int]  # the ids whose rows are there and were renewed
+    stop_by: str | None  # who has asked the command to stop; None: nobody
+
+
+def beat(
+    database: Database,
+    pids: Mapping[int, int],
+    *,
+    lease_seconds: int,
+    session_pid: int = 0,
+    memory_bytes: Mapping[int, int] | None = None,
+) -> Beat:
+    """Renew the leases of worker processes, given as ``{worker_id: pid}``.
 
     Args:
         session_pid: the server's process for the session of their command; 0 if it has none.
+        memory_bytes: resident, by worker id; 0 or missing: not known.
     """
+    memory = memory_bytes or {}
     parameters = {
         "worker_ids": list(pids),
         "pids": list(pids.values()),
+        "memory_bytes": [memory.get(worker_id, 0) for worker_id in pids],
         "lease_seconds": lease_seconds,
         "session_pid": session_pid,
     }
-    return {worker_id for (worker_id,) in database.rows(statement("heartbeat"), parameters)}
+    rows = database.rows(statement("heartbeat"), parameters)
+    stop_by = next((by for _, by in rows if by is not None), None)
+    return Beat({worker_id for worker_id, _ in rows}, stop_by)
 
 
 def absent(database: Database, *, seconds: float) -> list[int]:

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from django_pgqueue.db import QueueConnection
@@ -9,7 +10,7 @@ from django_pgqueue.lifecycle import heartbeat
 from django_pgqueue.lifecycle.release import release
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.marks import now
-from django_pgqueue.runtime.process import Process
+from django_pgqueue.runtime.process import Process, resident_bytes
 from django_pgqueue.runtime.session import SILENT_SECONDS, Session
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -42,13 +43,18 @@ class Pulse:
 
 
 class Heart:
-    """Renews the leases of the crew's processes, and reads what the database believes they are running."""
+    """Renews the leases of the crew's processes, and reads what the database believes they are running.
 
-    def __init__(self, alias: str, crew: Crew, session: Session) -> None:
+    Args:
+        told_to_stop: called, with every beat, while somebody wants the command to stop; with who it is.
+    """
+
+    def __init__(self, alias: str, crew: Crew, session: Session, *, told_to_stop: Callable[[str], None]) -> None:
         self.pulse = Pulse(crew.lease_seconds)
         self.database = QueueConnection(alias, "heartbeat", patience_seconds=max(crew.lease_seconds / 2, 2.0))
         self._session = session
         self._crew = crew
+        self._told_to_stop = told_to_stop
         self._strangers: dict[int, int] = {}  # marks of rows that their process did not know -> its turns then
 
     def pass_once(self) -> float:
@@ -70,17 +76,20 @@ class Heart:
     def _beat(self) -> None:
         processes = {process.worker_id: process for process in list(self._crew.living)}
         begun = now()
-        standing = heartbeat.beat(
+        standing, stop_by = heartbeat.beat(
             self.database,
             {worker_id: process.pid for worker_id, process in processes.items()},
             lease_seconds=self._crew.lease_seconds,
             session_pid=self._session.pid,
+            memory_bytes={worker_id: resident_bytes(process.pid) for worker_id, process in processes.items()},
         )
         self.pulse.beat(begun)
         for worker_id in standing & processes.keys():
             processes[worker_id].marks.renew(begun + self._crew.lease_seconds)
         for worker_id in processes.keys() - standing:
             self._crew.register_again(self.database, processes[worker_id])
+        if stop_by is not None:
+            self._told_to_stop(stop_by)
         self._compare_books(processes)
 
     def _compare_books(self, processes: dict[int, Process]) -> None:

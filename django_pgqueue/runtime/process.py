@@ -25,7 +25,8 @@ JITTER = 0.1
 MOMENT_SECONDS = 1.0
 """A process that is told to leave gives back within this what it has only fetched."""
 
-PAGES_IN_A_MIB = 2**20 // os.sysconf("SC_PAGE_SIZE")
+MIB = 2**20
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Process:
@@ -164,9 +165,14 @@ def can_read_memory() -> bool:
 
 
 def resident_mb(pid: int) -> float:
-    """Return the resident memory of a process in MiB; 0 if it is gone, or the system has no ``/proc``."""
+    """Return the resident memory of a process in MiB; 0 if it is gone, or the system does not tell."""
+    return resident_bytes(pid) / MIB
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the resident memory of a process; 0 if it is gone, or the system has no ``/proc``."""
     try:
         _, resident, *_ = Path(f"/proc/{pid}/statm").read_text().split()
     except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    return int(resident) / PAGES_IN_A_MIB
+        return 0
+    return int(resident) * PAGE_BYTES

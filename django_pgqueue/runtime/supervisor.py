@@ -58,7 +58,7 @@ class Supervisor:
         self._signals_seen: list[str] = []
         self._stop_until: float | None = None  # stopping: how long to wait for running jobs, monotonic
         session = Session(changed=self._beat_now)
-        self._heart = Heart(self.alias, self.crew, session)
+        self._heart = Heart(self.alias, self.crew, session, told_to_stop=self._told_to_stop)
         self._steward = Steward(
             self.alias,
             self.crew,
@@ -228,6 +228,11 @@ class Supervisor:
     def _drained(self) -> None:
         if not self._is_stopping:
             logger.info("Drained")
+            self.stop()
+
+    def _told_to_stop(self, by: str) -> None:
+        if not self._is_stopping:
+            logger.info("Stopping, as %s has asked for", by)
             self.stop()
 
     def _beat_now(self) -> None:

@@ -1,5 +1,6 @@
 """What SIGTERM leaves of jobs that were fetched far ahead."""
 
+import json
 import os
 import signal
 
@@ -9,6 +10,7 @@ from django.db import transaction
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.base.states import NEVER
+from django_pgqueue.lifecycle.workers import request_stop
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from tests.app.models import Mark
 from tests.workers import eventually
@@ -51,3 +53,27 @@ def test_a_thousand_jobs_fetched_ahead_go_back_as_if_they_had_never_been_claimed
     assert sorted(left) == [(pk, "queued", 0, 0, 0, NEVER, []) for pk in slow if pk not in begun]
     assert len(left) > 1000
     assert DeadJob.objects.count() == Worker.objects.count() == 0
+
+
+@pytest.mark.parametrize("options", [(), ("--no-listen",)], ids=["told at once", "polling"])
+def test_worker_that_is_asked_to_stop_finishes_what_runs_and_another_works_on(start_worker, tmp_path, options):
+    settings = {"PGQUEUE": json.dumps({"LEASE_SECONDS": 3})}
+    first = start_worker("--processes", "2", "--concurrency", "1", *options, **settings).wait_until_ready()
+    eventually(lambda: len(first.children()) == 2)
+    asked = sorted(Worker.objects.values_list("id", flat=True))
+    done = tmp_path / "done"
+    running = app.until_exists.enqueue(str(done)).id
+    eventually(lambda: Job.objects.get(pk=running).status == "running")
+    second = start_worker(*options, **settings).wait_until_ready()
+    assert request_stop(asked[:1], by="ann") == asked
+    eventually(lambda: "Stopping, as ann has asked for" in first.text())
+    assert Job.objects.get(pk=running).status == "running"
+    later = app.noop.enqueue().id
+    eventually(FinishedJob.objects.filter(pk=later).exists)
+    done.touch()
+    assert first.wait() == 0, first.text()
+    assert FinishedJob.objects.filter(pk=running).exists()
+    assert first.text().count("as ann has asked for") == 1
+    assert not Worker.objects.filter(pk__in=asked).exists()
+    second.must_live()
+    assert Worker.objects.filter(stop_requested_at=None).exists()
