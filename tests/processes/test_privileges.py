@@ -17,8 +17,10 @@ from django_pgqueue.lifecycle.browse import Filter
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.operations import begin, stop
 from django_pgqueue.lifecycle.verbs import KILL
-from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule
 from django_pgqueue.runtime import waiting
+from django_pgqueue.staff import flow, overview, schedules
+from django_pgqueue.staff.health import findings
 from tests.workers import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -119,6 +121,16 @@ def test_admin_can_act_on_jobs(as_role, sql):
         call_command("pgqueue_jobs", *words, stdout=io.StringIO())
     call_command("pgqueue_jobs", "show", str(Job.objects.earliest("id").pk), stdout=io.StringIO())
     assert sql("SELECT count(*) FROM pgqueue_workers") == [(0,)]
+
+
+def test_admin_can_look_at_everything(as_role):
+    app.noop.enqueue()
+    as_role("shop_admin")
+    lines = overview.lines("default")
+    assert [line.name for line in lines] == list(overview.paces(lines, "default")) == ["default"]
+    assert flow.per_minute("default")
+    assert schedules.runs(Schedule(id=1), "default") == []
+    assert [finding.name for finding in findings("default") if finding.name != "default-partition"] == ["no-workers"]
 
 
 def test_worker_that_owns_nothing_runs_jobs_and_cannot_rewrite_history(start_worker, login_as, sql):
