@@ -86,6 +86,8 @@ class Task(Generic[P, R]):
         backend: the alias in ``TASKS``, and ``contract`` the rest, of a task of Django's Tasks framework.
     """
 
+    do_not_call_in_templates = True  # where a template names it, Django would run it
+
     def __init__(
         self,
         func: Callable[P, R],

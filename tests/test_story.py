@@ -269,6 +269,15 @@ def test_timeline_tells_what_staff_did_in_between(queue):
     assert re.search(r"Waits for its turn \([\d.]+ m?s\)$", steps(job_id))
 
 
+def test_timeline_tells_after_the_death_what_was_done_to_the_dead():
+    job_id = app.noop.using(unique_key="k").enqueue().id
+    kill([job_id], by="eve")
+    holder = app.noop.using(unique_key="k").enqueue().id
+    requeue([job_id], by="ann")
+    assert kinds(job_id) in (["enqueued", "died", "note"], ["enqueued", "wait", "died", "note"])
+    assert f"not requeued by ann: job {holder} has its unique key" in steps(job_id).splitlines()[-1]
+
+
 def test_timeline_of_a_lost_worker_and_of_attempts_that_are_not_kept():
     at = "2026-01-02T03:0{}:00+00:00"
     errors = [

@@ -1,6 +1,7 @@
 import datetime as dt
 
 import pytest
+from django.template import Context, Template
 
 import tests.app.tasks as app
 from django_pgqueue import Task, task, tasks
@@ -115,3 +116,7 @@ def test_lease_and_attempts_come_from_the_settings_when_not_given(settings):
     assert app.noop.options.attempts_allowed == 3
     assert app.noop.options.lease_seconds == 60
     assert app.noop.using(lease=dt.timedelta(minutes=5)).options.lease_seconds == 300
+
+
+def test_task_is_not_run_by_a_template_that_names_it():
+    assert Template("{{ task }}").render(Context({"task": app.discard})) == "&lt;Task tests.app.tasks.discard&gt;"

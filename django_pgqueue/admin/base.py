@@ -197,7 +197,12 @@ class JobsAdmin(ActingAdmin):
         obj: Any = None,
     ) -> HttpResponse:
         context["page"] = JobPage(self, request, obj)
+        context["ways_on"] = self.ways_on(request, obj)
         return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def ways_on(self, request: HttpRequest, job: Any) -> list[tuple[Any, str]]:
+        """Return what leads on from the page of a job, besides its verbs: words and addresses."""
+        return []
 
     def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> HttpResponse:
         """Go where the job is: it moves from table to table, and its address is still known here."""

@@ -1,3 +1,4 @@
+import functools
 from typing import Any
 
 from django.contrib import admin
@@ -5,6 +6,7 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.db.models import QuerySet
 from django.db.models.fields.json import KeyTransform
 from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, path
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
@@ -12,6 +14,7 @@ from django_pgqueue.admin.actions import choose
 from django_pgqueue.admin.base import DETAILS, JobsAdmin
 from django_pgqueue.admin.formatting import label, moment, moment_of, one_line
 from django_pgqueue.admin.listing import by_id, names, with_chosen
+from django_pgqueue.admin.retry_changed import may_retry, retry_view
 from django_pgqueue.admin.verbs import PURGE, REQUEUE
 from django_pgqueue.base.states import Reason
 from django_pgqueue.models import DeadJob
@@ -108,6 +111,15 @@ class DeadJobAdmin(JobsAdmin):
 
     def chosen_kind(self, request: HttpRequest) -> str | None:
         return request.GET.get("reason")
+
+    def get_urls(self) -> list[URLPattern]:
+        retry = self.admin_site.admin_view(functools.partial(retry_view, self))
+        return [path("<path:object_id>/retry/", retry, name="django_pgqueue_deadjob_retry"), *super().get_urls()]
+
+    def ways_on(self, request: HttpRequest, job: Any) -> list[tuple[Any, str]]:
+        if not may_retry(self, request):
+            return []
+        return [(_("Retry with changed arguments…"), self.address("retry", job.pk))]
 
     def get_search_results(
         self,

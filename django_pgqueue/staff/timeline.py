@@ -87,15 +87,23 @@ class _Telling:
     def steps(self) -> Iterator[Step]:
         yield self._enqueued()
         entries = entries_of(self.one.errors)
+        later = [entry for entry in entries if self._is_after_the_end(entry)]
         attempts = [entry for entry in entries if entry.kind in {Kind.FAILURE, Kind.LOST}]
         for entry in entries:
-            if entry.kind is Kind.NOTE:
+            if entry.kind is Kind.NOTE and entry not in later:
                 yield from self._note(entry)
-            elif entry.kind is not Kind.END:
+            elif entry.kind in {Kind.FAILURE, Kind.LOST}:
                 yield from self._attempt(entry, is_first=entry is attempts[0])
         if not attempts:
             yield from self._put_back()
         yield from self._end(is_first=not attempts)
+        yield from (Step("note", found("{title}", title=entry.title), entry.at) for entry in later)
+
+    def _is_after_the_end(self, entry: Entry) -> bool:
+        """Whether staff did it to a job that was dead."""
+        if entry.kind is not Kind.NOTE or entry.at is None or not isinstance(self.one, DeadJob):
+            return False
+        return entry.at > aware(self.one.died_at)
 
     def _enqueued(self) -> Step:
         one, words = self.one, _("Enqueued")

@@ -1,0 +1,94 @@
+"""Retry a dead job with other arguments: a new job takes its place, and both know of each other."""
+
+import logging
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+from django_pgqueue.base.options import Options
+from django_pgqueue.base.signals import job_enqueued
+from django_pgqueue.db import CallerConnection
+from django_pgqueue.lifecycle.payload import check_signature, encode
+from django_pgqueue.lifecycle.redact import in_errors
+from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.lifecycle.wake import wake, wake_to_admit
+from django_pgqueue.tasks import Task
+
+logger = logging.getLogger("django_pgqueue")
+
+
+class Refused(Enum):
+    """Why there is no new job."""
+
+    GONE = auto()  # it is not dead any more
+    CHANGING = auto()  # somebody else is just changing it
+    KEY_HELD = auto()  # a live job has its unique key
+    ALREADY = auto()  # the same form has been sent before
+
+
+class Retried(NamedTuple):
+    """What a retry came to.
+
+    Attributes:
+        id: of the new job; None where there is none.
+        other: the job that has the unique key, or that the same form has made.
+    """
+
+    id: int | None
+    refused: Refused | None = None
+    other: int | None = None
+
+
+def retry_changed(
+    job_id: int,
+    task: Task[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    queue: str,
+    priority: int,
+    form: str,
+    by: str,
+    database: str | None = None,
+) -> Retried:
+    """Enqueue a new job like a dead one, with other arguments, in the caller's transaction.
+
+    It has the options, keys and metadata of the dead one, all its attempts before it, and the dead one as its parent.
+    Both histories get a note. The dead job stays dead. Workers are woken after the commit.
+
+    Args:
+        task: that of the dead job.
+        form: any text, of which the same makes one job only, however often it is sent.
+        by: who does it; stands in both histories.
+
+    Raises:
+        InvalidArguments: they do not fit the signature or are not JSON. Nothing was changed.
+        InvalidJob: the queue or the priority cannot be. Nothing was changed.
+    """
+    caller, options = CallerConnection(database), Options(queue=queue, priority=priority)
+    check_signature(task, args, kwargs)
+    with in_errors(task, [(args, kwargs)]):
+        texts = {"args": encode(args, what="args"), "kwargs": encode(kwargs, what="kwargs")}
+    parameters = {"queue": options.queue, "priority": options.priority, "task": task.name, "by": by}
+    same = {"id": job_id, "form": form}
+    rows = caller.rows(statement("retry_changed"), texts | parameters | same)
+    if not rows:
+        return _refused(caller.rows(statement("not_retried"), same))
+    [(new_id, queue, key)] = rows
+    if key is None:
+        wake(caller.alias, queue)
+    else:
+        wake_to_admit(caller.alias, {key})
+    if job_enqueued.receivers:
+        job_enqueued.send_robust(task.name, ids=[new_id], task=task.name, queue=queue, database=caller.alias)
+    logger.info("Job %s retried with changed arguments as job %s by %s", job_id, new_id, by)
+    return Retried(new_id)
+
+
+def _refused(rows: list[Any]) -> Retried:
+    if not rows:
+        return Retried(None, Refused.GONE)
+    [(made, holder)] = rows
+    if made is not None:
+        return Retried(None, Refused.ALREADY, made)
+    return Retried(None, Refused.CHANGING if holder is None else Refused.KEY_HELD, holder)

@@ -1,0 +1,51 @@
+-- Enqueue a new job like a dead one, with other arguments, and write into both histories what came of what. Called by
+-- retry_changed() for staff. Never waits: a locked row is left out. Found by primary key. Nothing is inserted where the
+-- dead job's history has the same form already, or another live job its unique key. The note goes before the last entry,
+-- which stays what the job died of. Returns the id of the new job, its queue and its concurrency key.
+WITH target AS MATERIALIZED (
+    SELECT dead.*
+    FROM pgqueue_dead_jobs AS dead
+    WHERE dead.id = %(id)s::bigint
+    FOR UPDATE SKIP LOCKED
+),
+retried AS (
+    INSERT INTO pgqueue_jobs (
+        run_at, enqueued_at, parent_id, lease_seconds, timeout_seconds, priority, max_attempts, concurrency_limit,
+        unique_for_seconds, keep, keep_seconds, concurrency_strict, status, queue, task, backend, args, kwargs,
+        unique_key, unique_scope, concurrency_key, fair_key, metadata, errors
+    )
+    SELECT
+        statement_timestamp(), statement_timestamp(), target.id, target.lease_seconds, target.timeout_seconds,
+        %(priority)s::smallint, target.max_attempts, target.concurrency_limit, target.unique_for_seconds, target.keep,
+        target.keep_seconds, target.concurrency_strict,
+        CASE WHEN target.concurrency_key IS NULL THEN 'queued' ELSE 'waiting' END, %(queue)s::text, %(task)s::text,
+        target.backend, %(args)s::jsonb, %(kwargs)s::jsonb, target.unique_key,
+        CASE WHEN target.unique_scope = 'started' THEN 'start' ELSE target.unique_scope END, target.concurrency_key,
+        target.fair_key, target.metadata,
+        jsonb_build_array(
+            jsonb_build_object(
+                'attempt', 0, 'at', statement_timestamp(), 'by', %(by)s::text, 'retried_from', target.id,
+                'error', 'retried with changed arguments from job ' || target.id || ' by ' || %(by)s::text
+            )
+        )
+    FROM target
+    WHERE NOT target.errors @> jsonb_build_array(jsonb_build_object('form', %(form)s::text))
+    ON CONFLICT DO NOTHING
+    RETURNING id, queue, concurrency_key
+),
+noted AS (
+    UPDATE pgqueue_dead_jobs AS dead
+    SET errors = jsonb_insert(
+        CASE WHEN jsonb_array_length(target.errors) >= 20 THEN target.errors - 10 ELSE target.errors END,
+        '{-1}',
+        jsonb_build_object(
+            'attempt', target.attempts, 'at', statement_timestamp(), 'by', %(by)s::text, 'retried_as', retried.id,
+            'form', %(form)s::text,
+            'error', 'retried with changed arguments as job ' || retried.id || ' by ' || %(by)s::text
+        )
+    )
+    FROM retried, target
+    WHERE dead.id = target.id
+)
+SELECT retried.id, retried.queue, retried.concurrency_key
+FROM retried;

@@ -1,0 +1,425 @@
+"""Retry a dead job with changed arguments: what is shown, what is kept, what becomes of both jobs."""
+
+import json
+import re
+import threading
+from html import unescape
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.db import connection, transaction
+from django.test import Client
+
+import tests.app.tasks as app
+from django_pgqueue import kill, requeue, tasks
+from django_pgqueue.backend.results import errors_of
+from django_pgqueue.base.exceptions import InvalidArguments, InvalidJob
+from django_pgqueue.base.signals import job_enqueued
+from django_pgqueue.lifecycle.redact import REDACTED
+from django_pgqueue.lifecycle.retry_changed import Refused, retry_changed
+from django_pgqueue.models import DeadJob, Job
+from django_pgqueue.staff.masked import Misplaced, masked, unmasked
+
+pytestmark = pytest.mark.django_db
+
+DEAD = "/admin/django_pgqueue/deadjob/"
+JOBS = "/admin/django_pgqueue/job/"
+
+
+def client_with(*codenames: str) -> Client:
+    user = User.objects.create_user(f"ann {len(codenames)}", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def staff(db) -> Client:
+    return client_with("view_job", "view_deadjob", "change_deadjob", "delete_deadjob")
+
+
+def dead(task=app.record, *args, errors=None, **kwargs) -> int:
+    job_id = task.enqueue(*args, **kwargs).id
+    kill([job_id], by="eve")
+    if errors is not None:
+        DeadJob.objects.filter(pk=job_id).update(errors=errors)
+    return job_id
+
+
+def again(job_id, task=app.record, args=("new",), kwargs=None, form="f", **values):
+    values = {"queue": "default", "priority": 0, "by": "ann", **values}
+    return retry_changed(job_id, task, args, kwargs or {}, form=form, **values)
+
+
+def address(job_id: int) -> str:
+    return f"{DEAD}{job_id}/retry/"
+
+
+def form_of(client: Client, job_id: int) -> dict[str, str]:
+    """Return what the form holds, as a browser would send it."""
+    form = client.get(address(job_id)).context["form"]
+    return {name: form.initial[name] for name in ("args", "kwargs", "queue", "priority", "form")}
+
+
+def send(client: Client, job_id: int, **changed):
+    """Fill in the form, and say yes."""
+    return client.post(address(job_id), {**form_of(client, job_id), "confirmed": "yes", **changed}, follow=True)
+
+
+def messages_of(response) -> list[str]:
+    return [re.sub("<[^>]+>", "", str(message)) for message in response.context["messages"]]
+
+
+# The step
+
+
+def test_new_job_is_like_the_dead_one_and_both_know_of_each_other():
+    task = app.record.using(
+        timeout=60, max_attempts=4, lease=90, keep=3600, metadata={"order": 17}, unique_key="u", unique_for=60,
+        fair_key="f", expires=60,
+    )  # fmt: skip
+    old = dead(task, "x", errors=[{"error": "ValueError", "attempt": 4, "worker_id": 1}])
+    cause = DeadJob.objects.get(pk=old).cause
+    new = Job.objects.get(pk=again(old, queue="bulk", priority=7).id)
+    gone = DeadJob.objects.get(pk=old)
+    assert new.pk != old
+    assert (new.args, new.queue, new.priority, new.parent_id, new.status) == (["new"], "bulk", 7, old, "queued")
+    for column in (
+        "timeout_seconds", "lease_seconds", "max_attempts", "keep", "keep_seconds", "unique_key", "unique_scope",
+        "unique_for_seconds", "fair_key", "metadata", "backend",
+    ):  # fmt: skip
+        assert getattr(new, column) == getattr(gone, column), column
+    assert (new.attempts, new.expires_at) == (0, None)
+    [note] = new.errors
+    assert note["error"] == f"retried with changed arguments from job {old} by ann"
+    assert note["retried_from"] == old
+    assert [entry["error"] for entry in gone.errors] == [
+        f"retried with changed arguments as job {new.pk} by ann",
+        "ValueError",
+    ]
+    assert gone.cause == cause, "it died of the same"
+    assert errors_of(new.errors) == [], "a note is no failure"
+
+
+def test_job_with_a_concurrency_key_waits_to_be_admitted():
+    old = dead(app.record.using(concurrency_key="k", concurrency_limit=2))
+    new = Job.objects.get(pk=again(old).id)
+    assert (new.status, new.concurrency_key, new.concurrency_limit) == ("waiting", "k", 2)
+
+
+def test_same_form_makes_one_job():
+    old = dead()
+    first = again(old)
+    assert again(old) == (None, Refused.ALREADY, first.id)
+    assert again(old, form="another").id is not None
+    assert Job.objects.count() == 2
+
+
+def test_live_holder_of_the_unique_key_is_named():
+    old = dead(app.record.using(unique_key="u"))
+    holder = app.record.using(unique_key="u").enqueue().id
+    assert again(old) == (None, Refused.KEY_HELD, holder)
+    assert DeadJob.objects.get(pk=old).errors[-1]["error"] == "killed by eve"
+
+
+def test_job_that_is_not_dead_any_more_is_left_alone():
+    old = dead()
+    requeue([old], by="eve")
+    assert again(old) == (None, Refused.GONE, None)
+
+
+def test_row_that_somebody_holds_is_not_waited_for(queue, sql):
+    old = dead()
+    with queue.transaction():
+        queue.rows("SELECT id FROM pgqueue_dead_jobs WHERE id = %(id)s FOR UPDATE", {"id": old})
+        assert again(old).refused is Refused.CHANGING
+    assert again(old).id is not None
+
+
+def test_arguments_that_cannot_be_are_refused_without_secrets():
+    old = dead(app.log_in, "ann", "open-sesame")
+    with pytest.raises(InvalidArguments, match="do not fit") as raised:
+        again(old, app.log_in, ("ann",), {"passwort": "x"})
+    assert "sesame" not in str(raised.value)
+    with pytest.raises(InvalidArguments, match="NUL"):
+        again(old, app.log_in, ("ann", "a\0b"))
+    with pytest.raises(InvalidJob):
+        again(old, app.log_in, ("ann", "b"), priority=101)
+    assert not Job.objects.exists()
+
+
+def test_receivers_are_told_of_the_new_job():
+    told = []
+
+    def receiver(**values):
+        told.append(values["ids"])
+
+    job_enqueued.connect(receiver)
+    try:
+        new = again(dead()).id
+    finally:
+        job_enqueued.disconnect(receiver)
+    assert told[-1] == [new]
+
+
+def test_history_that_is_full_and_one_that_is_empty_take_the_note():
+    full = [{"error": f"E{number}", "attempt": number} for number in range(20)]
+    old, bare = dead(errors=full), dead(errors=[])
+    again(old)
+    again(bare)
+    errors = [entry["error"] for entry in DeadJob.objects.get(pk=old).errors]
+    assert errors[0] == "E0"
+    assert errors[-1] == "E19"
+    assert len(errors) == 20
+    assert errors[-2].startswith("retried with changed")
+    assert len(DeadJob.objects.get(pk=bare).errors) == 1
+
+
+# What is hidden
+
+
+def test_placeholders_stand_for_what_is_sensitive_and_give_it_back():
+    task = tasks.get("tests.app.tasks.log_in")
+    args, kwargs = ["ann", "open-sesame"], {"payload": {"list": [{"token": {"a": 1}}, {"token": "t2", "n": 2**70}]}}
+    seen = masked(task, args, kwargs)
+    assert "sesame" not in json.dumps([seen.args, seen.kwargs])
+    assert seen.args == ["ann", "[redacted 1]"]
+    assert [one["token"] for one in seen.kwargs["payload"]["list"]] == ["[redacted 2]", "[redacted 3]"]
+    assert unmasked(task, seen.args, seen.kwargs, seen.kept) == (args, kwargs)
+    fewer = {"payload": {"list": seen.kwargs["payload"]["list"][1:]}}
+    assert unmasked(task, seen.args, fewer, seen.kept)[1]["payload"]["list"] == [{"token": "t2", "n": 2**70}]
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        (["[redacted 1]", "x"], {}),
+        (["ann", "x"], {"payload": {"note": "[redacted 1]"}}),
+        (["ann", "x"], {"payload": ["[redacted 1]"]}),
+        (["ann", "the [redacted 1]"], {}),
+    ],
+)
+def test_placeholder_cannot_be_moved_to_where_its_value_would_be_seen(args, kwargs):
+    task = tasks.get("tests.app.tasks.log_in")
+    seen = masked(task, ["ann", "open-sesame"], {})
+    with pytest.raises(Misplaced, match=re.escape("[redacted 1]")) as raised:
+        unmasked(task, args, kwargs, seen.kept)
+    assert "sesame" not in str(raised.value)
+
+
+def test_placeholder_is_none_of_the_texts_in_the_arguments():
+    task = tasks.get("tests.app.tasks.log_in")
+    seen = masked(task, ["[redacted 1]", "open-sesame"], {"payload": {"x": REDACTED}})
+    assert seen.args == ["[redacted 1]", "[redacted 2]"]
+    assert unmasked(task, seen.args, seen.kwargs, seen.kept)[0] == ["[redacted 1]", "open-sesame"]
+
+
+# In the admin
+
+
+def test_form_shows_the_arguments_exactly_and_without_secrets(staff):
+    old = dead(
+        app.log_in, "naïve ✓ </textarea><script>", password="open-sesame", payload={"n": 12345678901234567890123}
+    )
+    html = staff.get(address(old)).content.decode()
+    assert "sesame" not in html
+    assert "[redacted 1]" in html
+    assert "12345678901234567890123" in html
+    assert "naïve ✓ &lt;/textarea&gt;&lt;script&gt;" in html
+    assert f'href="{DEAD}{old}/retry/"' in staff.get(f"{DEAD}{old}/change/").content.decode()
+    assert "tests.app.tasks.log_in(user: str, password: str, payload: dict | None = None)" in unescape(html)
+    assert not Job.objects.exists()
+
+
+def test_sensitive_value_is_kept_or_replaced(staff):
+    old = dead(app.log_in, "ann", password="open-sesame")
+    send(staff, old, args='["bob"]')
+    kept = Job.objects.get()
+    assert (kept.args, kept.kwargs) == (["bob"], {"password": "open-sesame"})
+    send(staff, old, kwargs='{"password": "another"}')
+    assert Job.objects.exclude(pk=kept.pk).get().kwargs == {"password": "another"}
+
+
+def test_confirmation_shows_what_changes_and_nothing_is_done_before(staff):
+    old = dead(app.log_in, "ann", password="open-sesame")
+    data = {**form_of(staff, old), "args": '["bob"]', "queue": "bulk", "priority": "5"}
+    response = staff.post(address(old), data)
+    html = response.content.decode()
+    assert response.context["is_asked"]
+    assert [name for name, *_ in response.context["changes"]] == ["By position", "Queue", "Priority"]
+    assert "sesame" not in html
+    assert "The dead job stays" in html
+    assert not Job.objects.exists()
+    back = staff.post(address(old), {**data, "back": "yes"})
+    assert '["bob"]' in back.context["form"]["args"].value()
+    assert not Job.objects.exists()
+
+
+def test_retry_leads_to_the_new_job_and_stands_in_the_log_of_both(staff):
+    old = dead()
+    response = send(staff, old, args='["new"]', queue="bulk", priority="5")
+    new = Job.objects.get()
+    assert response.redirect_chain == [(f"{JOBS}{new.pk}/change/", 302)]
+    assert messages_of(response) == [
+        f"Job {new.pk} was enqueued in place of the dead job {old}, which stays where it is."
+    ]
+    assert (new.args, new.queue, new.priority) == (["new"], "bulk", 5)
+    assert [(entry.object_id, entry.change_message) for entry in LogEntry.objects.order_by("pk")] == [
+        (str(old), f"Retried with changed arguments as job {new.pk}."),
+        (str(new.pk), f"Retried with changed arguments from job {old}."),
+    ]
+    html = staff.get(f"{DEAD}{old}/change/").content.decode()
+    assert "has retried it with changed arguments, as job" in html
+    assert f'href="{JOBS}{new.pk}/change/"' in html
+    assert f'href="{JOBS}{old}/change/"' in response.content.decode(), "its parent"
+
+
+def test_dead_job_is_purged_where_that_is_wanted(staff):
+    old = dead()
+    response = send(staff, old, removes="on")
+    assert "which was purged" in messages_of(response)[0]
+    assert not DeadJob.objects.exists()
+    assert Job.objects.count() == 1
+    assert "and purged" in LogEntry.objects.order_by("pk")[0].change_message
+
+
+def test_form_that_is_sent_twice_makes_one_job(staff):
+    old = dead()
+    data = {**form_of(staff, old), "confirmed": "yes"}
+    staff.post(address(old), data)
+    response = staff.post(address(old), data, follow=True)
+    new = Job.objects.get()
+    assert messages_of(response)[1:] == [
+        f"This form was sent before, and has made job {new.pk}. Nothing was done again."
+    ]
+    assert LogEntry.objects.count() == 2
+
+
+def test_form_that_is_sent_twice_at_once_makes_one_job(transactional_db):
+    staff = client_with("view_job", "view_deadjob", "change_deadjob")
+    old = dead()
+    data = {**form_of(staff, old), "confirmed": "yes"}
+    clients = [Client() for _ in range(4)]
+    for client in clients:
+        client.cookies.update(staff.cookies)
+    barrier = threading.Barrier(len(clients))
+
+    def press(client: Client) -> None:
+        try:
+            barrier.wait(60)
+            client.post(address(old), data)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=press, args=[client]) for client in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert Job.objects.count() == 1
+
+
+def test_holder_of_the_unique_key_is_linked_and_nothing_is_lost(staff):
+    old = dead(app.record.using(unique_key="u"))
+    holder = app.record.using(unique_key="u").enqueue().id
+    response = send(staff, old, args='["typed"]')
+    assert f'<a href="{JOBS}{holder}/change/">{holder}</a> has the unique key' in response.content.decode()
+    assert response.context["form"]["args"].value() == '["typed"]'
+    assert not LogEntry.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("args", "[1,", "It is no JSON: Expecting value at line 1, column 4."),
+        ("args", "{}", "It must be a JSON array"),
+        ("kwargs", "[]", "It must be a JSON object"),
+        ("kwargs", '{"lable": 1}', "got an unexpected keyword argument"),
+        ("args", "[1, 2]", "too many positional arguments"),
+        ("args", "[NaN]", "which JSON has no word for"),
+        ("args", '["a\\u0000b"]', "NUL"),
+        ("args", '["\\ud800"]', "lone surrogate"),
+        ("args", "[" * 100_000, "Nobody can read that"),
+        ("queue", "", "required"),
+        ("queue", "q" * 129, "at most 128"),
+        ("priority", "101", "less than or equal to 100"),
+        ("priority", "x", "whole number"),
+    ],
+)
+def test_what_cannot_be_is_told_at_its_field(staff, field, value, words):
+    old = dead()
+    form = send(staff, old, **{field: value}).context["form"]
+    assert list(form.errors) == [field]
+    assert words in form.errors[field][0]
+    assert not Job.objects.exists()
+
+
+def test_arguments_that_are_too_large_are_refused(staff, settings):
+    settings.PGQUEUE = {**settings.PGQUEUE, "MAX_PAYLOAD_BYTES": 1000}
+    form = send(staff, dead(), args=json.dumps(["x" * 2000])).context["form"]
+    assert "more than PGQUEUE" in form.errors["args"][0]
+
+
+def test_placeholder_in_the_wrong_place_is_told_of(staff):
+    old = dead(app.log_in, "ann", password="open-sesame")
+    form = send(staff, old, args='["[redacted 1]"]').context["form"]
+    assert "stands where its value would be seen" in form.non_field_errors()[0]
+    assert not Job.objects.exists()
+
+
+def test_unknown_task_cannot_be_retried_so(staff):
+    old = dead()
+    DeadJob.objects.update(task="gone.tasks.<b>x")
+    for response in (staff.get(address(old)), staff.post(address(old), {"args": "[]", "confirmed": "yes"})):
+        html = response.content.decode()
+        assert "does not know the task gone.tasks.&lt;b&gt;x" in html
+        assert "<textarea" not in html
+    assert not Job.objects.exists()
+
+
+def test_get_never_changes_anything(staff):
+    old = dead()
+    staff.get(address(old), {**form_of(staff, old), "confirmed": "yes"})
+    assert not Job.objects.exists()
+
+
+def test_only_those_who_may_get_the_form_or_send_it(staff):
+    old = dead()
+    data = {**form_of(staff, old), "confirmed": "yes"}
+    viewer = client_with("view_job", "view_deadjob", "requeue_deadjob")
+    assert "/retry/" not in viewer.get(f"{DEAD}{old}/change/").content.decode()
+    assert viewer.get(address(old)).status_code == 403
+    assert viewer.post(address(old), data).status_code == 403
+    assert Client().post(address(old), data).status_code == 302, "to the login"
+    assert not Job.objects.exists()
+
+
+def test_nobody_purges_by_a_forged_form():
+    changer = client_with("view_job", "view_deadjob", "change_deadjob")
+    old = dead()
+    assert "removes" not in changer.get(address(old)).context["form"].fields
+    data = {**form_of(changer, old), "confirmed": "yes", "removes": "on"}
+    assert changer.post(address(old), data).status_code == 403
+    assert DeadJob.objects.count() == 1
+    assert not Job.objects.exists()
+
+
+def test_job_that_is_not_dead_any_more_is_followed(staff):
+    old = dead()
+    data = {**form_of(staff, old), "confirmed": "yes"}
+    requeue([old], by="eve")
+    for response in (staff.get(address(old), follow=True), staff.post(address(old), data, follow=True)):
+        assert response.redirect_chain[-1][0] == f"{JOBS}{old}/change/"
+    assert Job.objects.count() == 1
+
+
+def test_retry_and_its_log_are_one_transaction(staff, monkeypatch):
+    old = dead()
+    data = {**form_of(staff, old), "confirmed": "yes"}
+    monkeypatch.setattr(LogEntry, "save", lambda *args, **kwargs: 1 / 0)
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        staff.post(address(old), data)
+    assert not Job.objects.exists()
+    assert len(DeadJob.objects.get().errors) == 1
