@@ -9,9 +9,11 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, pause_queue
+from django_pgqueue.housekeeping.vacuum import Holder
 from django_pgqueue.models import Schedule, Worker
 from django_pgqueue.staff import health
 from django_pgqueue.staff.health import Level, findings, tables
+from django_pgqueue.staff.health.view import View
 from tests.test_schedules import make
 
 pytestmark = pytest.mark.django_db
@@ -77,10 +79,20 @@ def test_queue_that_no_living_worker_serves_is_named():
     enqueue_many(app.noop.using(queue="mail"), [()] * 3)
     enqueue_many(app.noop.using(queue="music"), [()])
     finding = only("queue-not-served")
-    assert (finding.facts["queue"], finding.level) == ("mail", Level.ERROR)
-    assert "3 jobs" in finding.what
+    assert (finding.facts["queues"], finding.level) == (["mail"], Level.ERROR)
+    assert "mail (3)" in finding.what
     pause_queue("mail", by="ann")
     assert not found("queue-not-served")
+
+
+def test_many_queues_are_one_finding():
+    worker(queues=["default"])
+    for number in range(8):
+        enqueue_many(app.noop.using(queue=f"q{number}"), [()])
+    finding = only("queue-not-served")
+    assert "8 queues" in finding.what
+    assert "q4 (1) and 3 more" in finding.what
+    assert len(finding.facts["queues"]) == 8
 
 
 def test_workers_that_poll_although_jobs_are_announced_are_found(settings):
@@ -112,7 +124,7 @@ def test_queue_whose_attempts_mostly_fail_is_found(sql, succeeded, failed, is_fo
     )
     assert bool(found("failing")) is is_found
     if is_found:
-        assert "50 % of 10 attempts in the queue mail" in only("failing").what
+        assert "mail (50 % of 10)" in only("failing").what
 
 
 def test_unknown_tasks_are_found_among_queued_and_scheduled_jobs(sql):
@@ -174,6 +186,20 @@ def test_old_snapshot_is_found_with_whose_it_is(elsewhere, monkeypatch):
     assert f"pg_terminate_backend({finding.facts['handle']})" in finding.remedy
 
 
+@pytest.mark.parametrize(
+    ("seconds", "dead", "is_found"),
+    [
+        (tables.OLD_SECONDS, 0, True),
+        (tables.OLD_SECONDS - 1, 10**9, False),
+        (None, tables.MANY_DEAD_ROWS, True),
+        (None, tables.MANY_DEAD_ROWS - 1, False),
+    ],
+)
+def test_who_tells_no_time_is_judged_by_the_dead_rows(seconds, dead, is_found):
+    holder = Holder("1", "replication slot standby_1", "slot", "standby_1", seconds)
+    assert tables._is_old(holder, dead) is is_found
+
+
 @pytest.mark.django_db(transaction=True)
 def test_dead_rows_are_found_once_there_are_many(sql, monkeypatch):
     enqueue_many(app.noop, [()] * 20)
@@ -216,6 +242,12 @@ def test_changed_storage_options_are_found(sql):
     assert finding.remedy.endswith("ALTER TABLE pgqueue_jobs SET (fillfactor = 50);")
     sql("ALTER TABLE pgqueue_jobs SET (fillfactor = 50, autovacuum_enabled = off)")
     assert "autovacuum_enabled = on" in only("storage-options").remedy
+
+
+def test_server_without_autovacuum_is_found(monkeypatch):
+    options, _is_on, rows = tables._storage(View("default", []))
+    monkeypatch.setattr(tables, "_storage", lambda _view: (options, False, rows))
+    assert "no autovacuum" in only("autovacuum-off").what
 
 
 @pytest.mark.parametrize(("minutes", "word"), [(10, "ahead"), (-10, "behind")])

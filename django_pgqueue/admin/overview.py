@@ -135,8 +135,8 @@ def _verdict(found: Sequence[Finding]) -> str:
 
 def _page_of(finding: Finding, links: Links) -> str:
     """Return where somebody goes from there."""
-    if queue := finding.facts.get("queue"):
-        return links.to_row("queue", queue)
+    if queues := finding.facts.get("queues"):
+        return links.to_row("queue", queues[0]) if len(queues) == 1 else links.to_list("queue")
     return links.to_list(PAGES[finding.name]) if finding.name in PAGES else ""
 
 

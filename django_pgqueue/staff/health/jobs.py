@@ -26,40 +26,43 @@ MOST_JOBS = 100
 
 
 def old_jobs(view: View) -> Iterator[Finding]:
-    """Say which queues are served, and yet a job that could run has waited too long there."""
-    for queue in view.with_work:
-        seconds = queue.oldest_seconds or 0.0
-        if seconds < OLD_SECONDS or not queue.workers:
-            continue
-        yield Finding(
-            name="oldest-job",
-            level=Level.WARNING,
-            what=_("The oldest job of the queue %(queue)s that could run has waited for %(time)s.")
-            % {"queue": queue.name, "time": span(seconds)},
-            remedy=_(
-                "Add workers or slots to those that serve the queue, or look whether its jobs take longer than they "
-                "did. A limit of the queue, or jobs of higher priority, may also let it wait."
-            ),
-            facts={"queue": queue.name, "seconds": seconds},
-        )
+    """Say in which queues jobs wait too long, although they are served."""
+    ages = {queue.name: queue.oldest_seconds or 0.0 for queue in view.with_work if queue.workers}
+    old = sorted((name for name in ages if ages[name] >= OLD_SECONDS), key=lambda name: -ages[name])
+    if not old:
+        return
+    yield Finding(
+        name="oldest-job",
+        level=Level.WARNING,
+        what=_("Jobs that could run have waited too long in: %(queues)s.")
+        % {"queues": named([f"{name} ({span(ages[name])})" for name in old])},
+        remedy=_(
+            "Add workers or slots to those that serve the queue, or look whether its jobs take longer than they did. "
+            "A limit of the queue, or jobs of higher priority, may also let them wait."
+        ),
+        facts={"queues": old, "seconds": ages[old[0]]},
+    )
 
 
 def failing(view: View) -> Iterator[Finding]:
     """Say in which queues most attempts fail."""
-    for name, counts in sorted(flow.by_queue(view.alias, minutes=FAILING_MINUTES).items()):
-        attempts, rate = counts.ended + counts.lost, counts.failure_rate or 0.0
-        if attempts < FEWEST_ATTEMPTS or rate < FAILING_SHARE:
-            continue
-        yield Finding(
-            name="failing",
-            level=Level.ERROR,
-            what=_(
-                "%(share)s %% of %(attempts)s attempts in the queue %(queue)s failed in the last %(minutes)s minutes."
-            )
-            % {"share": round(100 * rate), "attempts": f"{attempts:,}", "queue": name, "minutes": FAILING_MINUTES},
-            remedy=_("The dead jobs by cause, and the errors of the scheduled jobs, say what they fail of."),
-            facts={"queue": name, "attempts": attempts, "failure_rate": rate},
-        )
+    flows = flow.by_queue(view.alias, minutes=FAILING_MINUTES)
+    found = {name: counts for name, counts in sorted(flows.items()) if _is_failing(counts)}
+    if not found:
+        return
+    told = [
+        _("%(queue)s (%(share)s %% of %(attempts)s)")
+        % {"queue": name, "share": round(100 * (counts.failure_rate or 0.0)), "attempts": f"{_attempts(counts):,}"}
+        for name, counts in found.items()
+    ]
+    yield Finding(
+        name="failing",
+        level=Level.ERROR,
+        what=_("Most attempts of the last %(minutes)s minutes failed in: %(queues)s.")
+        % {"minutes": FAILING_MINUTES, "queues": named(told)},
+        remedy=_("The dead jobs by cause, and the errors of the scheduled jobs, say what they fail of."),
+        facts={"queues": list(found)},
+    )
 
 
 def unknown_tasks(view: View) -> Iterator[Finding]:
@@ -85,3 +88,11 @@ def unknown_tasks(view: View) -> Iterator[Finding]:
         ),
         facts={"tasks": {task: job_id for task, (_number, job_id) in unknown.items()}},
     )
+
+
+def _is_failing(counts: flow.Counts) -> bool:
+    return _attempts(counts) >= FEWEST_ATTEMPTS and (counts.failure_rate or 0.0) >= FAILING_SHARE
+
+
+def _attempts(counts: flow.Counts) -> int:
+    return counts.ended + counts.lost

@@ -11,7 +11,7 @@ from django_pgqueue.base.conf import conf
 from django_pgqueue.staff.health.finding import Finding, Level
 from django_pgqueue.staff.health.view import View
 from django_pgqueue.staff.health.words import named
-from django_pgqueue.staff.overview import living_workers
+from django_pgqueue.staff.overview import living_workers, total
 
 DEAF = dt.timedelta(minutes=1)
 """A worker that is younger may just not have connected yet."""
@@ -35,19 +35,22 @@ def no_workers(view: View) -> Iterator[Finding]:
 
 def unserved(view: View) -> Iterator[Finding]:
     """Say which queues have jobs and none of the workers that are alive."""
-    if not view.workers:
+    lost = [queue for queue in view.with_work if not queue.workers] if view.workers else []
+    if not lost:
         return
-    for queue in view.with_work:
-        if queue.workers:
-            continue
-        yield Finding(
-            name="queue-not-served",
-            level=Level.ERROR,
-            what=_("No worker that is alive serves the queue %(queue)s, in which %(number)s jobs wait.")
-            % {"queue": queue.name, "number": queue.queued if queue.queued.value else queue.waiting},
-            remedy=_("Start a worker whose --queues names it, or none; or move the jobs to a queue that is served."),
-            facts={"queue": queue.name},
+    told = [f"{queue.name} ({total([queue.queued, queue.waiting])})" for queue in lost]
+    yield Finding(
+        name="queue-not-served",
+        level=Level.ERROR,
+        what=ngettext(
+            "No worker that is alive serves %(number)s queue in which jobs wait: %(queues)s.",
+            "No worker that is alive serves %(number)s queues in which jobs wait: %(queues)s.",
+            len(lost),
         )
+        % {"number": len(lost), "queues": named(told)},
+        remedy=_("Start a worker whose --queues names them, or none; or move the jobs to a queue that is served."),
+        facts={"queues": [queue.name for queue in lost]},
+    )
 
 
 def polling(view: View) -> Iterator[Finding]:
