@@ -43,13 +43,18 @@ class Seen:
     sequential: list[str]
 
     @property
+    def first(self) -> float:
+        """The first time, when much has to come from the disk."""
+        return sum(query.ms for query in self.queries)
+
+    @property
     def median(self) -> float:
         return statistics.median(self.ms)
 
     def row(self) -> tuple[str, ...]:
         slowest = max(self.queries, key=lambda query: query.ms, default=None)
         text = f"{slowest.ms:.1f} ms: {' '.join(bare(slowest.sql).split())[:90]}" if slowest else ""
-        return self.name, str(len(self.queries)), f"{self.median:.1f}", text
+        return self.name, str(len(self.queries)), f"{self.first:.1f}", f"{self.median:.1f}", text
 
 
 def bare(statement: str) -> str:
@@ -63,7 +68,7 @@ def findings(options: argparse.Namespace) -> Iterator[Finding]:
         seed(crowd)
     try:
         seen = list(look(options))
-        print(grid([("page", "queries", "ms", "slowest query"), *(page.row() for page in seen)]))
+        print(grid([("page", "queries", "first ms", "ms", "slowest query"), *(page.row() for page in seen)]))
         yield from judged(seen)
     finally:
         if not options.keep:

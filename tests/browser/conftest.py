@@ -17,8 +17,8 @@ from tests.browser.thread import Elsewhere, Handle
 from tests.workers import PATIENCE_SECONDS
 
 CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-PATIENCE = PATIENCE_SECONDS * 1000
-"""In milliseconds, as Playwright counts."""
+PATIENCE = float(os.environ.get("PATIENCE", PATIENCE_SECONDS)) * 1000
+"""In milliseconds, as Playwright counts. Who writes a test has less, and says so in the environment, in seconds."""
 
 
 def pytest_collection_modifyitems(items) -> None:

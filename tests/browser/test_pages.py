@@ -8,8 +8,11 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import pause_queue
+from django_pgqueue.lifecycle.browse import Filter
 from django_pgqueue.lifecycle.kill import kill
-from django_pgqueue.models import DeadJob, Job, Schedule, Worker
+from django_pgqueue.lifecycle.operations import begin
+from django_pgqueue.lifecycle.verbs import KILL
+from django_pgqueue.models import DeadJob, Job, Operation, Schedule, Worker
 from tests.browser.tab import DESKTOP, PHONE
 from tests.test_schedules import make
 
@@ -28,6 +31,7 @@ def life(live_server) -> None:
     error = {"error": "ValueError", "message": "no luck", "traceback": "Traceback: x", "attempt": 1}
     DeadJob.objects.update(errors=[{**error, "at": "2026-01-02T03:04:05+00:00"}], reason="exhausted")
     make("hourly")
+    begin(KILL, Filter(queues=("mail",)), by="eve", said={}, rate=0.5, expected=1)
 
 
 def page_of(row) -> str:
@@ -45,6 +49,8 @@ PAGES = {
     "queue": lambda: f"{APP}queue/mail/change/",
     "schedules": lambda: f"{APP}schedule/",
     "schedule": lambda: page_of(Schedule.objects.first()),
+    "operations": lambda: f"{APP}operation/",
+    "operation": lambda: page_of(Operation.objects.first()),
     "new schedule": lambda: f"{APP}schedule/add/",
 }
 

@@ -1,4 +1,4 @@
-"""What staff does in the admin, by the names that buttons have; and what a user who may only look cannot do."""
+"""What staff does in the admin, by the names that buttons have."""
 
 import re
 
@@ -6,9 +6,8 @@ import pytest
 from django.contrib.admin.models import LogEntry
 
 import tests.app.tasks as app
-from django_pgqueue.models import DeadJob, Job, Queue, Schedule
+from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation, Queue, Schedule
 from tests.app.models import Mark
-from tests.test_schedules import make
 from tests.workers import eventually
 
 APP = "/admin/django_pgqueue/"
@@ -19,9 +18,13 @@ def press(page, name: str) -> None:
     page.get_by_role("button", name=name, exact=True).click()
 
 
+def actions(page):
+    return page.get_by_role("combobox", name=re.compile("^Action"))
+
+
 def choose(page, action: str) -> None:
     """Take an action of a list to its confirmation."""
-    page.get_by_label("Action").select_option(label=action)
+    actions(page).select_option(label=action)
     page.get_by_role("button", name=re.compile("^(Go|Run)")).click()
 
 
@@ -88,92 +91,31 @@ def test_running_job_is_killed(tab_of, superuser, expect, start_worker):
     assert DeadJob.objects.get().cancelled_by == "zoe"
 
 
-# Who may only look
-
-VIEWS = (
-    "view_job",
-    "view_deadjob",
-    "view_finishedjob",
-    "view_queue",
-    "view_schedule",
-    "view_worker",
-    "view_operation",
-    "view_overview",
-)
-VERBS = re.compile("kill|requeue|run|pause|resume|move|priority|purge|delete|retry|stop|save|limit", re.IGNORECASE)
+DEAD = """
+INSERT INTO pgqueue_dead_jobs (id, died_at, run_at, enqueued_at, reason, queue, task, errors, attempts)
+SELECT number, now() - number * interval '1 s', now(), now(), 'exhausted',
+    CASE WHEN number > 5000 THEN 'other' ELSE 'mail' END, 'tests.app.tasks.noop',
+    '[{"error": "ValueError", "message": "no luck"}]', 10
+FROM generate_series(1, 5010) AS number
+"""
 
 
-@pytest.fixture
-def rows(mail, start_worker) -> dict[str, str]:
-    """One row of each table, by the model's name."""
-    job = app.record.enqueue("one")
-    dead = app.record.enqueue("two")
-    from django_pgqueue.lifecycle.kill import kill
-
-    kill([dead.id], by="eve")
-    schedule = make("hourly")
-    return {"job": job.id, "deadjob": dead.id, "queue": "mail", "schedule": schedule.pk}
-
-
-def test_who_may_only_look_sees_no_button(rows, tab_of, staff_with):
-    tab = tab_of(staff_with(*VIEWS))
-    for model, key in rows.items():
-        page = tab.open(f"{APP}{model}/{key}/change/")
-        assert "403" not in page.title()
-        names = [button.inner_text() for button in page.get_by_role("button").all()]
-        assert not [name for name in names if VERBS.search(name)]
-        page = tab.open(f"{APP}{model}/")
-        assert page.get_by_label("Action").count() == 0
-
-
-def posts(rows) -> list[tuple[str, dict]]:
-    """Every address that changes something, with what would be sent to it."""
-    from django.contrib import admin as django_admin
-
-    found = []
-    for model, admin in django_admin.site._registry.items():
-        if (key := rows.get(model._meta.model_name)) is not None and hasattr(admin, "verbs"):
-            confirmed = {
-                "ids": str(key),
-                "confirmed": "yes",
-                "filters": "",
-                "reason": "x",
-                "queue": "x",
-                "priority": "1",
-            }
-            found += [(f"{APP}{model._meta.model_name}/{verb.name}/", confirmed) for verb in admin.verbs]
-            found += [
-                (f"{APP}{model._meta.model_name}/", {"action": name, "_selected_action": str(key), "index": "0"})
-                for name in admin.actions or ()
-                if isinstance(name, str)
-            ]
-            found.append((f"{APP}{model._meta.model_name}/{key}/delete/", {"post": "yes"}))
-            found.append((f"{APP}{model._meta.model_name}/{key}/change/", {"name": "changed", "max_running": "1"}))
-    return found
-
-
-FORGE = """async ([path, fields]) => {
-    const token = document.querySelector("[name=csrfmiddlewaretoken]").value;
-    const answer = await fetch(path, {
-        method: "POST", body: new URLSearchParams({...fields, csrfmiddlewaretoken: token}), redirect: "manual",
-    });
-    return answer.status;
-}"""
-
-
-def test_who_may_only_look_changes_nothing_by_forged_requests(rows, tab_of, staff_with, sql):
-    tab = tab_of(staff_with(*VIEWS))
-    tab.may_be_refused = True
-    page = tab.open("/admin/password_change/")  # has a valid token
-    before = everything(sql)
-    sent = posts(rows)
-    assert len(sent) > 12
-    for path, fields in sent:
-        status = page.evaluate(FORGE, [path, fields])
-        assert everything(sql) == before, f"{path} {fields} changed something, and answered {status}."
-    assert not LogEntry.objects.exists()
-
-
-def everything(sql) -> list[str]:
-    tables = ("jobs", "dead_jobs", "finished_jobs", "queues", "schedules", "operations")
-    return [row for table in tables for (row,) in sql(f"SELECT {table}::text FROM pgqueue_{table} AS {table}")]
+def test_five_thousand_dead_jobs_are_requeued_by_their_filter_and_watched(tab_of, superuser, expect, start_worker, sql):
+    sql(DEAD)
+    tab = tab_of(superuser)
+    page = tab.open(f"{APP}deadjob/?queue=mail")
+    page.get_by_label("Select all objects on this page").check()
+    page.get_by_text("Select all 5000 dead jobs").click()
+    choose(page, "Requeue selected dead jobs (retry)")
+    expect(page.get_by_text("Matching now: 5,000")).to_be_visible()
+    tab.must_be_sound()
+    press(page, "Requeue")
+    expect(page.get_by_text("No worker is alive")).to_be_visible()
+    tab.must_be_sound()
+    start_worker(*WORKER)
+    expect(page.get_by_text("5000 jobs were requeued.")).to_be_visible()
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    tab.must_be_sound()
+    operation = Operation.objects.get()
+    assert (operation.done, operation.by, DeadJob.objects.count()) == (5000, "zoe", 10)
+    eventually(lambda: FinishedJob.objects.count() == 5000)
