@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, override
 
 from django_pgqueue.admin.bounded import TookTooLong, bounded
+from django_pgqueue.admin.crumbs import crumbs
 from django_pgqueue.admin.filtered import in_words, sentence
 from django_pgqueue.admin.links import Links
 from django_pgqueue.admin.listing import CAP
@@ -101,7 +102,8 @@ class Question:
             **self.admin.admin_site.each_context(self.request),
             "title": self.verb.question_for_all,
             "opts": self.admin.opts,
-            "media": self.admin.media,
+            "crumbs": crumbs(self.admin.admin_site, self.admin.opts, (self.verb.question_for_all, "")),
+            "media": self.admin.media + forms.Media(css={"all": ["django_pgqueue/operations.css"]}),
             "verb": self.verb,
             "forms": forms_asked,
             "count": counted(self.count),

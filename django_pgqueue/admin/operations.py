@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin.bounded import BoundedAdmin, bounded_page
+from django_pgqueue.admin.crumbs import crumbs
 from django_pgqueue.admin.filtered import LISTS, in_words, query, sentence
 from django_pgqueue.admin.formatting import exact_moment, label, moment
 from django_pgqueue.admin.links import Links
@@ -44,9 +45,10 @@ class OperationAdmin(BoundedAdmin):
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
     actions = None
+    change_list_template = "admin/django_pgqueue/operations.html"
 
     class Media:
-        css = {"all": ["django_pgqueue/admin.css"]}
+        css = {"all": ["django_pgqueue/admin.css", "django_pgqueue/operations.css"]}
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.stop_view)
@@ -66,6 +68,9 @@ class OperationAdmin(BoundedAdmin):
         """Whether this user sees operations and may stop them."""
         return self.has_view_permission(request) and request.user.has_perm(f"{self.opts.app_label}.stop_operation")
 
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        return super().changelist_view(request, {"title": _("Operations"), **(extra_context or {})})
+
     @bounded_page
     def changeform_view(
         self,
@@ -84,8 +89,9 @@ class OperationAdmin(BoundedAdmin):
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
         context = {
             **self.admin_site.each_context(request),
-            "title": self.what(operation),
+            "title": f"{self.what(operation)} #{operation.pk}",
             "opts": self.opts,
+            "crumbs": crumbs(self.admin_site, self.opts, (operation, "")),
             "media": self.media,
             "original": operation,
             **self._shown(request, operation),

@@ -5,13 +5,14 @@ import datetime as dt
 import pytest
 from django.contrib.admin.utils import quote
 from django.utils import timezone
+from django.utils.http import urlencode
 
 import tests.app.tasks as app
 from django_pgqueue import pause_queue
 from django_pgqueue.lifecycle.browse import Filter
 from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.operations import begin
-from django_pgqueue.lifecycle.verbs import KILL
+from django_pgqueue.lifecycle.verbs import MOVE, REQUEUE
 from django_pgqueue.models import DeadJob, Job, Operation, Schedule, Worker
 from tests.browser.tab import DESKTOP, PHONE
 from tests.test_schedules import make
@@ -31,7 +32,10 @@ def life(live_server) -> None:
     error = {"error": "ValueError", "message": "no luck", "traceback": "Traceback: x", "attempt": 1}
     DeadJob.objects.update(errors=[{**error, "at": "2026-01-02T03:04:05+00:00"}], reason="exhausted")
     make("hourly")
-    begin(KILL, Filter(queues=("mail",)), by="eve", said={}, rate=0.5, expected=1)
+    begun = begin(REQUEUE, Filter(queues=("default",)), by="eve", rate=5, expected=20)
+    Operation.objects.filter(pk=begun).update(
+        done=8, outcome={"requeued": 8}, left={"key_held": 2}, started_at=timezone.now()
+    )
 
 
 def page_of(row) -> str:
@@ -52,6 +56,8 @@ PAGES = {
     "operations": lambda: f"{APP}operation/",
     "operation": lambda: page_of(Operation.objects.first()),
     "new schedule": lambda: f"{APP}schedule/add/",
+    "everything that matches": lambda: f"{APP}deadjob/requeue/matching/?reason=exhausted",
+    "move everything that matches": lambda: f"{APP}job/move/matching/",
 }
 
 
@@ -120,6 +126,8 @@ def evil(live_server) -> None:
     pause_queue(MARKUP, by=MARKUP, reason=MARKUP)
     make(MARKUP, last_error=MARKUP)
     Schedule.objects.update(task=MARKUP, args=[MARKUP], kwargs={MARKUP: MARKUP})
+    begin(MOVE, Filter(queues=(MARKUP,), tasks=(MARKUP,)), by=MARKUP, said={"queue": MARKUP[:128]})
+    Operation.objects.update(last_error=MARKUP)
 
 
 SHOWN = {
@@ -133,6 +141,9 @@ SHOWN = {
     "queue": lambda: f"{APP}queue/{quote(MARKUP)}/change/",
     "schedules": lambda: f"{APP}schedule/",
     "schedule": lambda: page_of(Schedule.objects.first()),
+    "operations": lambda: f"{APP}operation/",
+    "operation": lambda: page_of(Operation.objects.first()),
+    "everything that matches": lambda: f"{APP}deadjob/requeue/matching/?{urlencode({'queue': MARKUP})}",
 }
 
 
