@@ -49,6 +49,7 @@ PAGES = {
     "job": lambda: page_of(Job.objects.first()),
     "dead jobs": lambda: f"{APP}deadjob/",
     "dead job": lambda: page_of(DeadJob.objects.first()),
+    "retry with changed arguments": lambda: page_of(DeadJob.objects.first()).replace("change", "retry"),
     "queues": lambda: f"{APP}queue/",
     "queue": lambda: f"{APP}queue/mail/change/",
     "schedules": lambda: f"{APP}schedule/",
