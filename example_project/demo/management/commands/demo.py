@@ -61,7 +61,12 @@ class Command(BaseCommand):
         if not once:
             self.write(f"\n{table(figures)}\n{HINT.format(site=site)}")
             set_stage()
-            customers = managed("demo_customers", f"--site={site}", log=settings.VAR / "logs" / "customers.log")
+            customers = managed(
+                "demo_customers",
+                f"--site={site}",
+                log=settings.VAR / "logs" / "customers.log",
+                environment={"STAFF_USERNAME": STAFF, "STAFF_PASSWORD": password},
+            )
             wait_for_an_end([*children, running.enter_context(customers)])
             raise CommandError("The web server, the worker or the customers' program has ended by itself.")
         return figures

@@ -1,4 +1,6 @@
 import contextlib
+import itertools
+import os
 import random
 import time
 from urllib.error import URLError
@@ -18,6 +20,9 @@ SECONDS = 3.0
 FAR, PRINTED = 0.07, 0.3
 """The share of orders for the pick-up point that is closed, and of those that need a label."""
 
+TRIED_AGAIN = 60
+"""Orders after which staff has all dead calls to the courier tried again, a few in a minute."""
+
 
 class Command(BaseCommand):
     help = "Let customers order through the shop's pages, one every few seconds, until it is stopped."
@@ -27,10 +32,12 @@ class Command(BaseCommand):
         parser.add_argument("--site", required=True, help="the shop's address")
 
     def handle(self, *, site, **_):
-        while True:
+        for number in itertools.count(1):
             time.sleep(min(random.expovariate(1 / SECONDS), 5 * SECONDS))
             with contextlib.suppress(URLError, OSError, ValueError):  # the shop may be busy, or stopping
                 order_something(Browser(site))
+                if number % TRIED_AGAIN == 0:
+                    try_again(Browser(site))
 
 
 def order_something(browser: Browser) -> None:
@@ -45,3 +52,10 @@ def order_something(browser: Browser) -> None:
         tasks.print_label.enqueue(order.pk)
     if not Job.objects.filter(queue="newsletter", status="queued").exists():
         send_the_newsletter()
+
+
+def try_again(browser: Browser) -> None:
+    """Requeue what the courier has refused, as staff does it in the admin: in the background, at a slow rate."""
+    who = {"username": os.environ["STAFF_USERNAME"], "password": os.environ["STAFF_PASSWORD"]}
+    browser.submit("/admin/login/?next=/photos/", who)
+    browser.submit("/admin/django_pgqueue/deadjob/requeue/matching/?task=shop.tasks.tell_courier", {"rate": "0.1"})
