@@ -9,12 +9,14 @@ Nothing is done, and nothing travels, unless the project has set up a tracer pro
 
 import functools
 import json
+import os
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from opentelemetry import context as contexts
 from opentelemetry import trace
+from opentelemetry.environment_variables import OTEL_PYTHON_TRACER_PROVIDER
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -26,6 +28,9 @@ from django_pgqueue.base.version import VERSION
 from django_pgqueue.tasks import Task
 
 SCHEMA = "https://opentelemetry.io/schemas/1.30.0"
+
+IS_NAMED = OTEL_PYTHON_TRACER_PROVIDER in os.environ
+"""Whether the environment says which provider is to be made when one is asked for."""
 
 propagator = TraceContextTextMapPropagator()
 
@@ -137,7 +142,12 @@ class TracedRun:
 
 
 def _tracer() -> trace.Tracer | None:
-    """Return the tracer to use; None where there is no SDK, or where nothing is to be traced."""
+    """Return the tracer to use; None where there is no SDK, or where nothing is to be traced.
+
+    Asked for each job. The first look is that of ``get_tracer_provider``, which goes on to the environment each time.
+    """
+    if getattr(trace, "_TRACER_PROVIDER", trace) is None and not IS_NAMED:
+        return None
     provider = trace.get_tracer_provider()
     if isinstance(provider, trace.ProxyTracerProvider) or not conf.tracing:
         return None

@@ -42,7 +42,7 @@ def provide(monkeypatch):
     def set_up(**options):
         spans, provider = Spans(), TracerProvider(shutdown_on_exit=False, **options)
         provider.add_span_processor(SimpleSpanProcessor(spans))
-        monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+        monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
         return spans
 
     return set_up

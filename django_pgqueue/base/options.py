@@ -56,7 +56,7 @@ class Options:
         concurrency_strict: whether a job keeps its place while it backs off after a failure, so that none of its key
             passes it. Default: False, others go first.
         fair_key: within a queue and priority, jobs with different keys take turns. 1 to 500 characters.
-        metadata: a JSON object that travels with the job. Never interpreted by the queue.
+        metadata: a JSON object that travels with the job. Never interpreted, but for ``traceparent``.
         database: alias to enqueue on. None: ``PGQUEUE["DATABASE"]``.
 
     Raises:

@@ -20,11 +20,16 @@ def without_harm(job: ClaimedJob) -> Iterator[None]:
     """Let receivers of signals raise even what is no ``Exception``: they have no say in what becomes of a job."""
     try:
         yield
-    except BaseException as error:
-        error.__suppress_context__ = True  # what the task has raised, which may hold sensitive arguments
-        logger.exception(
-            "Receivers of a signal failed, or were cut short; job %s (%s) goes on", job.id, job.task, extra=fields(job)
-        )
+    except BaseException as error:  # noqa: BLE001 - as it says
+        log_harm(job, error)
+
+
+def log_harm(job: ClaimedJob, error: BaseException) -> None:
+    """Log what was raised by those who have no say, while it is being handled."""
+    error.__suppress_context__ = True  # what the task has raised, which may hold sensitive arguments
+    logger.exception(  # noqa: LOG004 - called while one is
+        "Receivers of a signal failed, or were cut short; job %s (%s) goes on", job.id, job.task, extra=fields(job)
+    )
 
 
 def tell_of_failure(

@@ -38,7 +38,7 @@ from django_pgqueue.lifecycle.payload import encode
 from django_pgqueue.lifecycle.progress import write_alone
 from django_pgqueue.lifecycle.receivers import atell_of_failure, tell_of_failure, without_harm
 from django_pgqueue.lifecycle.redact import scrubber_of
-from django_pgqueue.lifecycle.watched import Watched
+from django_pgqueue.lifecycle.watched import Watched, watch
 
 logger = logging.getLogger("django_pgqueue.jobs")
 
@@ -57,9 +57,10 @@ def run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, border
 
 async def arun(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, border: LaneBorder) -> Outcome:
     """Run an ``async def`` task in this asyncio task, whose context is its own, and return the outcome likewise."""
-    if not around_runs:
+    watched = watch(task, job) if around_runs else None
+    if watched is None:
         return await _arun(task, job, current, border)
-    outcome, watched = None, Watched(task, job)
+    outcome = None
     try:
         outcome = await _arun(task, job, current, border, watched)
     finally:
@@ -68,7 +69,10 @@ async def arun(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob,
 
 
 def _watched(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, border: ThreadBorder) -> Outcome:
-    outcome, watched = None, Watched(task, job)
+    watched = watch(task, job)
+    if watched is None:
+        return _run(task, job, current, border)
+    outcome = None
     try:
         outcome = _run(task, job, current, border, watched)
     finally:

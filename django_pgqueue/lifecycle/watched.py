@@ -1,23 +1,37 @@
 """Let those who watch runs see one. They have no say in it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from django_pgqueue.base import hooks
 from django_pgqueue.base.records import ClaimedJob, Outcome
-from django_pgqueue.lifecycle.receivers import without_harm
+from django_pgqueue.lifecycle.receivers import log_harm, without_harm
 from django_pgqueue.tasks import Task
 
 
-class Watched:
-    """One run as those in ``hooks.around_runs`` see it; made where it begins, in its context."""
+def watch(task: Task[..., Any], job: ClaimedJob) -> "Watched | None":
+    """Return a run as those in ``hooks.around_runs`` see it; None where none of them has anything to do.
 
-    def __init__(self, task: Task[..., Any], job: ClaimedJob) -> None:
+    Called where the run begins, in its context, and for each job: so without a context manager.
+    """
+    runs = []
+    for hook in hooks.around_runs:
+        try:
+            run = hook(task, job)
+        except BaseException as error:  # noqa: BLE001 - as with receivers of signals
+            log_harm(job, error)
+        else:
+            if run is not None:
+                runs.append(run)
+    return Watched(job, runs) if runs else None
+
+
+class Watched:
+    """One run, and those who watch it."""
+
+    def __init__(self, job: ClaimedJob, runs: Sequence[hooks.Run]) -> None:
         self._job = job
-        self._runs: list[hooks.Run] = []
-        for hook in hooks.around_runs:
-            with without_harm(job):
-                if run := hook(task, job):
-                    self._runs.append(run)
+        self._runs = runs
 
     def failed(self, error: BaseException, outcome: Outcome) -> None:
         for run in self._runs:
