@@ -92,8 +92,10 @@ def test_requeue_says_who_has_the_key_and_the_history_who_wanted_it(dead, sql):
     for job_id, key in zip(ids, ["a", "b", "b"], strict=True):
         sql("UPDATE pgqueue_dead_jobs SET unique_key = %s, unique_scope = 'live' WHERE id = %s", key, job_id)
     holder = app.record.using(unique_key="a").enqueue("new").id
+    cause = DeadJob.objects.get(pk=ids[0]).cause
     assert requeue(ids, by="eve") == ([ids[1]], {ids[0]: holder, ids[2]: ids[1]})
-    entry = DeadJob.objects.get(pk=ids[0]).errors[-1]
+    entry, last = DeadJob.objects.get(pk=ids[0]).errors
+    assert (last["error"], DeadJob.objects.get(pk=ids[0]).cause) == ("ValueError", cause)
     assert entry["error"] == f"not requeued by eve: job {holder} has its unique key"
     assert (entry["holder"], entry["by"], entry["attempt"]) == (holder, "eve", 0)
 
@@ -147,8 +149,8 @@ def test_history_says_what_was_done_to_a_job_and_by_whom(db, change):
     Job.objects.filter(pk=job_id).update(attempts=2, errors=[{"error": "ValueError", "attempt": 2}])
     before = timezone.now()
     assert act([job_id]) == [job_id]
-    first, entry = Job.objects.get(pk=job_id).errors
-    assert first == {"error": "ValueError", "attempt": 2}
+    entry, last = Job.objects.get(pk=job_id).errors
+    assert last == {"error": "ValueError", "attempt": 2}
     assert (entry["error"], entry["by"], entry["attempt"]) == (note, "eve", 2)
     assert before - dt.timedelta(minutes=1) < dt.datetime.fromisoformat(entry["at"])
     assert errors_of([entry]) == []
@@ -161,7 +163,15 @@ def test_notes_keep_the_first_and_the_last_ten_entries(db, change):
     Job.objects.filter(pk=job_id).update(errors=[{"error": f"E{number}"} for number in range(20)])
     act([job_id])
     history = [entry["error"] for entry in Job.objects.get(pk=job_id).errors]
-    assert history == [*(f"E{number}" for number in range(10)), *(f"E{number}" for number in range(11, 20)), note]
+    assert history == [*(f"E{number}" for number in range(10)), *(f"E{number}" for number in range(11, 19)), note, "E19"]
+
+
+def test_note_of_a_job_that_has_not_failed_is_its_first_entry(db):
+    job_id = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
+    move_jobs([job_id], queue="bulk", by="eve")
+    run_now([job_id], by="eve")
+    history = {entry["error"] for entry in Job.objects.get(pk=job_id).errors}
+    assert history == {"moved from default to bulk by eve", "made due at once by eve"}
 
 
 # The table

@@ -14,11 +14,14 @@ SET queue = %(queue)s::text,
         WHEN job.fair_key IS NOT NULL AND job.concurrency_slot IS NULL THEN 'scheduled'
         ELSE job.status
     END,
-    errors = CASE WHEN jsonb_array_length(job.errors) >= 20 THEN job.errors - 10 ELSE job.errors END
-        || jsonb_build_object(
+    errors = jsonb_insert(
+        CASE WHEN jsonb_array_length(job.errors) >= 20 THEN job.errors - 10 ELSE job.errors END,
+        '{-1}',  -- the last error stays the last entry
+        jsonb_build_object(
             'attempt', job.attempts, 'at', statement_timestamp(), 'by', %(by)s::text,
             'error', 'moved from ' || job.queue || ' to ' || %(queue)s::text || ' by ' || %(by)s::text
         )
+    )
 FROM target
 WHERE job.id = target.id
 RETURNING job.id, job.status = 'queued';

@@ -15,11 +15,14 @@ WITH refused AS MATERIALIZED (
     FOR NO KEY UPDATE OF dead SKIP LOCKED
 )
 UPDATE pgqueue_dead_jobs AS dead
-SET errors = CASE WHEN jsonb_array_length(dead.errors) >= 20 THEN dead.errors - 10 ELSE dead.errors END
-    || jsonb_build_object(
+SET errors = jsonb_insert(
+    CASE WHEN jsonb_array_length(dead.errors) >= 20 THEN dead.errors - 10 ELSE dead.errors END,
+    '{-1}',  -- what it died of stays the last entry, and its cause what it was
+    jsonb_build_object(
         'attempt', dead.attempts, 'at', statement_timestamp(), 'by', %(by)s::text, 'holder', refused.holder_id,
         'error', 'not requeued by ' || %(by)s::text || ': job ' || refused.holder_id || ' has its unique key'
     )
+)
 FROM refused
 WHERE dead.id = refused.id
 RETURNING dead.id, refused.holder_id;

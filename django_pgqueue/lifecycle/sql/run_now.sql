@@ -14,11 +14,14 @@ SET status = CASE
         ELSE 'queued'
     END,
     run_at = statement_timestamp(),
-    errors = CASE WHEN jsonb_array_length(job.errors) >= 20 THEN job.errors - 10 ELSE job.errors END
-        || jsonb_build_object(
+    errors = jsonb_insert(
+        CASE WHEN jsonb_array_length(job.errors) >= 20 THEN job.errors - 10 ELSE job.errors END,
+        '{-1}',  -- the last error stays the last entry
+        jsonb_build_object(
             'attempt', job.attempts, 'at', statement_timestamp(), 'by', %(by)s::text,
             'error', 'made due at once' || ' by ' || %(by)s::text
         )
+    )
 FROM target
 WHERE job.id = target.id
 RETURNING job.id, job.queue, CASE WHEN job.status = 'waiting' THEN job.concurrency_key END;
