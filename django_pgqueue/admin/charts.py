@@ -46,7 +46,7 @@ class Chart:
         """Return what goes through ``json_script``."""
         return {
             "times": [int(time.timestamp()) for time in self.times],
-            "zone": timezone.get_current_timezone_name(),
+            "zone": getattr(timezone.get_current_timezone(), "key", "UTC"),  # browsers know no bare offsets
             "unit": self.unit,
             "lines": [{"kind": line.kind, "label": line.label, "values": line.values} for line in self.lines],
         }

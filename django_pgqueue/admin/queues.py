@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.actions import choose
 from django_pgqueue.admin.base import ActingAdmin
+from django_pgqueue.admin.bounded import bounded
 from django_pgqueue.admin.charts import STYLES, of_flow
 from django_pgqueue.admin.formatting import brief, label, linked, live, moment_of
 from django_pgqueue.admin.links import Links
@@ -107,13 +108,6 @@ class QueueAdmin(ActingAdmin):
             queue.links = Links(request, self.admin_site)
         return changelist
 
-    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
-        queue: Any = super().get_object(request, object_id, from_field)
-        if queue is not None:
-            queue.links = Links(request, self.admin_site)
-            self.complete([queue])
-        return queue
-
     def complete(self, queues: list[Any]) -> None:
         """Give the queues on one page of the list the numbers of their jobs, and how they get on."""
         alias = conf.database
@@ -124,9 +118,12 @@ class QueueAdmin(ActingAdmin):
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         if queue := kwargs.get("obj"):
+            queue.links = Links(request, self.admin_site)
+            with bounded():
+                self.complete([queue])
+                series = flow.per_minute(conf.database, queue=queue.name)[:-1]
             shown = (getattr(self, name) for name in (*NUMBERS, *PACE))
             context["tiles"] = [(column.short_description, column(queue)) for column in shown]
-            series = flow.per_minute(conf.database, queue=queue.name)[:-1]
             context["charts"] = of_flow(series, name="hour", span=gettext("last hour"), minutes=1)
         return super().render_change_form(request, context, *args, **kwargs)
 

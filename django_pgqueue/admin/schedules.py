@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue import tasks
 from django_pgqueue.admin.actions import choose
 from django_pgqueue.admin.base import ActingAdmin
+from django_pgqueue.admin.bounded import bounded
 from django_pgqueue.admin.formatting import arguments_of, label, linked, live, moment, moment_of
 from django_pgqueue.admin.links import Links
 from django_pgqueue.admin.listing import JobList
@@ -98,7 +99,8 @@ class ScheduleAdmin(ActingAdmin):
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         if schedule := kwargs.get("obj"):
             schedule.links = Links(request, self.admin_site)
-            context["runs"] = told_runs(runs(schedule, conf.database), schedule.links)
+            with bounded():
+                context["runs"] = told_runs(runs(schedule, conf.database), schedule.links)
         return super().render_change_form(request, context, *args, **kwargs)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobList]:

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.models import Stat
+from django_pgqueue.models import Queue, Stat
 from tests.workers import eventually
 
 OVERVIEW = "/admin/django_pgqueue/overview/"
@@ -48,6 +48,21 @@ def test_numbers_follow_the_queue_while_folds_and_focus_stay(flow, tab, expect):
     assert page.evaluate("document.activeElement.closest('details').id") == "hour-throughput-table"
     assert page.locator("[data-pgqueue-chart=hour-throughput] canvas").count() == 1
     tab.must_be_sound()
+
+
+def test_cells_of_a_list_follow_while_a_row_is_ticked_and_a_field_is_edited(tab_of, superuser, expect):
+    Queue.objects.create(name="mail")
+    tab = tab_of(superuser)
+    tab.page.add_init_script(EVERY_2_S)
+    page = tab.open("/admin/django_pgqueue/queue/")
+    page.locator("tr input.action-select").check()
+    page.locator("#searchbar").fill("half a wo")
+    enqueue_many(app.noop.using(queue="mail"), [()] * 3)
+    expect(page.locator("td.field-queued")).to_have_text("3")
+    assert page.locator("tr input.action-select").is_checked()
+    assert page.locator("#searchbar").input_value() == "half a wo"
+    page.locator("td.field-queued a").click()
+    expect(page.locator("#result_list tbody tr")).to_have_count(3)
 
 
 @pytest.mark.parametrize(
