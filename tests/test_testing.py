@@ -6,6 +6,7 @@ import itertools
 from unittest import mock
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase, override_settings
 from django.utils import timezone, translation
@@ -16,7 +17,7 @@ from django_pgqueue.base.signals import job_finished, job_started
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.testing import assert_enqueued, refute_enqueued, run_jobs
 from django_pgqueue.testing.failing import EndlessJobs
-from tests.app import helped
+from tests.app import contract, helped
 from tests.app.models import Mark
 
 HOUR = dt.timedelta(hours=1)
@@ -141,6 +142,58 @@ class RunJobsTest(TestCase):
         assert once.enqueue("third").created
         run_jobs()
         assert labels() == ["first", "third"]
+
+    def test_job_that_comes_back_finds_its_key_taken(self):
+        first = helped.fail_beside_another.enqueue()
+        report = run_jobs(errors="collect", until=HOUR)
+        assert [run.outcome for run in report] == ["retried", "succeeded"]
+        assert report[0].id == first.id
+        assert DeadJob.objects.get(pk=first.id).reason == "superseded"
+
+    def test_key_is_held_for_as_long_as_the_task_says(self):
+        once_an_hour = helped.note.using(unique_key="k", unique_for=HOUR)
+        once_an_hour.enqueue("first")
+        run_jobs()
+        assert not once_an_hour.enqueue("second").created
+        helped.enqueue_once_an_hour.using(run_at=2 * HOUR).enqueue("third")
+        run_jobs(until=3 * HOUR)
+        assert labels() == ["first", "third"]
+
+    def test_tasks_of_the_framework_are_jobs_as_well(self):
+        contract.add.enqueue(1, 2)
+        contract.tell.enqueue("a")
+        result = contract.aadd.enqueue(3, 4)
+        assert_enqueued(contract.add, args=(1, 2))
+        assert_enqueued(contract.tell, args=["a"], count=1)
+        refute_enqueued(contract.echo)
+        report = run_jobs(task=[contract.add, contract.tell])
+        assert report[0].result == 3
+        assert report[1].result["status"] == "RUNNING"
+        run_jobs()
+        result.refresh()
+        assert result.return_value == 7
+
+    async def test_async_test_runs_jobs_by_sync_to_async(self):
+        await helped.anote.aenqueue("async")
+        await sync_to_async(assert_enqueued)(helped.anote)
+        report = await sync_to_async(run_jobs)(until=HOUR)
+        assert [run.result for run in report] == ["async"]
+
+    @override_settings(USE_TZ=False, TIME_ZONE="UTC")
+    def test_naive_times_do_as_well(self):
+        helped.note.enqueue("now")
+        helped.note.using(run_at=timezone.now() + HOUR).enqueue("later")
+        assert_enqueued(helped.note, args=("later",), run_at=timezone.now() + HOUR, tolerance=HOUR / 2)
+        assert_enqueued(helped.note, args=("now",), run_at=dt.timedelta(0))
+        refute_enqueued(helped.note, run_at=timezone.now() + 2 * HOUR, tolerance=HOUR / 2)
+        assert len(run_jobs(task=helped.note)) == 1
+        assert len(run_jobs(until=timezone.now() + 2 * HOUR)) == 1
+
+    def test_lines_of_the_log_are_those_of_a_worker(self):
+        helped.fail.enqueue("x")
+        with self.assertLogs("django_pgqueue", "WARNING") as logged:
+            run_jobs(errors="collect")
+        assert "Failed: job" in logged.output[0]
 
     def test_paused_queue_is_left_alone(self):
         pause_queue("default", by="test")
@@ -553,7 +606,7 @@ class AssertEnqueuedTest(TestCase):
 
     def test_failure_says_what_waits_for_a_commit(self):
         transaction.on_commit(lambda: helped.fail.enqueue())
-        with pytest.raises(AssertionError, match=r"1 callbacks of on_commit\(\) wait for a commit"):
+        with pytest.raises(AssertionError, match=r"A callback of on_commit\(\) waits for a commit"):
             assert_enqueued(helped.fail)
         with self.captureOnCommitCallbacks(execute=True):
             transaction.on_commit(lambda: helped.fail.enqueue())

@@ -108,7 +108,7 @@ def assert_enqueued(
         return found[0]
     if count is not None and len(found) == count:
         return found
-    wanted = "No job is to run" if count is None else f"{len(found)} jobs are to run, not {count},"
+    wanted = "No job is to run" if count is None else f"{_jobs(len(found))} to run, not {count},"
     raise AssertionError("\n".join([f"{wanted} that is {expected}.", *_instead(alias, expected, found)]))
 
 
@@ -193,9 +193,16 @@ def _callbacks(alias: str) -> list[str]:
     waiting = [hook for _, hook, *_ in connection.run_on_commit if not isinstance(hook, WakeUp)]
     if not waiting or not connection.in_atomic_block:
         return []
-    told = f"{len(waiting)} callbacks of on_commit() wait for a commit, which a TestCase never makes; they run inside"
-    return [f"{told} captureOnCommitCallbacks(execute=True)."]
+    callbacks = (
+        "A callback of on_commit() waits" if len(waiting) == 1 else f"{len(waiting)} callbacks of on_commit() wait"
+    )
+    return [f"{callbacks} for a commit, which a TestCase never makes, but captureOnCommitCallbacks(execute=True) does."]
 
 
 def _jobs(number: int) -> str:
     return "A job is" if number == 1 else f"{number} jobs are"
+
+
+def many(number: int) -> str:
+    """Return how many jobs there are, in words."""
+    return "a job" if number == 1 else f"{number} jobs"

@@ -7,7 +7,7 @@ from django.db.models.functions import Now
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.models import Job
-from django_pgqueue.testing.asserting import listed, to_run
+from django_pgqueue.testing.asserting import listed, many, to_run
 from django_pgqueue.testing.connection import is_broken
 from django_pgqueue.testing.expected import show
 
@@ -26,5 +26,5 @@ def complaint(before: Ids) -> str:
     left = [job for job in due_jobs() if job.pk not in before]
     if not left:
         return ""
-    head = f"The test has left {len(left)} jobs behind that are due. Run them, or mark the test with pgqueue_leftovers:"
+    head = f"The test has left {many(len(left))} behind to run now. Run them, or mark the test with pgqueue_leftovers:"
     return "\n".join([head, *listed([f"  {show(job)}" for job in left])])

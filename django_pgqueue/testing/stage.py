@@ -42,9 +42,10 @@ def perform(task: AnyTask, job: ClaimedJob, current: CurrentJob) -> Performance:
     before = [len(connection.run_on_commit) for connection in inside]
     with _savepoints(inside):
         performance = _call_async(task, job, current) if task.is_async else _call(task, job, current)
+    left = [one for one in zip(inside, before, strict=True) if len(one[0].run_on_commit) > one[1]]
     try:
-        with _savepoints(inside):
-            for connection, number in zip(inside, before, strict=True):
+        with _savepoints([connection for connection, _ in left]):
+            for connection, number in left:
                 _run_hooks(connection, number)
     except Exception as error:  # noqa: BLE001 - as if the handler had raised it, whose commit it follows
         outcome = performance.outcome

@@ -13,9 +13,11 @@ from django_pgqueue import tasks
 from django_pgqueue.base.database_errors import is_refusal
 from django_pgqueue.base.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.base.states import Reason, Status
+from django_pgqueue.housekeeping.chores import look
 from django_pgqueue.housekeeping.expire import expire
 from django_pgqueue.housekeeping.promote import promote
 from django_pgqueue.housekeeping.sweep import sweep
+from django_pgqueue.housekeeping.unique import prune_tombstones, retake
 from django_pgqueue.lifecycle import ack, admit, claim
 from django_pgqueue.lifecycle.admit import LOCKED_AT_ONCE
 from django_pgqueue.lifecycle.context import CurrentJob
@@ -109,16 +111,26 @@ class Work:
     # Claiming
 
     def _claim(self) -> ClaimedJob | None:
-        while any(promote(self.database)):
-            pass
-        if keys := sweep(self.database).keys:
-            admit.admit(self.database, keys[:LOCKED_AT_ONCE])
+        self._attend()
         gates, _ = send_gates(self.database).read()
         for head in self._heads():
             gate = gates.get(head.queue)
             if head.queue not in self._shut and not (gate and gate.is_paused) and (job := self._take(head, gate)):
                 return job
         return None
+
+    def _attend(self) -> None:
+        """Do what a steward does for jobs that can run but cannot be claimed yet, and for their keys."""
+        chores, promoted = look(self.database), False
+        if chores.due_seconds is not None and chores.due_seconds <= 0:
+            while any(promote(self.database)):
+                promoted = True
+        if chores.has_tombstones:
+            prune_tombstones(self.database)
+        if chores.has_started:
+            retake(self.database, limit=1000)
+        if (chores.has_waiting or promoted) and (keys := sweep(self.database).keys):
+            admit.admit(self.database, keys[:LOCKED_AT_ONCE])
 
     def _heads(self) -> list[Job]:
         """Return the first job of each queue that is to be run, the first of all first."""
@@ -137,8 +149,7 @@ class Work:
         if gate and gate.is_limited:
             return self._take_limited(head)
         before = -head.priority, aware(head.run_at).timestamp(), head.pk - 1
-        with self.database.transaction():
-            claimed = claim.send(self.database, head.queue, limit=1, worker_id=WORKER, above=before)
+        claimed = claim.send(self.database, head.queue, limit=1, worker_id=WORKER, above=before)
         return next(iter(claimed.jobs()), None)
 
     def _take_limited(self, head: Job) -> ClaimedJob | None:

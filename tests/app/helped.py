@@ -136,3 +136,17 @@ async def enqueue_async(label: str) -> None:
 @task(sensitive=("card",))
 def pay(card: str, amount: int) -> None:
     pass
+
+
+@task(unique_key="beside", unique_scope="start", backoff=60)
+def fail_beside_another() -> None:
+    if Mark.objects.exists():
+        return
+    mark("first")
+    fail_beside_another.enqueue()
+    raise ValueError("another is there")
+
+
+@task
+def enqueue_once_an_hour(label: str) -> None:
+    note.using(unique_key="k", unique_for=dt.timedelta(hours=1)).enqueue(label)
