@@ -49,6 +49,7 @@ class ReportedRun:
         self._scopes = contextlib.ExitStack()
         scope = self._scopes.enter_context(sentry_sdk.isolation_scope())
         scope.clear_breadcrumbs()
+        scope.set_new_propagation_context()  # else all jobs of a process would be one trace
         scope.set_transaction_name(task.name, source="task")
         for name in ("id", "task", "queue", "attempt"):
             scope.set_tag(f"job.{name}", str(getattr(job, name)))

@@ -203,9 +203,12 @@ def test_what_a_job_leaves_in_the_scope_is_gone_with_it(queue, posted, registry_
         attempt(queue)
         attempt(queue)
     assert len(posted) == 2
+    traces = {sentry_sdk.get_isolation_scope().get_trace_context()["trace_id"]}
     for event in posted:
         assert "user" not in event
         assert "left" not in event["tags"]
+        assert event["contexts"]["trace"]["trace_id"] not in traces, "else Sentry shows them as one story"
+        traces.add(event["contexts"]["trace"]["trace_id"])
         messages = [crumb.get("message") for crumb in event["breadcrumbs"]["values"]]
         assert not {"left behind", "of the worker"} & set(messages)
 
