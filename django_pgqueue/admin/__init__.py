@@ -6,5 +6,6 @@ from django_pgqueue.admin.operations import OperationAdmin
 from django_pgqueue.admin.overview import OverviewAdmin
 from django_pgqueue.admin.queues import QueueAdmin
 from django_pgqueue.admin.schedules import ScheduleAdmin
+from django_pgqueue.admin.workers import WorkerAdmin
 
-__all__ = ["DeadJobAdmin", "JobAdmin", "OperationAdmin", "OverviewAdmin", "QueueAdmin", "ScheduleAdmin"]
+__all__ = ["DeadJobAdmin", "JobAdmin", "OperationAdmin", "OverviewAdmin", "QueueAdmin", "ScheduleAdmin", "WorkerAdmin"]

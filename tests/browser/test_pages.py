@@ -16,6 +16,7 @@ from django_pgqueue.lifecycle.verbs import MOVE, REQUEUE
 from django_pgqueue.models import DeadJob, Job, Operation, Schedule, Worker
 from tests.browser.tab import DESKTOP, PHONE
 from tests.test_schedules import make
+from tests.test_staff_health import worker
 
 ADMIN = "/admin/"
 APP = f"{ADMIN}django_pgqueue/"
@@ -36,6 +37,8 @@ def life(live_server) -> None:
     Operation.objects.filter(pk=begun).update(
         done=8, outcome={"requeued": 8}, left={"key_held": 2}, started_at=timezone.now()
     )
+    holds = worker(memory_bytes=80 * 2**20, queues=["mail", "default"]).pk
+    Job.objects.create(task=app.record.name, status="running", lease_token=1, worker_id=holds)
 
 
 def page_of(row) -> str:
@@ -56,6 +59,8 @@ PAGES = {
     "schedule": lambda: page_of(Schedule.objects.first()),
     "operations": lambda: f"{APP}operation/",
     "operation": lambda: page_of(Operation.objects.first()),
+    "workers": lambda: f"{APP}worker/",
+    "worker": lambda: page_of(Worker.objects.first()),
     "new schedule": lambda: f"{APP}schedule/add/",
     "everything that matches": lambda: f"{APP}deadjob/requeue/matching/?reason=exhausted",
     "move everything that matches": lambda: f"{APP}job/move/matching/",
