@@ -17,6 +17,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from psycopg.errors import QueryCanceled
 
+from django_pgqueue.admin.crumbs import crumbs
 from django_pgqueue.base.conf import conf
 from django_pgqueue.lifecycle.browse import INDEX_ONLY
 
@@ -91,6 +92,7 @@ def too_long(model_admin: Any, request: HttpRequest) -> HttpResponse:
         "title": _("Stopped"),
         "opts": model_admin.opts,
         "media": model_admin.media,
+        "crumbs": crumbs(model_admin.admin_site, model_admin.opts, (_("Stopped"), "")),
         "seconds": conf.admin_timeout_seconds,
         "again": request.get_full_path() if request.method in READING else "",
         "back": _list_of(model_admin),

@@ -11,6 +11,7 @@ from django.utils.translation import ngettext
 
 from django_pgqueue.admin.bounded import bounded_page
 from django_pgqueue.admin.charts import STYLES, of_flow
+from django_pgqueue.admin.crumbs import crumbs
 from django_pgqueue.admin.formatting import brief
 from django_pgqueue.admin.links import Links
 from django_pgqueue.base.conf import conf
@@ -98,6 +99,7 @@ class OverviewAdmin(ModelAdmin):
             "title": _("Overview"),
             "opts": self.opts,
             "media": self.media,
+            "crumbs": crumbs(self.admin_site, self.opts),
             **self._shown(Links(request, self.admin_site)),
             **(extra_context or {}),
         }
