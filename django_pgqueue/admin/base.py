@@ -8,20 +8,26 @@ from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.views.main import PAGE_VAR
 from django.contrib.contenttypes.models import ContentType
-from django.db.models import Model
+from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.actions import MOST_JOBS, act, job_ids
 from django_pgqueue.admin.bounded import BoundedAdmin, bounded_page
+from django_pgqueue.admin.filters import Asked, asked_of, filter_of
 from django_pgqueue.admin.formatting import json_of, moment_of
 from django_pgqueue.admin.job_page import JobPage, go_where_it_is
-from django_pgqueue.admin.listing import CappedPaginator, JobList
+from django_pgqueue.admin.keyset import Along, Route
+from django_pgqueue.admin.links import Links
+from django_pgqueue.admin.listing import CappedPaginator, KeysetList
 from django_pgqueue.admin.matching import matching
+from django_pgqueue.admin.search import Search, has_argument, shows
 from django_pgqueue.admin.verbs import Verb
 from django_pgqueue.lifecycle.browse import Filter
 from django_pgqueue.models import DeadJob, FinishedJob, Job
+
+ANY = Q()
 
 # What any page of a job shows at its end.
 DETAILS: tuple[Any, ...] = (
@@ -112,7 +118,7 @@ class JobsAdmin(ActingAdmin):
 
     Attributes:
         heavy: columns that the list leaves in the database.
-        lookups: what the address bar may filter by; each is backed by an index.
+        lookups: what the address bar may filter by: what an index finds, or a window is looked through for.
     """
 
     heavy: tuple[str, ...] = ("args", "kwargs", "metadata", "progress", "errors")
@@ -162,27 +168,60 @@ class JobsAdmin(ActingAdmin):
     def _match(self, request: HttpRequest, *, verb: Verb) -> HttpResponse:
         return matching(self, request, verb)
 
-    def chosen(self, request: HttpRequest) -> Filter | None:
-        """Return what the list shows as a filter; None: it cannot be said so."""
-        term = request.GET.get("q", "").strip()
-        if term.isdecimal():
-            return None
-        return Filter(
-            queues=tuple(filter(None, [request.GET.get("queue")])),
-            tasks=tuple(filter(None, [request.GET.get("task")])),
-            kinds=tuple(filter(None, [self.chosen_kind(request)])),
-            task_prefix=term or None,
-        )
-
-    def chosen_kind(self, request: HttpRequest) -> str | None:
-        """Return the status or the reason that the list is narrowed to."""
-        return None
-
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
         return lookup in self.lookups
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobList]:
-        return JobList
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeysetList]:
+        return KeysetList
+
+    def asked(self, request: HttpRequest) -> Asked:
+        """Return what the address of a list asks for.
+
+        Raises:
+            IncorrectLookupParameters: it cannot be.
+        """
+        return asked_of(request, self.lookups)
+
+    def chosen(self, request: HttpRequest) -> Filter | None:
+        """Return what a list shows, on all its pages and beyond its window; None: one job by its id, or none."""
+        return filter_of(self.asked(request))
+
+    def route(self, request: HttpRequest) -> Route:
+        """Return how what the address asks for is read."""
+        raise NotImplementedError
+
+    def searched(self, search: Search, narrowed: Q, along: Along, base: Q = ANY) -> Route | None:
+        """Return how what was searched for is read, where that is the same for all tables; None: it is not."""
+        if search.finds_nothing:
+            return Route(along, Q(pk__in=[]))
+        if search.id is not None:
+            return Route(along, Q(pk=search.id))
+        if search.argument is not None:
+            return Route(along, base, narrowed & has_argument(search.argument, search.argument_name), shows(search))
+        if search.task_prefix is not None:
+            return Route(along, base, narrowed & Q(task__startswith=search.task_prefix))
+        return None
+
+    def get_search_fields(self, request: HttpRequest) -> tuple[str, ...]:
+        """Have the box shown; what is typed is read by the route."""
+        return ("=id",)
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        return queryset, False
+
+    def elsewhere(self, request: HttpRequest, query: str) -> list[tuple[str, str]]:
+        """Return where else the same may be looked for, in words and as addresses."""
+        links = Links(request, self.admin_site)
+        tables = {Job: _("Look among the jobs"), DeadJob: _("Look among the dead jobs")}
+        tables |= {FinishedJob: _("Look among the finished jobs")}
+        found = [
+            (str(words), links.to_list(str(model._meta.model_name), q=query))  # noqa: SLF001 - Django's own idiom
+            for model, words in tables.items()
+            if model is not self.model
+        ]
+        return [(words, address) for words, address in found if address]
 
     def complete(self, jobs: list[Any]) -> None:
         """Give the jobs on one page of the list what their table does not hold."""

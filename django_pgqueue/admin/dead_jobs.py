@@ -2,8 +2,7 @@ import functools
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.options import IncorrectLookupParameters
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.db.models.fields.json import KeyTransform
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
@@ -12,55 +11,19 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.actions import choose
 from django_pgqueue.admin.base import DETAILS, JobsAdmin
+from django_pgqueue.admin.filters import Asked, CauseFilter, DeadQueueFilter, DeadTaskFilter, ReasonFilter
 from django_pgqueue.admin.formatting import label, moment, moment_of, one_line
-from django_pgqueue.admin.listing import by_id, names, with_chosen
+from django_pgqueue.admin.keyset import DIED_AT, ID, Along, Route
+from django_pgqueue.admin.listing import names
 from django_pgqueue.admin.retry_changed import may_retry, retry_view
+from django_pgqueue.admin.search import HELP
 from django_pgqueue.admin.verbs import PURGE, REQUEUE
-from django_pgqueue.base.states import Reason
 from django_pgqueue.models import DeadJob
 
-MOST_TASKS = 1000  # that a search looks through
+MOST_TASKS = 1000  # whose names a search compares
 
-
-class ReasonFilter(admin.SimpleListFilter):
-    """Offers every reason, found or not; looking which occur is not worth a query."""
-
-    title = _("reason")
-    parameter_name = "reason"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(reason, reason.replace("_", " ")) for reason in Reason]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        if self.value() is None:
-            return queryset
-        if self.value() not in set(Reason):
-            raise IncorrectLookupParameters
-        return queryset.filter(reason=self.value())
-
-
-class NameFilter(admin.SimpleListFilter):
-    """Offers the names that an index begins with."""
-
-    query: str
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(name, name) for name in with_chosen(names(self.query), self.value())]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset.filter((self.parameter_name, self.value())) if self.value() else queryset
-
-
-class QueueFilter(NameFilter):
-    """Reads pgqueue_dead_jobs_queue."""
-
-    title, parameter_name, query = _("queue"), "queue", "dead_queues"
-
-
-class TaskFilter(NameFilter):
-    """Reads pgqueue_dead_jobs_task."""
-
-    title, parameter_name, query = _("task"), "task", "dead_tasks"
+LATEST = Along((DIED_AT, ID), ("-died_at", "-id"), is_descending=True)
+INDEXED = ("task", "queue", "reason")  # the one that is likely to narrow the most first
 
 
 @admin.register(DeadJob)
@@ -68,13 +31,12 @@ class DeadJobAdmin(JobsAdmin):
     """Jobs that will not run again by themselves, the latest first."""
 
     verbs = (REQUEUE, PURGE)
-    lookups = ("reason", "queue", "task")
+    lookups = ("reason", "queue", "task", "cause")
     actions = ("requeue", "purge")
     ordering = ("-died_at", "-id")
     list_display = ("id", "task_and_error", "reason_label", "queue", "attempts_of", "died")
-    list_filter = (ReasonFilter, QueueFilter, TaskFilter)
-    search_fields = ("=id", "^task")
-    search_help_text = _("The id of a job, or how the name of its task begins.")
+    list_filter = (ReasonFilter, DeadQueueFilter, DeadTaskFilter, CauseFilter)
+    search_help_text = HELP
     fieldsets = (
         (
             _("Times"),
@@ -109,9 +71,6 @@ class DeadJobAdmin(JobsAdmin):
     def has_purge_permission(self, request: HttpRequest) -> bool:
         return self.may(request, PURGE)
 
-    def chosen_kind(self, request: HttpRequest) -> str | None:
-        return request.GET.get("reason")
-
     def get_urls(self) -> list[URLPattern]:
         retry = self.admin_site.admin_view(functools.partial(retry_view, self))
         return [path("<path:object_id>/retry/", retry, name="django_pgqueue_deadjob_retry"), *super().get_urls()]
@@ -121,24 +80,29 @@ class DeadJobAdmin(JobsAdmin):
             return []
         return [(_("Retry with changed arguments…"), self.address("retry", job.pk))]
 
-    def get_search_results(
-        self,
-        request: HttpRequest,
-        queryset: QuerySet[Any],
-        search_term: str,
-    ) -> tuple[QuerySet[Any], bool]:
-        """Find an id, or the tasks whose names begin so.
+    def route(self, request: HttpRequest) -> Route:
+        """Read along the index of one filter, the latest first; what else is asked for is looked for in a window.
 
-        Names are compared here: in most collations a btree index cannot find a prefix. The tasks found come one after
-        the other, each in the order of its index.
+        Names of tasks are compared here: in most collations a btree index cannot find a prefix.
         """
-        term = search_term.strip()
-        if not term:
-            return queryset, False
-        if term.isdecimal():
-            return by_id(queryset, term), False
-        tasks = [task for task in names("dead_tasks", MOST_TASKS) if task.startswith(term)]
-        return queryset.filter(task__in=tasks).order_by("task", "-died_at", "-id"), False
+        asked = self.asked(request)
+        search, narrowed = asked.search, asked.narrowed
+        base, rest = self._indexed(asked)
+        if search.unique_key is not None:
+            return Route(LATEST, base, narrowed & Q(unique_key=search.unique_key))
+        if search.task_prefix is not None and not narrowed and asked.cause is None:
+            tasks = [task for task in names("dead_tasks", MOST_TASKS) if task.startswith(search.task_prefix)]
+            if len(tasks) == 1:
+                return Route(LATEST, Q(task=tasks[0]))
+        return self.searched(search, narrowed, LATEST, base) or Route(LATEST, base, rest)
+
+    def _indexed(self, asked: Asked) -> tuple[Q, Q | None]:
+        """Return the condition that an index is for, and the other ones."""
+        if asked.cause is not None:
+            return Q(cause=asked.cause), asked.narrowed or None
+        names = [name for name in INDEXED if getattr(asked, name)]
+        base = Q(**{name: getattr(asked, name) for name in names[:1]})
+        return base, Q(**{name: getattr(asked, name) for name in names[1:]}) or None
 
     def complete(self, jobs: list[DeadJob]) -> None:
         page = DeadJob.objects.filter(pk__in=[job.pk for job in jobs])

@@ -8,6 +8,7 @@ from django.utils.translation import gettext as _
 from django_pgqueue.admin.formatting import one_line
 from django_pgqueue.base.conf import conf
 from django_pgqueue.lifecycle.browse import Filter, Source
+from django_pgqueue.lifecycle.verbs import LIVE
 from django_pgqueue.models import DeadJob
 from django_pgqueue.staff.retention import span
 
@@ -70,16 +71,18 @@ def _cause(cause: int) -> str:
 
 def query(chosen: Filter, source: Source) -> dict[str, Any] | None:
     """Return the filters of the list that shows the same jobs; None: no list can."""
-    several = any(len(values) > 1 for values in (chosen.queues, chosen.tasks, chosen.kinds))
+    kinds = () if chosen.kinds == LIVE else chosen.kinds  # which a list shows without being asked
+    several = any(len(values) > 1 for values in (chosen.queues, chosen.tasks, kinds))
+    before = f"{chosen.argument_name}=" if chosen.argument_name else "arg:"
     terms = [
         chosen.task_prefix,
         None if chosen.unique_key is None else f"key:{chosen.unique_key}",
-        None if chosen.argument is None else f"{chosen.argument_name or 'arg'}={chosen.argument}",
+        None if chosen.argument is None else f"{before}{chosen.argument}",
     ]
     if several or any(getattr(chosen, name) is not None for name in UNLISTED) or sum(map(bool, terms)) > 1:
         return None
     filters = {
-        KINDS.get(source, ""): next(iter(chosen.kinds), None),
+        KINDS.get(source, ""): next(iter(kinds), None),
         "queue": next(iter(chosen.queues), None),
         "task": next(iter(chosen.tasks), None),
         "cause": chosen.cause,

@@ -1,100 +1,54 @@
-from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
 
 from django.contrib import admin
-from django.contrib.admin.options import IncorrectLookupParameters
-from django.contrib.admin.views.main import ChangeList
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.actions import choose
 from django_pgqueue.admin.base import DETAILS, JobsAdmin
+from django_pgqueue.admin.filters import Asked, LiveQueueFilter, StatusFilter, filter_of
 from django_pgqueue.admin.formatting import label, moment
-from django_pgqueue.admin.listing import by_id, names, with_chosen
+from django_pgqueue.admin.keyset import (
+    CONCURRENCY_KEY,
+    ID,
+    NEWEST,
+    PLACE,
+    PRIORITY,
+    QUEUE,
+    RUN_AT,
+    WORKER,
+    Along,
+    Route,
+)
+from django_pgqueue.admin.search import HELP, Search
 from django_pgqueue.admin.verbs import KILL, MOVE, RUN_NOW, SET_PRIORITY, Verb
-from django_pgqueue.base.states import Status
+from django_pgqueue.base.states import Scope, Status
+from django_pgqueue.lifecycle.browse import Filter
+from django_pgqueue.lifecycle.verbs import LIVE
 from django_pgqueue.models import Job, Negative, Worker
 
-# The statuses that an index finds, each in the order of that index; a second column would make the database sort.
-ORDERS: dict[str, list[Any]] = {
-    Status.SCHEDULED: ["run_at"],
-    Status.QUEUED: ["queue", Negative("priority"), "run_at", "id"],
-    Status.RUNNING: ["worker_id"],
+DUE = Along((RUN_AT, PLACE), ("run_at",))
+BY_KEY = Along((ID,), ("unique_key",))  # one at most
+TIMED = [Status.SCHEDULED, Status.HELD]
+
+# What an index has of each status, and in which order.
+ROUTES: dict[str, tuple[Along, Q]] = {
+    Status.SCHEDULED: (DUE, Q(status__in=TIMED)),
+    Status.HELD: (DUE, Q(status__in=TIMED)),
+    Status.QUEUED: (
+        Along((QUEUE, PRIORITY, RUN_AT, ID), ("queue", Negative("priority"), "run_at", "id")),
+        Q(status=Status.QUEUED),
+    ),
+    Status.WAITING: (
+        Along((CONCURRENCY_KEY, PRIORITY, RUN_AT, ID), ("concurrency_key", Negative("priority"), "run_at", "id")),
+        Q(status=Status.WAITING),
+    ),
+    Status.RUNNING: (Along((WORKER, PLACE), ("worker_id",)), Q(status=Status.RUNNING)),
 }
-WITH_QUEUE = {Status.QUEUED, Status.RUNNING}  # by index, and few: as many as the workers have slots
-
-
-def chosen_status(request: HttpRequest) -> str | None:
-    """Return the status that the list is narrowed to; a queue alone means its queued jobs."""
-    return request.GET.get("status") or (Status.QUEUED if request.GET.get("queue") else None)
-
-
-class StatusFilter(admin.SimpleListFilter):
-    """Narrows to a status that has an index, and offers only these."""
-
-    title = _("status")
-    parameter_name = "status"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return [(status, status) for status in ORDERS]
-
-    def value(self) -> str | None:
-        return chosen_status(self.request)
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        if self.value() is None:
-            return queryset
-        if self.value() not in ORDERS:
-            raise IncorrectLookupParameters
-        return queryset.filter(status=self.value())
-
-    def choices(self, changelist: ChangeList) -> Iterator[Any]:
-        yield {
-            "selected": self.value() is None,
-            "query_string": changelist.get_query_string(remove=["status", "queue"]),
-            "display": gettext("All"),
-        }
-        for status, display in self.lookup_choices:
-            kept = status in WITH_QUEUE
-            yield {
-                "selected": self.value() == status,
-                "query_string": changelist.get_query_string({"status": status}, [] if kept else ["queue"]),
-                "display": display,
-            }
-
-
-class QueueFilter(admin.SimpleListFilter):
-    """Narrows queued or running jobs to a queue. No index finds the scheduled jobs of one."""
-
-    title = _("queue (queued or running)")
-    parameter_name = "queue"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(queue, queue) for queue in with_chosen(names("queued_queues"), self.value())]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        if not self.value():
-            return queryset
-        if chosen_status(request) not in WITH_QUEUE:
-            raise IncorrectLookupParameters
-        return queryset.filter(queue=self.value())
-
-    def choices(self, changelist: ChangeList) -> Iterator[Any]:
-        status = chosen_status(self.request)
-        yield {
-            "selected": not self.value(),
-            "query_string": changelist.get_query_string(remove=["queue"]),
-            "display": gettext("All"),
-        }
-        for queue, display in self.lookup_choices:
-            narrowed = {"queue": queue, "status": status if status in WITH_QUEUE else Status.QUEUED}
-            yield {
-                "selected": self.value() == queue,
-                "query_string": changelist.get_query_string(narrowed),
-                "display": display,
-            }
+WHOLE = {Status.QUEUED, Status.RUNNING}  # a queue of these needs no window: by index, or as few as there are slots
+KEYED = [Scope.LIVE, Scope.START]
 
 
 @admin.register(Job)
@@ -106,9 +60,8 @@ class JobAdmin(JobsAdmin):
     actions = ("run_now", "move", "set_priority", "kill")
     list_display = ("id", "task", "queue", "status_label", "priority", "due", "attempts_of", "worker")
     list_display_links = ("id", "task")
-    list_filter = (StatusFilter, QueueFilter)
-    search_fields = ("=id",)
-    search_help_text = _("The id of a job.")
+    list_filter = (StatusFilter, LiveQueueFilter)
+    search_help_text = HELP
     fieldsets = (
         (
             _("Times"),
@@ -150,25 +103,36 @@ class JobAdmin(JobsAdmin):
     def has_kill_permission(self, request: HttpRequest) -> bool:
         return self.may(request, KILL)
 
-    def chosen_kind(self, request: HttpRequest) -> str | None:
-        return chosen_status(request)
-
     def offers(self, verb: Verb, job: Job) -> bool:
         if verb is RUN_NOW:
             return job.status == Status.SCHEDULED
         return verb is KILL or job.status not in {Status.RUNNING, Status.HELD}
 
-    def get_ordering(self, request: HttpRequest) -> list[Any]:
-        return ORDERS.get(chosen_status(request) or "", ["-id"])
+    def asked(self, request: HttpRequest) -> Asked:
+        """Read the address; a queue alone means its queued jobs."""
+        asked = super().asked(request)
+        if asked.queue and not asked.status and asked.search == Search():
+            return replace(asked, status=Status.QUEUED)
+        return asked
 
-    def get_search_results(
-        self,
-        request: HttpRequest,
-        queryset: QuerySet[Any],
-        search_term: str,
-    ) -> tuple[QuerySet[Any], bool]:
-        term = search_term.strip()
-        return (by_id(queryset, term) if term else queryset), False
+    def chosen(self, request: HttpRequest) -> Filter | None:
+        return filter_of(self.asked(request), is_live=True)
+
+    def route(self, request: HttpRequest) -> Route:
+        asked = self.asked(request)
+        search, narrowed = asked.search, asked.narrowed
+        if search.unique_key is not None:
+            return Route(BY_KEY, Q(unique_key=search.unique_key, unique_scope__in=KEYED) & narrowed)
+        if not asked.status:
+            narrowed &= Q(status__in=LIVE)
+        if route := self.searched(search, narrowed, NEWEST):
+            return route
+        if not asked.status:
+            return Route(NEWEST, Q(), narrowed)
+        along, base = ROUTES[asked.status]
+        if asked.status in WHOLE:
+            return Route(along, base & narrowed)
+        return Route(along, base, narrowed) if asked.queue or base != narrowed else Route(along, base)
 
     def complete(self, jobs: list[Job]) -> None:
         workers = Worker.objects.in_bulk({job.worker_id for job in jobs if job.worker_id})

@@ -3,20 +3,30 @@
 Every page is read along an index, counting stops at ``CAP``, and what the address bar may ask for is a closed list.
 """
 
+import json
 from typing import Any
 
+from django.contrib import messages
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 from django.utils.functional import cached_property
+from django.utils.translation import gettext as _
 
+from django_pgqueue.admin.keyset import LAST, BadCursor, Route, Window, page_of, window_of
 from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle.sql import statement
 
 CAP = 10_000
 MOST_CHOICES = 100
-LONGEST_ID = 19  # digits
+MOST_CHECKED = 1000
+"""So many rows are looked at again, whether what they were found by may be seen."""
+
+AFTER, BEFORE, BELOW = "after", "before", "below"
+CURSORS = (AFTER, BEFORE, BELOW)
 
 
 class CappedPaginator(Paginator):  # type: ignore[type-arg]  # generic for the type checker only
@@ -55,9 +65,142 @@ class JobList(ChangeList):
         self.model_admin.complete(self.result_list)  # type: ignore[attr-defined]
 
 
-def by_id(queryset: QuerySet[Any], term: str) -> QuerySet[Any]:
-    """Return the job with the id that was searched for, or none."""
-    return queryset.filter(pk=int(term)) if term.isdecimal() and len(term) <= LONGEST_ID else queryset.none()
+class KeysetList(JobList):
+    """Pages by keys instead of numbers, and looks through a window for what no index finds.
+
+    Attributes:
+        is_keyset: tells the template.
+        links: addresses of the first, previous, next and last page, where there are such pages.
+        looked: what was looked through, in words; empty where an index has found all.
+        further: address of the next window.
+    """
+
+    is_keyset = True
+    links: dict[str, str]
+    looked = ""
+    further = ""
+
+    def get_filters_params(self, params: Any = None) -> Any:
+        """Leave out where the page begins: links to filters begin at the beginning."""
+        for name in CURSORS:
+            self.params.pop(name, None)
+            self.filter_params.pop(name, None)
+        return super().get_filters_params(params)
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
+        rows = super().get_queryset(request, exclude_parameters)
+        self.route: Route = self.model_admin.route(request)  # type: ignore[attr-defined]
+        self.begins, self.is_astray = self._begins(request)
+        self.window: Window | None = None
+        rows = rows.filter(self.route.base).order_by(*self.route.along.order)
+        return rows if self.route.rest is None else self._within_window(rows)
+
+    def _begins(self, request: HttpRequest) -> tuple[dict[str, str], bool]:
+        """Return where the address says that window and page begin, and whether it says what cannot be."""
+        begins = {name: request.GET.get(name, "") for name in CURSORS}
+        try:
+            for name, key in begins.items():
+                if key and (name, key) != (BEFORE, LAST):
+                    self.route.along.behind(key)
+        except BadCursor:
+            return dict.fromkeys(CURSORS, ""), True
+        return begins, False
+
+    def _within_window(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        along, below = self.route.along, self.begins[BELOW]
+        self.window = window_of(rows, along, below)
+        if self.window is None:
+            return rows.none()
+        if below:
+            rows = rows.filter(along.behind(below))
+        if not self.window.is_all:
+            rows = rows.filter(along.down_to(self.window.last))
+        rows = rows.filter(self.route.rest)
+        return rows if self.route.shown is None else self._seen(rows)
+
+    def _seen(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        """Leave out what was found by a value that may not be seen; the window ends where too many were found."""
+        keyed = self.route.along.keyed(rows.defer(None)).only("pk", "task", "args", "kwargs")
+        found = list(keyed[: MOST_CHECKED + 1])
+        if len(found) > MOST_CHECKED and self.window:
+            found = found[:MOST_CHECKED]
+            self.window = self.window._replace(last=found[-1].cursor_key)
+        return rows.filter(pk__in=[row.pk for row in found if self.route.shown and self.route.shown(row)])
+
+    def get_results(self, request: HttpRequest) -> None:
+        after, before = self.begins[AFTER], self.begins[BEFORE]
+        page = page_of(self.queryset, self.route.along, self.list_per_page, after=after, before=before)
+        if self.is_astray:
+            messages.warning(request, _("The address does not say where that page begins. This is the first one."))
+        self.paginator: Any = self.model_admin.get_paginator(request, self.queryset, self.list_per_page)
+        self.result_list = page.rows
+        self.result_count = self.full_result_count = self.paginator.count
+        self.show_full_result_count = self.can_show_all = self.multi_page = False
+        self.show_admin_actions = True
+        self.page_num = 1
+        self.links = self._links(page.previous, page.next)
+        self._tell_window()
+        self._elsewhere = self.model_admin.elsewhere(request, self.query)  # type: ignore[attr-defined]
+        self.model_admin.complete(self.result_list)  # type: ignore[attr-defined]
+
+    @property
+    def counted(self) -> str:
+        """Return how many there are, in words."""
+        rows = self.opts.verbose_name if self.result_count == 1 else self.opts.verbose_name_plural
+        more = "+" if self.paginator.is_capped else ""
+        return f"{self.result_count:,}{more} {rows}"
+
+    @property
+    def nothing(self) -> str:
+        """Return that there is nothing, in words."""
+        if self.window is not None and not self.window.is_all:
+            return _("None of these match.")
+        words = _("No %(rows)s match.") if self.query or self.has_active_filters else _("There are no %(rows)s.")
+        return words % {"rows": self.opts.verbose_name_plural}
+
+    @property
+    def elsewhere(self) -> list[tuple[str, str]]:
+        """Return the other tables in which the same may be looked for."""
+        return self._elsewhere if self.query and not self.result_list else []
+
+    def _links(self, previous: str | None, following: str | None) -> dict[str, str]:
+        links: dict[str, str] = {}
+        if previous:
+            links |= {"first": self._address(), "previous": self._address(**{BEFORE: previous})}
+        if following:
+            links |= {"next": self._address(**{AFTER: following}), "last": self._address(**{BEFORE: LAST})}
+        return links
+
+    def _address(self, **cursor: str) -> str:
+        """Return the address of another page of the window, or of another window."""
+        window = {BELOW: self.begins[BELOW]} if self.begins[BELOW] else {}
+        return self.get_query_string(window | cursor)
+
+    def _tell_window(self) -> None:
+        if self.window is None or (self.window.is_all and not self.begins[BELOW]):
+            return
+        first = _end(self.window.first)
+        if self.window.is_all:
+            self.looked = _("Looked at the jobs from %(first)s on, to the end.") % {"first": first}
+            return
+        self.looked = _("Looked at the jobs %(first)s to %(last)s.") % {"first": first, "last": _end(self.window.last)}
+        self.further = self._address(**{BELOW: self.window.last})
+
+
+def _end(cursor: str) -> str:
+    """Return one end of a window as people read it: a time where the list is in the order of one, or an id."""
+    key: list[str] = json.loads(cursor)
+    instant = next(filter(None, map(_instant, key)), None)
+    if instant is not None:
+        return f"{timezone.localtime(instant):%Y-%m-%d %H:%M:%S}"
+    return next((f"{int(part):,}" for part in reversed(key) if part.lstrip("-").isdecimal()), key[0])
+
+
+def _instant(text: str) -> Any:
+    try:
+        return parse_datetime(text)
+    except ValueError:
+        return None
 
 
 def with_chosen(offered: list[str], chosen: str | None) -> list[str]:

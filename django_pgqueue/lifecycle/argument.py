@@ -26,9 +26,9 @@ def parameters(value: str | None, name: str | None) -> dict[str, Any]:
         name: of a parameter. None: any argument may have the value.
     """
     return {
-        "argument": json.dumps(_spelled(value)) if value is not None else None,
+        "argument": json.dumps(meant(value)) if value is not None else None,
         "argument_name": name,
-        "positions": json.dumps(dict(_positions(name)) if name else {}),
+        "positions": json.dumps(dict(positions(name)) if name else {}),
     }
 
 
@@ -53,7 +53,7 @@ def is_visible(task_name: str, args: Any, kwargs: Any, value: str, name: str | N
     """Whether an argument, or that of the name, is shown and has the value."""
     task = tasks.find(task_name)
     args, kwargs = shown(task, args, kwargs)
-    wanted = _spelled(value)
+    wanted = meant(value)
     return any(_is_one_of(one, wanted) for one in _candidates(task, args, kwargs, name))
 
 
@@ -65,7 +65,7 @@ def _candidates(task: Any, args: Any, kwargs: Any, name: str | None) -> Iterator
         yield from (one for called, one in kwargs.items() if name is None or called == name)
 
 
-def _spelled(value: str) -> list[Any]:
+def meant(value: str) -> list[Any]:
     """Return what may be meant: the text, and the number or the word of JSON that it spells."""
     if value in WORDS:
         return [value, WORDS[value]]
@@ -77,7 +77,7 @@ def _is_one_of(one: Any, wanted: Iterable[Any]) -> bool:
     return any(one == value and isinstance(one, bool) == isinstance(value, bool) for value in wanted)
 
 
-def _positions(name: str) -> Iterator[tuple[str, int]]:
+def positions(name: str) -> Iterator[tuple[str, int]]:
     """Yield the tasks that have a parameter of this name, each with its place among the positional ones."""
     for task_name in tasks.answering():
         task = tasks.find(task_name)

@@ -1,0 +1,70 @@
+import datetime as dt
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Q
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+
+from django_pgqueue.admin.base import DETAILS, JobsAdmin
+from django_pgqueue.admin.filters import Asked, DayFilter, SeenQueueFilter
+from django_pgqueue.admin.formatting import moment, moment_of
+from django_pgqueue.admin.keyset import NEWEST, Route
+from django_pgqueue.admin.search import HELP_WITHOUT_KEY
+from django_pgqueue.models import FinishedJob
+from django_pgqueue.staff.finding import duration
+
+GONE = {"timeout_seconds", "lease_seconds", "keep", "keep_seconds", "unique_key", "unique_scope"}
+GONE |= {"concurrency_key", "concurrency_limit", "fair_key"}
+KEPT: tuple[Any, ...] = tuple(
+    (title, {**parts, "fields": tuple(name for name in parts["fields"] if name not in GONE)})
+    for title, parts in DETAILS
+)
+
+
+@admin.register(FinishedJob)
+class FinishedJobAdmin(JobsAdmin):
+    """What has succeeded, for as long as it is kept; the newest job first, which need not have finished last."""
+
+    heavy = (*JobsAdmin.heavy, "result")
+    lookups = ("queue", "day")
+    list_display = ("id", "task", "queue", "run", "attempts", "finished")
+    list_display_links = ("id", "task")
+    list_filter = (DayFilter, SeenQueueFilter)
+    search_help_text = HELP_WITHOUT_KEY
+    fieldsets = (
+        (
+            _("Times"),
+            {
+                "fields": ("enqueued_time", "run_time", "first_started_time", "started_time", "finished_time"),
+                "classes": ("collapse",),
+            },
+        ),
+        *KEPT,
+    )
+
+    finished_time = moment_of("finished_at", _("finished at"))
+
+    def route(self, request: HttpRequest) -> Route:
+        """Read by the id, in the partition of the day where one is chosen; all else is looked for in a window."""
+        asked = self.asked(request)
+        base, narrowed = _on_the_day(asked), asked.narrowed
+        if asked.search.unique_key is not None:  # finished jobs have none
+            return Route(NEWEST, Q(pk__in=[]))
+        return self.searched(asked.search, narrowed, NEWEST, base) or Route(NEWEST, base, narrowed or None)
+
+    @admin.display(description=_("run time"))
+    def run(self, job: Any) -> str:
+        return duration(job.run_seconds)
+
+    @admin.display(description=_("finished"))
+    def finished(self, job: Any) -> str:
+        return moment(job.finished_at)
+
+
+def _on_the_day(asked: Asked) -> Q:
+    """Return the condition that leaves one partition to be read."""
+    if asked.day is None:
+        return Q()
+    begins = dt.datetime.combine(asked.day, dt.time(), dt.UTC)
+    return Q(finished_at__gte=begins, finished_at__lt=begins + dt.timedelta(days=1))
