@@ -18,6 +18,7 @@ from django_pgqueue.staff import overview
 from django_pgqueue.staff.overview import Number
 from tests.test_admin import user_with
 from tests.test_plans import explain, fill
+from tests.test_schedule_admin import FINISHED
 from tests.test_schedules import make
 from tests.test_staff_health import worker
 
@@ -146,6 +147,24 @@ def test_charts_tell_what_was_done_as_json_and_as_a_table(viewer, settings):
     assert island["zone"] == settings.TIME_ZONE
     assert "<td>6</td><td>2</td>" in text
     assert "<td>0.5</td>" in text
+
+
+def test_pages_are_shown_where_time_zones_are_off(admin_client, settings, sql):
+    settings.USE_TZ = False
+    enqueue_many(app.noop.using(queue="mail"), [()] * 3)
+    Queue.objects.create(name="mail")
+    pause_queue("mail", by="eve", resume_at=dt.timedelta(hours=1))
+    schedule = make("nightly", cron="30 2 * * *", next_at=dt.datetime(2020, 1, 1))
+    sql(FINISHED, schedule.pk, 1, 3)
+    sql(
+        "INSERT INTO pgqueue_stats (minute, queue, task, succeeded) "
+        "VALUES (date_trunc('minute', now()) - interval '2 min', 'mail', 't', 5)"
+    )
+    overview = admin_client.get(PAGE)
+    assert "schedules-late" in [finding.name for finding, _page in overview.context["findings"]]
+    assert [values for _time, values in overview.context["charts"][0].rows()] == [["5", "0"]]
+    for path in ("queue/", "queue/mail/change/", "schedule/", f"schedule/{schedule.pk}/change/"):
+        assert admin_client.get(f"/admin/django_pgqueue/{path}").status_code == 200
 
 
 def test_page_needs_its_permission_and_nothing_else():

@@ -8,7 +8,7 @@ from django.db import connection, transaction
 
 import tests.app.tasks as app
 from django_pgqueue.base.records import Fate, Outcome, Receipt
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.db import CallerConnection, QueueConnection
 from django_pgqueue.housekeeping.retention import DAYS_AHEAD, Kept, _dropping, keep_partitions, plan
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import claim
@@ -104,6 +104,20 @@ def test_partitions_are_made_ahead_and_dropped_behind(queue, sql, day, make):
     assert name not in partitions()
     assert FinishedJob.objects.count() == 3
     assert keep_partitions(queue, retention_days=7) == Kept()
+
+
+@pytest.mark.parametrize("connection", ["a worker's", "the caller's"])
+def test_plan_is_the_same_where_time_zones_are_off(connection, settings, transactional_db):
+    days = [partition.begins_at for partition in plan(CallerConnection(), retention_days=7).present]
+    settings.USE_TZ = False
+    database = CallerConnection() if connection == "the caller's" else QueueConnection("default", "test")
+    try:
+        planned = plan(database, retention_days=7)
+        assert [partition.begins_at for partition in planned.present] == days
+        assert not planned.make
+    finally:
+        if isinstance(database, QueueConnection):
+            database.close()
 
 
 def test_partition_is_dropped_by_what_it_holds_whatever_its_name(queue, sql, day):

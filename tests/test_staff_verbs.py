@@ -163,7 +163,12 @@ def test_notes_keep_the_first_and_the_last_ten_entries(db, change):
     Job.objects.filter(pk=job_id).update(errors=[{"error": f"E{number}"} for number in range(20)])
     act([job_id])
     history = [entry["error"] for entry in Job.objects.get(pk=job_id).errors]
-    assert history == [*(f"E{number}" for number in range(10)), *(f"E{number}" for number in range(11, 19)), note, "E19"]
+    assert history == [
+        *(f"E{number}" for number in range(10)),
+        *(f"E{number}" for number in range(11, 19)),
+        note,
+        "E19",
+    ]
 
 
 def test_note_of_a_job_that_has_not_failed_is_its_first_entry(db):

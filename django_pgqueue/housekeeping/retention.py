@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import psycopg
+from django.utils import timezone
 from psycopg import sql
 
 from django_pgqueue.base.conf import conf
@@ -58,7 +59,10 @@ class Kept(NamedTuple):
 def plan(database: Database, *, retention_days: int) -> Plan:
     """Return what a pass would do now. Reads the catalogue alone."""
     [(today,)] = database.rows("SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date", {})
-    present = [Partition._make(row) for row in database.rows(statement("partitions"), {})]
+    present = [
+        Partition(*names, _aware(begins_at), _aware(ends_at))
+        for *names, begins_at, ends_at in database.rows(statement("partitions"), {})
+    ]
     ahead = [today + dt.timedelta(days) for days in range(DAYS_AHEAD + 1)] if retention_days else []
     kept_from = midnight(today - dt.timedelta(retention_days))
     return Plan(
@@ -89,6 +93,13 @@ def keep_partitions(database: QueueConnection, *, retention_days: int) -> Kept:
     if made or dropped:
         logger.info("Partitions of %s: %d made, %d dropped", PARENT, made, dropped)
     return Kept(made, dropped, is_making_blocked or is_dropping_blocked)
+
+
+def _aware(instant: dt.datetime | None) -> dt.datetime | None:
+    """Return an instant with its zone: where ``USE_TZ`` is off, Django reads them without, in that of the settings."""
+    if instant is None or timezone.is_aware(instant):
+        return instant
+    return timezone.make_aware(instant, timezone.get_default_timezone())
 
 
 def midnight(day: dt.date) -> dt.datetime:
