@@ -89,7 +89,12 @@ class RunJobsTest(TestCase):
         helped.family.enqueue(10**6)
         with mock.patch("django_pgqueue.testing.work.MOST_RUNS", 20), pytest.raises(EndlessJobs) as raised:
             run_jobs()
-        assert "helped.family 21 times" in str(raised.value)
+        assert "helped.family 22 times" in str(raised.value)
+
+    def test_many_jobs_are_no_chain(self):
+        enqueue_many(helped.note, [("a",)] * 10)
+        with mock.patch("django_pgqueue.testing.work.MOST_RUNS", 5):
+            assert len(run_jobs()) == 10
 
     def test_unknown_arguments_are_refused(self):
         for wrong in ({"limit": 0}, {"limit": True}, {"errors": "ignore"}):

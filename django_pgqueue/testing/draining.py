@@ -39,8 +39,8 @@ def run_jobs(
         queue: only those of this queue, or of these; names, patterns and exclusions as ``--queues`` of the worker
             takes them, served in strict order.
         task: only those of this task, or of these; tasks or their names.
-        limit: how many runs to make, 1 or more; what is left is left. None: all there are, and more than 1,000 are
-            taken for a chain without an end.
+        limit: how many runs to make, 1 or more; what is left is left. None: all there are, and more than 1,000 beyond
+            the jobs that were there are taken for a chain without an end.
         errors: ``"raise"`` the first error that a task raises, once its outcome is written; or ``"collect"`` them in
             the report. ``Discard`` and ``RetryLater`` are no errors.
         until: go on with what is due by then: an aware datetime, or a timedelta from the database's now. The clock of
@@ -53,7 +53,7 @@ def run_jobs(
         The report of all runs.
 
     Raises:
-        EndlessJobs: there were more than 1,000 runs.
+        EndlessJobs: there were more than 1,000 runs beyond the jobs that were there.
         UnknownTask: a job has a task that this code does not know, where errors are raised.
         ConfigurationError: the clock of the connection cannot be moved.
     """

@@ -28,6 +28,7 @@ from django_pgqueue.lifecycle.run import unknown_task
 from django_pgqueue.models import Job
 from django_pgqueue.runtime.refused import in_place_of
 from django_pgqueue.runtime.report import report_all
+from django_pgqueue.testing.asserting import to_run
 from django_pgqueue.testing.connection import TestConnection
 from django_pgqueue.testing.failing import EndlessJobs, goes_up
 from django_pgqueue.testing.instants import aware
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 __unittest = True
 
 MOST_RUNS = 1000
-"""More are taken for a chain without an end, unless a limit is given."""
+"""More, beyond the jobs that are there to begin with, are taken for a chain without an end, unless a limit is given."""
 
 ROUNDING_SECONDS = 0.00001
 """A token that comes in fractions of a second is whole by then."""
@@ -76,6 +77,7 @@ class Work:
         self.python_clock: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
         self.database = TestConnection(alias)
         self._handle_error = handle_error
+        self._most = MOST_RUNS + to_run(alias).count()
         self._shut: dict[str, float] = {}  # queues that let nothing in, and the seconds until they have a token
 
     def also(self, alias: str, ids: Collection[int]) -> None:
@@ -100,7 +102,7 @@ class Work:
             while not self.is_done and (job := self._claim()):
                 self._run(job)
                 self._shut.clear()
-                if self.limit is None and len(self.runs) > MOST_RUNS:
+                if self.limit is None and len(self.runs) > self._most:
                     raise EndlessJobs(self._too_many())
         expire(self.database)
 
