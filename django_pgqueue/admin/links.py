@@ -6,13 +6,7 @@ from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils.http import urlencode
 
-from django_pgqueue.base.states import Status
-
 APP = "django_pgqueue"
-
-LISTED = (Status.QUEUED, Status.RUNNING, Status.SCHEDULED)
-LISTED_BY_QUEUE = (Status.QUEUED, Status.RUNNING)
-"""Statuses to which the list of jobs can be narrowed, along with a queue."""
 
 
 class Links:
@@ -29,10 +23,8 @@ class Links:
         return f"{address}?{urlencode(chosen)}" if address and chosen else address
 
     def to_jobs(self, status: str, queue: str = "") -> str:
-        """Return the address of the list that shows live jobs of a status, of a queue if that can be; or nothing."""
-        if status not in LISTED:
-            return ""
-        return self.to_list("job", status=status, queue=queue if status in LISTED_BY_QUEUE else "")
+        """Return the address of the list that shows live jobs of a status, of one queue or of all."""
+        return self.to_list("job", status=status, queue=queue)
 
     def to_row(self, model: str, key: Any) -> str:
         """Return the address of a row's page."""

@@ -60,8 +60,8 @@ def plan(database: Database, *, retention_days: int) -> Plan:
     """Return what a pass would do now. Reads the catalogue alone."""
     [(today,)] = database.rows("SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date", {})
     present = [
-        Partition(*names, _aware(begins_at), _aware(ends_at))
-        for *names, begins_at, ends_at in database.rows(statement("partitions"), {})
+        Partition(schema, name, is_default, _aware(begins_at), _aware(ends_at))
+        for schema, name, is_default, begins_at, ends_at in database.rows(statement("partitions"), {})
     ]
     ahead = [today + dt.timedelta(days) for days in range(DAYS_AHEAD + 1)] if retention_days else []
     kept_from = midnight(today - dt.timedelta(retention_days))
