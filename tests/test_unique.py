@@ -277,7 +277,7 @@ def test_tombstone_whose_time_is_over_is_no_twin_even_where_no_worker_has_come_b
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s'")
     assert enqueue_many(app.record.using(unique_key="k", on_conflict="replace"), [("a",), ("b",)])[0] != job.id
     assert Job.objects.get(unique_scope="live").args == ["b"]
-    assert retake(queue) == (0, 0, 0, 0)
+    assert retake(queue) == (0, (), 0, 0)
     assert prune_tombstones(queue) == 1
 
 
@@ -327,7 +327,7 @@ def test_job_that_comes_back_and_finds_a_twin_is_superseded(queue, how):
     twin = enqueue("new", unique_scope="start")
     assert twin.created
     came_back(queue, how, job)
-    assert retake(queue) == (0, 1, 0, 0)
+    assert retake(queue) == (0, (("default", app.record.name),), 0, 0)
     dead = DeadJob.objects.get()
     assert (dead.id, dead.reason, dead.args) == (first, "superseded", ["old"])
     assert (dead.errors[-1]["error"], dead.errors[-1]["twin"]) == (f"superseded by job {twin.id}", twin.id)
@@ -340,9 +340,9 @@ def test_job_that_comes_back_and_finds_a_twin_is_superseded(queue, how):
 def test_job_that_comes_back_and_finds_no_twin_has_its_key_again(queue, how):
     first = enqueue("old", unique_scope="start").id
     [job] = claimed(queue)
-    assert retake(queue) == (0, 0, 0, 0), "it runs"
+    assert retake(queue) == (0, (), 0, 0), "it runs"
     came_back(queue, how, job)
-    assert retake(queue) == (0 if how == "requeue" else 1, 0, 0, 0)
+    assert retake(queue) == (0 if how == "requeue" else 1, (), 0, 0)
     assert enqueue("new").id == first
     assert Job.objects.get().unique_scope == "start"
 
@@ -353,7 +353,7 @@ def test_job_that_is_claimed_before_its_key_is_taken_back_simply_runs(queue):
     enqueue("new", unique_scope="start", run_at=HOUR)
     release(queue, [job])
     [job] = claimed(queue)
-    assert retake(queue) == (0, 0, 0, 0)
+    assert retake(queue) == (0, (), 0, 0)
     succeed(queue, job)
     assert FinishedJob.objects.get().args == ["old"]
 
@@ -365,12 +365,12 @@ def test_open_transaction_on_a_key_stalls_no_worker(queue):
     with transaction.atomic():
         twin = enqueue("new", unique_scope="start").id
         fail(queue, job, delay_seconds=0.0)
-        assert retake(queue) == (0, 0, 1, 0)
+        assert retake(queue) == (0, (), 1, 0)
         assert promote(queue).queues == {"default": 1}
         [job] = claimed(queue)
         fail(queue, job, delay_seconds=0.0)
-        assert retake(queue) == (0, 0, 1, 0)
-    assert retake(queue) == (0, 1, 0, 0)
+        assert retake(queue) == (0, (), 1, 0)
+    assert retake(queue) == (0, (("default", app.record.name),), 0, 0)
     assert Job.objects.get().id == twin
 
 
@@ -397,8 +397,8 @@ def test_keys_that_others_keep_hide_no_others(queue, sql):
         for number in range(1, MOST_LOCKED + 3):
             enqueue(key=f"k{number}")
         first = retake(queue)
-        assert first[:3] == (0, 0, MOST_LOCKED)
-        assert retake(queue, after=first.last) == (1, 0, 2, 0)
+        assert first[:3] == (0, (), MOST_LOCKED)
+        assert retake(queue, after=first.last) == (1, (), 2, 0)
     assert queue.rows("SELECT pg_backend_pid()", {}) == session, "it is no trouble with the connection"
     assert Job.objects.get(pk=last.id).unique_scope == "start"
 
@@ -410,7 +410,7 @@ def test_retake_goes_through_all_in_slices(queue, sql):
     )
     first = retake(queue, limit=4)
     assert (first.taken, first.last) == (4, Job.objects.order_by("id")[3].id)
-    assert retake(queue, after=first.last, limit=4) == (3, 0, 0, 0)
+    assert retake(queue, after=first.last, limit=4) == (3, (), 0, 0)
 
 
 # Transactions of the caller

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from django.db import Error, IntegrityError
 
 from django_pgqueue.base.database_errors import is_locked
+from django_pgqueue.base.records import Kinds
 from django_pgqueue.base.states import Reason
 from django_pgqueue.db import Database, QueueConnection
 from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
@@ -21,7 +22,7 @@ class Retaken(NamedTuple):
     """How far a pass of ``retake`` has come."""
 
     taken: int  # jobs that have their key again
-    superseded: int  # jobs that died, because newer ones have theirs
+    superseded: Kinds  # jobs that died, because newer ones have theirs
     locked: int  # keys that were waited for in vain
     last: int  # the id of the last job looked at; 0: that was the last there is
 
@@ -39,7 +40,7 @@ def retake(database: QueueConnection, *, after: int = 0, limit: int = 100) -> Re
     """
     size = ladder_size(limit)
     ids = [job_id for (job_id,) in database.rows(sized("started", size), {"after": after})]
-    superseded = len(supersede(database)) if ids else 0
+    superseded = supersede(database) if ids else ()
     taken = locked = last = 0
     for job_id in ids:
         has_key = _retake_one(database, job_id)
@@ -63,8 +64,8 @@ def _retake_one(database: QueueConnection, job_id: int) -> bool | None:
         raise
 
 
-def supersede(database: QueueConnection, *, limit: int = 1000) -> list[int]:
-    """Let jobs die that would take their unique key back and cannot, because a newer job has it; return their ids.
+def supersede(database: QueueConnection, *, limit: int = 1000) -> Kinds:
+    """Let jobs die that would take their unique key back and cannot, because a newer job has it; return what they were.
 
     Args:
         limit: of how many at most, 1 to 1,000.
@@ -73,9 +74,10 @@ def supersede(database: QueueConnection, *, limit: int = 1000) -> list[int]:
         rows = database.rows(sized("superseded", ladder_size(limit)), {})
         letters = [
             DeadLetter(job_id, 0, Reason.SUPERSEDED, {"error": f"superseded by job {twin_id}", "twin": twin_id})
-            for job_id, twin_id in rows
+            for job_id, twin_id, _, _ in rows
         ]
-        return list(dead_letter(database, letters)) if letters else []
+        dead = dead_letter(database, letters) if letters else {}
+    return tuple((queue, task) for job_id, _, queue, task in rows if job_id in dead)
 
 
 def prune_tombstones(database: Database, *, limit: int = 1000) -> int:

@@ -62,7 +62,7 @@ class Steward:
         self._tally = Tally(self.database)
         self._reaper = Reaper(self.database, crew, pulse, tell=self._tell, tally=self._tally)
         self._expiry = Expiry(self.database, self.admit, self._tally)
-        self._unique = UniqueKeys(self.database)
+        self._unique = UniqueKeys(self.database, self._tally)
         self._scheduler = Scheduler(self.database, self._call)
         self._operations = Operations(self.database, self._pass_on)
         self._duties = Duties(

@@ -3,9 +3,11 @@
 import logging
 import time
 
+from django_pgqueue.base.records import Ends
 from django_pgqueue.db import QueueConnection
 from django_pgqueue.housekeeping.unique import prune_tombstones, retake
 from django_pgqueue.runtime.duties import Slice, next_look
+from django_pgqueue.runtime.tally import Tally
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -13,10 +15,15 @@ LOOK_SECONDS = 1.0
 
 
 class UniqueKeys:
-    """Two duties, each once a second, or at once where there is more to do than one pass does."""
+    """Two duties, each once a second, or at once where there is more to do than one pass does.
 
-    def __init__(self, database: QueueConnection) -> None:
+    Args:
+        tally: counts the jobs that die for it.
+    """
+
+    def __init__(self, database: QueueConnection, tally: Tally) -> None:
         self._database = database
+        self._tally = tally
         self._pruning = Slice()
         self._prune_at = self._retake_at = 0.0  # not before, monotonic
         self._retaken_to = 0  # the id up to which this round has come
@@ -38,7 +45,8 @@ class UniqueKeys:
             return None
         retaken = retake(self._database, after=self._retaken_to)
         if retaken.superseded:
-            logger.info("Superseded: %d jobs came back, and newer ones have their unique keys", retaken.superseded)
+            self._tally.count_ends(Ends(died=retaken.superseded))
+            logger.info("Superseded: %d jobs came back, and newer ones have their unique keys", len(retaken.superseded))
         self._retaken_to = retaken.last
         has_more = retaken.last > 0 and not retaken.locked  # what is locked had better have some time
         self._retake_at = 0.0 if has_more else next_look(begun, LOOK_SECONDS)
