@@ -10,11 +10,12 @@ from django.utils import timezone
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, pause_queue
 from django_pgqueue.housekeeping.vacuum import Holder
-from django_pgqueue.models import Schedule, Worker
+from django_pgqueue.models import FinishedJob, Schedule, Worker
 from django_pgqueue.staff import health
 from django_pgqueue.staff.health import Level, findings, tables
 from django_pgqueue.staff.health.view import View
 from tests.test_schedules import make
+from tests.workers import eventually
 
 pytestmark = pytest.mark.django_db
 
@@ -61,6 +62,19 @@ def test_nothing_is_found_where_all_is_well(sql):
     make("hourly")
     Schedule.objects.update(next_at=timezone.now() + ALIVE)
     assert findings() == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nothing_is_found_while_a_real_worker_works_and_it_is_missed_once_it_is_gone(start_worker, sql):
+    forget_counters(sql, "pgqueue_finished_jobs_default")
+    real = start_worker(LEASE_SECONDS="3").wait_until_ready()
+    enqueue_many(app.noop, [()] * 20)
+    eventually(lambda: FinishedJob.objects.count() == 20)
+    assert findings() == []
+    real.kill_group()
+    enqueue_many(app.noop, [()])
+    eventually(lambda: found("no-workers"))
+    assert only("no-workers").level is Level.ERROR
 
 
 def test_no_worker_is_worse_while_jobs_wait():

@@ -1,6 +1,7 @@
 """Pages that refresh themselves, and charts, in a real browser."""
 
 import datetime as dt
+import re
 
 import pytest
 from django.contrib.auth.models import User
@@ -9,6 +10,7 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
+from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.models import Queue, Stat
 from tests.workers import eventually
 
@@ -63,6 +65,25 @@ def test_cells_of_a_list_follow_while_a_row_is_ticked_and_a_field_is_edited(tab_
     assert page.locator("#searchbar").input_value() == "half a wo"
     page.locator("td.field-queued a").click()
     expect(page.locator("#result_list tbody tr")).to_have_count(3)
+
+
+def test_page_of_a_job_follows_it_to_the_dead_jobs(tab_of, superuser, expect):
+    job_id = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
+    tab = tab_of(superuser)
+    tab.page.add_init_script(EVERY_2_S)
+    page = tab.open(f"/admin/django_pgqueue/job/{job_id}/change/")
+    kill([job_id], by="eve")
+    expect(page).to_have_url(re.compile(f"/deadjob/{job_id}/change/"))
+
+
+def test_place_in_a_table_is_kept_when_it_is_swapped(flow, tab, expect):
+    page = tab.page
+    page.locator("#hour-throughput-table summary").click()
+    table = page.locator("#hour-throughput-table .pgqueue-scroll")
+    table.evaluate("place => { place.scrollTop = 200; }")
+    Stat.objects.update(succeeded=77)
+    expect(table).to_contain_text("77")
+    assert table.evaluate("place => place.scrollTop") == 200
 
 
 @pytest.mark.parametrize(
