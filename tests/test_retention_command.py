@@ -103,13 +103,17 @@ def test_run_does_a_pass_and_shows_what_is_left(queue, sql, today, old, settings
     sql("UPDATE pgqueue_dead_jobs SET died_at = '2020-01-01 12:00+00'")
     finish(queue, *enqueue_many(app.noop.using(keep=3600), [()] * 2))
     sql("UPDATE pgqueue_finished_jobs SET prune_at = now()")
+    sql(
+        "INSERT INTO pgqueue_stats (minute, queue, task) "
+        "SELECT now() - interval '6 day' * n, 'q', 't' FROM generate_series(1, 3) AS n"
+    )
     ahead = f"pgqueue_finished_jobs_{today + dt.timedelta(7):%Y%m%d}"
     sql(f"DROP TABLE {ahead}")
     out = StringIO()
     call_command("pgqueue_retention", "--run", stdout=StringIO(), stderr=out)
     assert out.getvalue() == (
         "Partitions: 1 made, 1 dropped. Removed: 2 finished jobs whose own time is over, 0 of the default partition, "
-        "3 dead jobs.\n"
+        "3 dead jobs, 2 rows of counts.\n"
     )
     assert sql("SELECT to_regclass(%s), to_regclass(%s) IS NOT NULL", old, ahead) == [(None, True)]
     assert not DeadJob.objects.exists()

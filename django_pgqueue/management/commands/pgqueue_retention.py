@@ -67,6 +67,7 @@ class Command(BaseCommand):
             database.close()
         self.stderr.write(
             f"Partitions: {kept.made} made, {kept.dropped} dropped. Removed: {pruned.timed:,} finished jobs whose own "
-            f"time is over, {pruned.default:,} of the default partition, {pruned.dead:,} dead jobs."
+            f"time is over, {pruned.default:,} of the default partition, {pruned.dead:,} dead jobs, "
+            f"{pruned.stats:,} rows of counts."
         )
         return kept.is_blocked
