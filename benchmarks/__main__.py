@@ -35,6 +35,7 @@ STEPS = (
     Step("latency", "", "--jobs=50"),
     Step("waiting", "", "--jobs=30"),
     Step("enqueue", "", "--jobs=200"),
+    Step("tracing", "", "--jobs=20000 --single=200 --turns=20"),
     Step("claims", "", "--scheduled=50000 --running=5000"),
     Step("drain", "--snapshot --jobs=200000", "--jobs=20000"),
     Step("claims", "--queued=10000000", "--queued=200000"),

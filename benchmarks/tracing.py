@@ -1,15 +1,18 @@
 """What traces cost: where OpenTelemetry is not installed, where it has no SDK, and where each job has its spans.
 
 Spans go in batches to an exporter that drops them, so what it takes to send them anywhere comes on top. Single jobs are
-enqueued in turn; then real workers drain the same number of no-op jobs, whose metadata holds nothing, something, or the
-context of a trace.
+enqueued in turn. One thread claims, runs and acks batches of no-op jobs in turn, whose metadata holds nothing,
+something, or the context of a trace. At last real workers drain such jobs.
 
     python -m benchmarks.tracing
 """
 
 import argparse
+import contextlib
+import functools
 import os
 import sys
+import time
 from collections.abc import Iterator
 from unittest import mock
 
@@ -20,6 +23,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from benchmarks.enqueue import take_turns
 from benchmarks.findings import Finding, Samples, alternate, medians, ratio, say
 from benchmarks.harness import begin_empty, drain_rate, main, settle, worker
+
+BATCH = 500
 
 
 class Dropped(SpanExporter):
@@ -34,13 +39,16 @@ def provider() -> TracerProvider:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--jobs", type=int, default=100_000, help="drained in each run")
+    parser.add_argument("--jobs", type=int, default=100_000, help="drained in each run; 0: none")
+    parser.add_argument("--turns", type=int, default=100, help="of claim, run and ack")
     parser.add_argument("--single", type=int, default=1000, help="enqueued one by one in each run")
 
 
 def findings(options: argparse.Namespace) -> Iterator[Finding]:
     yield from enqueueing(options)
-    yield from draining(options)
+    yield from turning(options)
+    if options.jobs:
+        yield from draining(options)
 
 
 def enqueueing(options: argparse.Namespace) -> Iterator[Finding]:
@@ -68,11 +76,56 @@ def enqueueing(options: argparse.Namespace) -> Iterator[Finding]:
     made.shutdown()
 
 
+WAYS = {"absent": {}, "idle": {}, "metadata": {"tenant": 7}, "traced": {}}
+"""How jobs are run, and the metadata that their enqueuer gives them."""
+
+
+def turning(options: argparse.Namespace) -> Iterator[Finding]:
+    """Claim a batch, run it, write it down, in one thread and one way after the other: noise is the same for all."""
+    from django_pgqueue.db import QueueConnection
+
+    begin_empty()
+    samples: Samples = {way: [] for way in WAYS}
+    with contextlib.closing(QueueConnection("default", "benchmark")) as database:
+        for number in range(options.turns):
+            for way in sorted(WAYS, key=lambda way: (number % 2, way)):
+                samples[way].append(turn(database, way))
+    say(medians(samples, "µs a job"))
+    yield from compared(f"claim, run and ack of {BATCH}, time", samples, "µs", "absent", ["idle", "metadata", "traced"])
+
+
+def turn(database, way: str) -> float:
+    """Return how long one batch takes, in microseconds for each job."""
+    from benchmarks.tasks import noop
+    from django_pgqueue import enqueue_many
+    from django_pgqueue.base import hooks
+    from django_pgqueue.lifecycle import ack
+    from django_pgqueue.lifecycle.border import ThreadBorder
+    from django_pgqueue.lifecycle.claim import claim
+    from django_pgqueue.lifecycle.context import CurrentJob
+    from django_pgqueue.lifecycle.run import run
+
+    border = ThreadBorder()
+    with mock.patch.object(trace, "_TRACER_PROVIDER", provider_of(way)):
+        enqueue_many(noop.using(metadata=WAYS[way], keep=False), [()] * BATCH)
+        installed = hooks.around_runs[:]
+        if way == "absent":
+            hooks.around_runs.clear()
+        begun = time.perf_counter()
+        jobs = claim(database, "default", limit=BATCH, worker_id=1)
+        ack.write(database, [run(noop, job, CurrentJob(job), border) for job in jobs])
+        seconds = time.perf_counter() - begun
+        hooks.around_runs[:] = installed
+        return seconds / len(jobs) * 1e6
+
+
+@functools.cache
+def provider_of(way: str) -> TracerProvider | None:
+    return provider() if way == "traced" else None
+
+
 def draining(options: argparse.Namespace) -> Iterator[Finding]:
-    ways = {"absent": {}, "idle": {}, "metadata": {"tenant": 7}, "traced": {}}
-    samples = alternate(
-        options.runs, **{way: lambda way=way, given=given: rate(options, way, given) for way, given in ways.items()}
-    )
+    samples = alternate(options.runs, **{way: functools.partial(rate, options, way) for way in WAYS})
     yield from compared(f"drain of {options.jobs:,}, rate", samples, "jobs/s", "absent", ["idle", "metadata", "traced"])
 
 
@@ -86,14 +139,14 @@ def compared(what: str, samples: Samples, unit: str, counterpart: str, names: li
         )
 
 
-def rate(options: argparse.Namespace, way: str, metadata: dict[str, int]) -> float:
+def rate(options: argparse.Namespace, way: str) -> float:
     """Enqueue jobs, then let a worker drain them that was started in this way; return jobs per second."""
     from benchmarks.tasks import noop
     from django_pgqueue import enqueue_many
 
     begin_empty()
-    with mock.patch.object(trace, "_TRACER_PROVIDER", provider() if way == "traced" else None):
-        enqueue_many(noop.using(metadata=metadata, keep=False), [()] * options.jobs)
+    with mock.patch.object(trace, "_TRACER_PROVIDER", provider_of(way)):
+        enqueue_many(noop.using(metadata=WAYS[way], keep=False), [()] * options.jobs)
     settle()
     asked = {"TRACING": "idle" if way == "metadata" else way}
     options_of_worker = ("--settings=benchmarks.traced", "--processes=1", "--concurrency=8")
