@@ -194,6 +194,12 @@ class RunJobsTest(TestCase):
         assert len(run_jobs(task=helped.note)) == 1
         assert len(run_jobs(until=timezone.now() + 2 * HOUR)) == 1
 
+    def test_tables_without_migrations_are_an_error(self):
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER FUNCTION pgqueue_turns RENAME TO no_turns")
+        with pytest.raises(ConfigurationError, match="Run tests without --no-migrations"):
+            run_jobs()
+
     def test_lines_of_the_log_are_those_of_a_worker(self):
         helped.fail.enqueue("x")
         with self.assertLogs("django_pgqueue", "WARNING") as logged:

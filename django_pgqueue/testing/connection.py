@@ -8,6 +8,7 @@ from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.pq import TransactionStatus
 
+from django_pgqueue.base.exceptions import ConfigurationError
 from django_pgqueue.db import Answer, CallerConnection, Parameters, QueueConnection, Row
 from django_pgqueue.lifecycle.sql import statement
 
@@ -38,6 +39,16 @@ class TestConnection(CallerConnection, QueueConnection):
 
     def close(self) -> None:
         pass
+
+
+def must_be_migrated(alias: str) -> None:
+    """Raise ConfigurationError where the tables were made from the models alone, without functions and partitions."""
+    [(is_there,)] = CallerConnection(alias).rows("SELECT to_regproc('pgqueue_turns') IS NOT NULL", {})
+    if not is_there:
+        raise ConfigurationError(
+            f"The tables of the queue on {alias!r} were made without its migrations, and lack what models cannot say. "
+            "Run tests without --no-migrations, or leave django_pgqueue out of MIGRATION_MODULES."
+        )
 
 
 def is_broken(connection: BaseDatabaseWrapper) -> bool:

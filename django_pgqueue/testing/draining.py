@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.testing.clock import Clock
+from django_pgqueue.testing.connection import must_be_migrated
 from django_pgqueue.testing.failing import raise_error
 from django_pgqueue.testing.report import Report
 from django_pgqueue.testing.travel import travel
@@ -55,7 +56,7 @@ def run_jobs(
     Raises:
         EndlessJobs: there were more than 1,000 runs beyond the jobs that were there.
         UnknownTask: a job has a task that this code does not know, where errors are raised.
-        ConfigurationError: the clock of the connection cannot be moved.
+        ConfigurationError: the clock of the connection cannot be moved, or the tables were made without migrations.
     """
     __tracebackhide__ = True
     if errors not in ("raise", "collect"):
@@ -63,6 +64,7 @@ def run_jobs(
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
         raise ValueError(f"limit is a whole number of 1 or more, or None, not {limit!r}.")
     alias = database or conf.database
+    must_be_migrated(alias)
     work = Work(
         alias,
         Wanted.of(queue, task),
