@@ -449,6 +449,19 @@ def test_buttons_lead_to_the_confirmation_and_back_to_the_job(staff):
     assert confirm(staff, f"{JOBS}kill/", job_id, page=1).redirect_chain == [(JOBS, 302)]
 
 
+def test_each_verb_has_one_button_on_the_page_of_a_job(admin_client):
+    """Whatever Django is installed: from 6.1 on, actions could be located there too."""
+    waiting, parked = scheduled(), dead()
+    for url, job_id, verbs in (
+        (JOBS, waiting, ("run_now", "move", "set_priority", "kill")),
+        (DEAD, parked, ("requeue", "purge")),
+    ):
+        page = admin_client.get(f"{url}{job_id}/change/").content.decode()
+        for verb in verbs:
+            assert page.count(f'action="{url}{verb}/"') == 1
+        assert 'name="action"' not in page
+
+
 def test_action_leads_back_to_the_filtered_list(staff):
     job_id = queued(queue="mail")
     page = tick(staff, f"{JOBS}?queue=mail&status=queued", "kill", job_id).content.decode()

@@ -166,6 +166,34 @@ def test_jobs_chosen_by_status_are_spared_once_they_run(queue, sql):
     assert Job.objects.get(pk=runs).cancel_requested_at is None
 
 
+def test_jobs_of_a_status_that_the_verb_is_not_for_are_not_even_looked_at(queue):
+    enqueue_many(app.noop, [()] * 5)
+    app.noop.using(run_at=dt.timedelta(hours=1)).enqueue()
+    for kinds in ((), ("queued", "scheduled")):
+        Job.objects.filter(errors__0__by="ann").update(status="scheduled")
+        operation_id = begin(RUN_NOW, Filter(kinds=kinds), by="ann")
+        work(queue)
+        assert (ended(operation_id).done, ended(operation_id).left) == (1, {})
+    operation_id = begin(RUN_NOW, Filter(kinds=("queued",)), by="ann")
+    work(queue)
+    assert (ended(operation_id).done, ended(operation_id).left) == (0, {"queued": 6})
+
+
+def test_next_operation_is_found_along_its_index(queue, sql):
+    sql(
+        "INSERT INTO pgqueue_operations (verb, source, by, ended_at) "
+        "SELECT 'kill', 'live', 'ann', now() FROM generate_series(1, 5000)"
+    )
+    begin(REQUEUE, Filter(), by="ann")
+    sql("ANALYZE pgqueue_operations")
+    for name, parameters in (("take_operation", {"id": None}), ("chores", {})):
+        with queue.transaction():
+            plan = queue.rows(f"EXPLAIN {operations.statement(name)}", parameters)
+        text = "\n".join(line for (line,) in plan)
+        assert "pgqueue_operations_open" in text, text
+        assert "Seq Scan on pgqueue_operations" not in text, text
+
+
 def test_why_jobs_were_left_alone_is_counted(queue, sql):
     held, free = bury(queue, 2)
     sql("UPDATE pgqueue_dead_jobs SET unique_key = 'k', unique_scope = 'live' WHERE id = %s", held)

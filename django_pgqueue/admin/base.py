@@ -54,6 +54,10 @@ DETAILS: tuple[Any, ...] = (
 class ActingAdmin(BoundedAdmin):
     """A table whose rows change by verbs, from the list and from a row's page.
 
+    The buttons of a row's page are ours on every Django. From 6.1 on actions can be located there: as a list to choose
+    from and a button that runs the choice. Ours take one press, are there only if the verb can do anything to this row,
+    and warn by their colour. Both lead to the same confirmation.
+
     Attributes:
         verbs: what can be done here.
         named_by: the columns that the name of a row is made of.

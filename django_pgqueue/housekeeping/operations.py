@@ -148,7 +148,8 @@ def _filter(operation: Operation) -> Filter:
 
 def _page(connection: PassConnection, operation: Operation, verb: Verb, chosen: Filter, limit: int) -> Page:
     """Return the next jobs that match, and no more of them than the limit and the rate allow."""
-    wanted = dataclasses.replace(chosen, kinds=chosen.kinds or verb.statuses)
+    kinds = tuple(kind for kind in chosen.kinds if kind in verb.statuses) or chosen.kinds or verb.statuses
+    wanted = dataclasses.replace(chosen, kinds=kinds)
     try:
         page = page_of(connection, verb.source, wanted, after_id=operation.after_id, until_id=operation.until_id)
     except Error as error:

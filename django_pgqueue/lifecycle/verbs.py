@@ -96,7 +96,8 @@ class Verb:
 
     def why_for(self, statuses: Sequence[str]) -> Why:
         """Return what says why jobs were left alone; those that run may not have been asked for."""
-        return why_not_changed if statuses and Status.RUNNING not in statuses else self.why
+        spares_running = statuses and Status.RUNNING not in statuses
+        return why_not_changed if spares_running and self.why is why_not_killed else self.why
 
     def check(self, said: Said) -> None:
         """Raise InvalidJob if what the verb needs was not said, or cannot be."""
