@@ -167,6 +167,20 @@ def test_pages_are_shown_where_time_zones_are_off(admin_client, settings, sql):
         assert admin_client.get(f"/admin/django_pgqueue/{path}").status_code == 200
 
 
+@pytest.mark.django_db(transaction=True)
+def test_page_tells_what_it_can_while_nobody_can_count(viewer, settings, queue):
+    settings.PGQUEUE = {**settings.PGQUEUE, "ADMIN_TIMEOUT_SECONDS": 0.1}
+    make("hourly", next_at=timezone.now() - dt.timedelta(hours=1))
+    with queue.autocommit().transaction():
+        queue.autocommit().execute("LOCK TABLE pgqueue_jobs IN ACCESS EXCLUSIVE MODE")
+        response = viewer.get(PAGE)
+    assert response.status_code == 200
+    text = response.content.decode()
+    assert "Counting the jobs took longer than 0.1 s and was stopped." in text
+    assert {"schedules-late", "not-looked-at"} <= {finding.name for finding, _page in response.context["findings"]}
+    assert "pgqueue-tiles" in text
+
+
 def test_page_needs_its_permission_and_nothing_else():
     user = user_with("view_job", "view_queue")
     assert user.get(PAGE).status_code == 403

@@ -9,7 +9,7 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from django_pgqueue.admin.bounded import bounded_page
+from django_pgqueue.admin.bounded import TookTooLong, bounded, bounded_page
 from django_pgqueue.admin.charts import STYLES, of_flow
 from django_pgqueue.admin.crumbs import crumbs
 from django_pgqueue.admin.formatting import brief
@@ -18,7 +18,7 @@ from django_pgqueue.base.conf import conf
 from django_pgqueue.base.states import Status
 from django_pgqueue.models import Overview, Worker
 from django_pgqueue.staff import flow
-from django_pgqueue.staff.health import Finding, findings
+from django_pgqueue.staff.health import Finding, Level, findings
 from django_pgqueue.staff.overview import Number, Pace, QueueLine, lines, living_workers, paces, total
 from django_pgqueue.staff.queues import pause_of
 
@@ -107,21 +107,25 @@ class OverviewAdmin(ModelAdmin):
         return TemplateResponse(request, TEMPLATE, context)
 
     def _shown(self, links: Links) -> dict[str, Any]:
+        """Look at everything. Where counting takes too long, the findings say all the same what they can."""
         alias = conf.database
         workers = list(living_workers(alias))
-        queues = lines(alias, workers)
-        found = findings(alias, queues=queues)
         per_minute, per_quarter = flow.per_minute(alias), flow.per_quarter_hour(alias)
-        pace = paces(queues, alias)
-        shown = sorted(queues, key=_urgency)[:MOST_SHOWN]
+        try:
+            with bounded(alias):
+                queues, is_counted = lines(alias, workers), True
+        except TookTooLong:
+            queues, is_counted = [], False
+        found = findings(alias, queues=queues)
+        hour, day = flow.total(per_minute), flow.total(per_quarter)
         return {
-            "verdict": _verdict(found),
-            "level": found[0].level if found else "good",
+            "verdict": _verdict(found, is_counted=is_counted),
+            "level": found[0].level if found else "good" if is_counted else Level.WARNING,
             "findings": [(finding, _page_of(finding, links)) for finding in found],
-            "tiles": _tiles(queues, workers, flow.total(per_minute), flow.total(per_quarter), links),
-            "rows": [_row(queue, pace[queue.name], links) for queue in sorted(shown, key=lambda queue: queue.name)],
-            "more": len(queues) - len(shown),
-            "all_queues": links.to_list("queue"),
+            "is_counted": is_counted,
+            "seconds": conf.admin_timeout_seconds,
+            "tiles": _tiles(queues, workers, hour, day, links) if is_counted else [],
+            **_rows(queues, alias, links),
             "charts": [
                 *of_flow(per_minute[:-1], name="hour", span=_("last hour"), minutes=1),
                 *of_flow(per_quarter[:-1], name="day", span=_("last day"), minutes=flow.QUARTER),
@@ -129,10 +133,20 @@ class OverviewAdmin(ModelAdmin):
         }
 
 
-def _verdict(found: Sequence[Finding]) -> str:
-    if not found:
-        return _("All is well.")
-    return ngettext("%(number)s finding", "%(number)s findings", len(found)) % {"number": len(found)}
+def _verdict(found: Sequence[Finding], *, is_counted: bool) -> str:
+    if found:
+        return ngettext("%(number)s finding", "%(number)s findings", len(found)) % {"number": len(found)}
+    return _("All is well.") if is_counted else _("Nothing was found, but not everything was seen.")
+
+
+def _rows(queues: Sequence[QueueLine], alias: str, links: Links) -> dict[str, Any]:
+    pace = paces(queues, alias)
+    shown = sorted(queues, key=_urgency)[:MOST_SHOWN]
+    return {
+        "rows": [_row(queue, pace[queue.name], links) for queue in sorted(shown, key=lambda queue: queue.name)],
+        "more": len(queues) - len(shown),
+        "all_queues": links.to_list("queue"),
+    }
 
 
 def _page_of(finding: Finding, links: Links) -> str:
