@@ -12,7 +12,7 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import kill, pause_queue
-from django_pgqueue.models import DeadJob, Job, Schedule, Worker
+from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule, Worker
 from tests.test_schedules import make
 
 pytestmark = pytest.mark.django_db
@@ -125,6 +125,13 @@ def test_arguments_are_exact_and_without_secrets(viewer):
     assert str(big) in html
     assert "[redacted]" in html
     assert "sesame" not in html
+
+
+def test_arguments_of_an_unknown_task_are_hidden_with_the_reason(viewer):
+    html = page(viewer, Job.objects.create(task="gone", args=["open-sesame"]).pk)
+    assert "sesame" not in html
+    assert "it cannot tell what is sensitive" in html
+    assert "it cannot tell what is sensitive" not in page(viewer, Job.objects.create(task="gone").pk)
 
 
 def test_progress_and_worker_are_told_of_while_it_runs(viewer):
@@ -247,3 +254,19 @@ def test_whatever_a_known_task_was_given_is_shown_as_text(viewer):
         html = page(viewer, app.record.enqueue(evil).id)
         must_be_text(html, json.dumps(evil, ensure_ascii=False))
     assert "more characters" in html
+
+
+def test_result_of_a_finished_job_is_shown_without_secrets(viewer):
+    now = timezone.now()
+    values = {"attempts": 1, "priority": 0, "lost": 0, "backend": "", "kwargs": {}, "metadata": {}, "errors": []}
+    FinishedJob.objects.create(
+        id=4711, task="tests.app.tasks.record", queue="q", enqueued_at=now, run_at=now, first_started_at=now,
+        started_at=now, finished_at=now, worker_id=1, run_seconds=0.25, args=["x"],
+        result={"n": 12345678901234567890, "token": "sesame"}, **values,
+    )  # fmt: skip
+    html = page(viewer, 4711, "finishedjob")
+    assert "12345678901234567890" in html
+    assert "sesame" not in html
+    assert "Attempt 1 succeeded after 250 ms." in words(html)
+    there = moved(viewer, 4711, "job")
+    assert there.redirect_chain == [(f"{ADMIN}finishedjob/4711/change/", 302)]

@@ -223,7 +223,8 @@ class Lifecycle(RuleBasedStateMachine):
     def look_after_keys(self, hours):
         self.pass_time(hours)
         book = self.model.open()
-        assert retake(self.house) == book.retake(most_locked=MOST_LOCKED)
+        retaken = retake(self.house)
+        assert (*retaken._replace(superseded=len(retaken.superseded)),) == book.retake(most_locked=MOST_LOCKED)
         self.model.close(book, commits=True)
         book = self.model.open()
         assert prune_tombstones(self.house) == book.prune()
@@ -427,7 +428,7 @@ class Lifecycle(RuleBasedStateMachine):
                         requeued = requeue(ids, by="eve")
                         assert (sorted(requeued.ids), requeued.held_by) == book.requeue(ids, by="eve")
                 case "run now":
-                    assert sorted(run_now(ids, by="eve")) == book.run_now(ids)
+                    assert sorted(run_now(ids, by="eve")) == book.run_now(ids, by="eve")
 
     @rule(name=anybody, hours=st.sampled_from([0, 0, 1]))
     def promote(self, name, hours):

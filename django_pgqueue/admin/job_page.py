@@ -92,6 +92,11 @@ class JobPage:
         given = [(_("By position"), self.one.args, args), (_("By name"), self.one.kwargs, kwargs)]
         return [Fact(name, pretty_json(seen)) for name, value, seen in given if value]
 
+    @property
+    def hides_all(self) -> bool:
+        """Whether no argument is shown because nobody here can tell what of it is sensitive."""
+        return self.task is None and bool(self.one.args or self.one.kwargs)
+
     @cached_property
     def progress(self) -> str:
         return progress(scrub_json(self.one.progress, self.scrub)) if self.one.progress is not None else ""

@@ -92,6 +92,11 @@ class Job:
             del self.errors[10]
         self.errors.append((self.attempts, error))
 
+    def note_of_staff(self, error: str) -> None:
+        """The last error stays the last entry."""
+        self.note(error)
+        self.errors[-2:] = reversed(self.errors[-2:])
+
 
 @dataclass
 class Process:
@@ -397,15 +402,16 @@ class Book:
             requeued.append(job.id)
         held_by = {job.id: holder.id for job in jobs if job.state == "dead" and (holder := self.holder(job.key))}
         for job_id, holder_id in held_by.items():
-            self.changes[job_id].note(f"not requeued by {by}: job {holder_id} has its unique key")
+            self.changes[job_id].note_of_staff(f"not requeued by {by}: job {holder_id} has its unique key")
         return sorted(requeued), held_by
 
-    def run_now(self, ids: Collection[int]) -> list[int]:
+    def run_now(self, ids: Collection[int], *, by: str) -> list[int]:
         def is_later(job: Job) -> bool:
             return job.state == "scheduled" or (job.state == "queued" and job.due[0] > self.model.now)
 
         jobs, now = self.take_all(ids, is_later), self.model.due(0)
         for job in jobs:
+            job.note_of_staff(f"made due at once by {by}")
             job.due = now
             job.come_due()
         return [job.id for job in jobs]
