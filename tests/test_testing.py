@@ -335,6 +335,30 @@ class ErrorsTest(TestCase):
         with pytest.raises(JobFailed, match="args must be a JSON array"):
             run_jobs()
 
+    def test_outcome_that_the_database_refuses_is_buried(self):
+        def spoil(outcome, **_):
+            outcome.result = "no json"
+
+        job_finished.connect(spoil)
+        self.addCleanup(job_finished.disconnect, spoil)
+        helped.note.enqueue("a")
+        [run] = run_jobs(errors="collect")
+        assert (run.outcome, run.reason) == ("died", "discarded")
+        assert DeadJob.objects.get().errors[0]["refused"] == "succeeded"
+
+    def test_robust_callback_that_fails_harms_nothing(self):
+        helped.break_robustly.enqueue()
+        with self.assertLogs("django_pgqueue.jobs", "ERROR") as logged:
+            report = run_jobs()
+        assert "ZeroDivisionError" in logged.output[0]
+        assert [run.outcome for run in report] == ["succeeded", "succeeded"]
+
+    def test_what_ends_the_test_is_not_collected(self):
+        with mock.patch.object(helped.note, "func", side_effect=pytest.skip.Exception("not today")):
+            helped.note.enqueue("a")
+            with pytest.raises(pytest.skip.Exception):
+                run_jobs(errors="collect")
+
     def test_ctrl_c_is_not_collected(self):
         helped.stop_the_tests.enqueue()
         with pytest.raises(KeyboardInterrupt):
@@ -388,6 +412,15 @@ class TimeTravelTest(TestCase):
         helped.repeat_daily.enqueue()
         assert len(run_jobs(until=dt.timedelta(days=3))) == 4
         assert_enqueued(helped.repeat_daily, count=1)
+
+    def test_time_is_not_moved_without_an_end(self):
+        for minute in range(5):
+            helped.note.using(run_at=HOUR + minute * HOUR / 60).enqueue("of another queue")
+        with (
+            mock.patch("django_pgqueue.testing.travel.MOST_MOVES", 3),
+            pytest.raises(EndlessJobs, match="has moved the time 3 times"),
+        ):
+            run_jobs(until=2 * HOUR, queue="empty")
 
     def test_time_goes_right_again_afterwards(self):
         before = helped.database_now()

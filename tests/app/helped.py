@@ -150,3 +150,9 @@ def fail_beside_another() -> None:
 @task
 def enqueue_once_an_hour(label: str) -> None:
     note.using(unique_key="k", unique_for=dt.timedelta(hours=1)).enqueue(label)
+
+
+@task
+def break_robustly() -> None:
+    transaction.on_commit(lambda: 1 / 0, robust=True)
+    transaction.on_commit(lambda: note.enqueue("after"))
