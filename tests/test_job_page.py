@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import re
+from html import unescape
 from html.parser import HTMLParser
 
 import pytest
@@ -65,6 +66,15 @@ def test_page_tells_why_with_links(viewer):
     assert "manage.py pgqueue_worker" in html
     assert f'<dt>Has a slot of it</dt><dd><a href="{ADMIN}job/{holder}/change/">' in html
     assert f'<dt>Waits for one</dt><dd><a href="{ADMIN}job/{waiting}/change/">' in page(viewer, holder)
+
+
+def test_page_leads_to_lists_that_can_be_opened(viewer):
+    html = page(viewer, dead(errors=[{"error": "E", "message": "x 17", "worker_id": 1}]), "deadjob")
+    addresses = re.findall(rf'href="({ADMIN}\w+/\?[^"]+)">', html.partition("<dt>Lists</dt>")[2])
+    assert len(addresses) == 5
+    assert "cause=" in addresses[0]
+    for address in addresses:
+        assert viewer.get(unescape(address)).status_code == 200
 
 
 def test_page_has_no_links_to_what_the_user_may_not_see():

@@ -156,11 +156,15 @@ class JobPage:
         return format_html("{}, …", text) if is_cut else text
 
     def _lists(self) -> Iterator[Fact]:
-        addresses = (
-            (_("Jobs of the queue"), self.links.to_list("job", queue=self.one.queue)),
-            (_("Dead jobs of the queue"), self.links.to_list("deadjob", queue=self.one.queue)),
-            (_("Dead jobs of the task"), self.links.to_list("deadjob", task=self.one.task)),
-        )
+        to_list, queue = self.links.to_list, self.one.queue
+        addresses = [
+            (_("Jobs of the queue"), to_list("job", queue=queue)),
+            (_("Dead jobs of the queue"), to_list("deadjob", queue=queue)),
+            (_("Dead jobs of the task"), to_list("deadjob", task=self.one.task)),
+            (_("Finished jobs of the queue"), to_list("finishedjob", queue=queue)),
+        ]
+        if isinstance(self.one, DeadJob):
+            addresses.insert(0, (_("Jobs that died of the same"), to_list("deadjob", cause=self.one.cause)))
         links = [(address, words) for words, address in addresses if address]
         if links:
             yield Fact(_("Lists"), format_html_join(" · ", '<a href="{}">{}</a>', links))
