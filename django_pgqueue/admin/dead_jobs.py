@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.actions import choose
 from django_pgqueue.admin.base import DETAILS, JobsAdmin
+from django_pgqueue.admin.causes import causes_view
 from django_pgqueue.admin.filters import Asked, CauseFilter, DeadQueueFilter, DeadTaskFilter, ReasonFilter
 from django_pgqueue.admin.formatting import label, moment, moment_of, one_line
 from django_pgqueue.admin.keyset import DIED_AT, ID, Along, Route
@@ -35,6 +36,7 @@ class DeadJobAdmin(JobsAdmin):
     actions = ("requeue", "purge")
     ordering = ("-died_at", "-id")
     list_display = ("id", "task_and_error", "reason_label", "queue", "attempts_of", "died")
+    change_list_template = "admin/django_pgqueue/deadjob/change_list.html"
     list_filter = (ReasonFilter, DeadQueueFilter, DeadTaskFilter, CauseFilter)
     search_help_text = HELP
     fieldsets = (
@@ -73,7 +75,12 @@ class DeadJobAdmin(JobsAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         retry = self.admin_site.admin_view(functools.partial(retry_view, self))
-        return [path("<path:object_id>/retry/", retry, name="django_pgqueue_deadjob_retry"), *super().get_urls()]
+        causes = self.admin_site.admin_view(functools.partial(causes_view, self))
+        return [
+            path("causes/", causes, name="django_pgqueue_deadjob_causes"),
+            path("<path:object_id>/retry/", retry, name="django_pgqueue_deadjob_retry"),
+            *super().get_urls(),
+        ]
 
     def ways_on(self, request: HttpRequest, job: Any) -> list[tuple[Any, str]]:
         if not may_retry(self, request):

@@ -93,13 +93,7 @@ class Along:
         """Return the condition of the rows before a key, and of its own."""
         return self._compare(">=" if self.is_descending else "<=", cursor)
 
-    def _compare(self, operator: str, cursor: str) -> RawSQL:
-        values = self._values(cursor)
-        columns = ", ".join(column.sql for column in self.columns)
-        marks = ", ".join(f"%s::{column.cast}" for column in self.columns)
-        return RawSQL(f"({columns}) {operator} ({marks})", tuple(values), BooleanField())  # noqa: S611
-
-    def _values(self, cursor: str) -> Sequence[str]:
+    def values(self, cursor: str) -> Sequence[str]:
         """Return the values of a key; BadCursor where it cannot be one of this order."""
         try:
             values = json.loads(cursor) if len(cursor) <= LONGEST_CURSOR else None
@@ -111,6 +105,12 @@ class Along:
             if not isinstance(one, str) or not column.is_valid(one):
                 raise BadCursor
         return values
+
+    def _compare(self, operator: str, cursor: str) -> RawSQL:
+        values = self.values(cursor)
+        columns = ", ".join(column.sql for column in self.columns)
+        marks = ", ".join(f"%s::{column.cast}" for column in self.columns)
+        return RawSQL(f"({columns}) {operator} ({marks})", tuple(values), BooleanField())  # noqa: S611
 
 
 NEWEST = Along((ID,), ("-id",), is_descending=True)

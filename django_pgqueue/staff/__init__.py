@@ -17,6 +17,7 @@
     health        what is wrong, and what to do about it
     schedules     what is said of schedules, by pgqueue_schedule and the admin
     workers       what is said of worker processes
+    causes        what jobs have died of
     retention     what is said of history and of the tables' care, by pgqueue_retention
     terminal      who sits there, what is asked, and text that is fit to be read there
 """
