@@ -9,6 +9,9 @@ from django_pgqueue.base import signals
 from django_pgqueue.base.records import Fate, Lease, Outcome
 from django_pgqueue.base.states import Reason
 from django_pgqueue.housekeeping.expire import expire
+from django_pgqueue.housekeeping.unique import retake
+from django_pgqueue.lifecycle import ack
+from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.reap import fail_overdue, settle
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.runtime.report import report_all
@@ -129,6 +132,16 @@ def test_jobs_that_expire(queue, sql, heard):
     expire(queue)
     assert heard[1:] == [("job_expired", None, {"ids": [DeadJob.objects.get().id], "database": "default"})]
     assert not Job.objects.exists()
+
+
+def test_job_that_comes_back_after_a_newer_one_with_its_key(queue, heard):
+    task = app.retry_later.using(unique_key="one", unique_scope="start")
+    first = task.enqueue(0).id
+    [held] = claim(queue, "default", limit=1, worker_id=1)
+    task.enqueue(0)
+    ack.write(queue, [Outcome(held, Fate.RELEASED)])
+    retake(queue)
+    assert heard[2:] == [("job_superseded", None, {"ids": [first], "database": "default"})]
 
 
 @pytest.mark.parametrize(("reason", "name"), [(Reason.EXPIRED, "job_expired"), (Reason.UNKNOWN_TASK, "job_died")])

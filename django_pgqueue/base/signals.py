@@ -17,6 +17,8 @@ signal              sent by                                      arguments
                                                                  ``max_attempts``, ``worker``, ``reason``
 ``job_expired``     whoever came across jobs that were not       ``ids``, ``database``
                     started in time
+``job_superseded``  the pass that found newer jobs to have their      ``ids``, ``database``
+                    unique keys
 ``job_killed``      the caller of kill, in its transaction       ``ids``, ``requested``, ``by``, ``database``
 ``job_requeued``    the caller of requeue, in its transaction    ``ids``, ``by``, ``database``
 ``job_purged``      the caller of purge, in its transaction      ``ids``, ``by``, ``finished``, ``database``
@@ -40,6 +42,7 @@ job_released = Signal()
 job_died = Signal()
 job_lost = Signal()
 job_expired = Signal()
+job_superseded = Signal()
 job_killed = Signal()
 job_requeued = Signal()
 job_purged = Signal()
