@@ -18,7 +18,7 @@ from django_pgqueue.housekeeping.operations import carry_on
 from django_pgqueue.lifecycle import verbs
 from django_pgqueue.lifecycle.browse import Filter, Source
 from django_pgqueue.lifecycle.operations import begin
-from django_pgqueue.models import DeadJob, Job, Operation, Worker
+from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation, Worker
 
 pytestmark = pytest.mark.django_db
 
@@ -47,7 +47,7 @@ def staff(db) -> Client:
 
 @pytest.fixture
 def viewer(db) -> Client:
-    return user_with("view_job", "view_deadjob", "view_operation", name="vic")
+    return user_with("view_job", "view_deadjob", "view_finishedjob", "view_operation", name="vic")
 
 
 @pytest.fixture
@@ -95,6 +95,61 @@ def test_select_all_leads_to_a_question_with_the_filter_and_the_count(staff, wor
     assert "Jobs a second, at most" in page
     assert "No worker is alive" not in page
     assert not Operation.objects.exists()
+
+
+def test_all_that_match_are_those_of_every_page(staff):
+    ids = bury(150)
+    following = re.search(r'href="\?([^"]*after=[^"]*)"', staff.get(f"{DEAD}?reason=killed").content.decode())
+    address = f"{DEAD}?{html.unescape(following[1])}"
+    response = select_all(staff, address, "requeue", ids[0])
+    assert response.url == f"{DEAD}requeue/matching/?reason=killed"
+    assert "Matching now: 150" in text_of(staff.get(response.url))
+
+
+def test_list_that_looks_through_a_window_offers_all_that_match_and_nobody_knows_how_many(staff, sql):
+    sql(
+        "INSERT INTO pgqueue_jobs (task, args) "
+        "SELECT 't', jsonb_build_array(n % 60000) FROM generate_series(1, 120000) AS n"
+    )
+    assert "Select all that match" in staff.get(f"{JOBS}?q=arg:7").content.decode()
+    address = f"{JOBS}kill/matching/?q=arg:7"
+    page = text_of(staff.get(address))
+    assert "Matching now: nobody knows how many" in page
+    assert "any argument 7" in page
+    staff.post(address, {"rate": ""})
+    operation = Operation.objects.get()
+    assert (operation.filter["argument"], operation.expected) == ("7", None)
+    assert "0 of nobody" not in text_of(staff.get(f"{OPERATIONS}{operation.pk}/change/"))
+
+
+def test_live_jobs_without_a_filter_are_all_jobs(staff):
+    enqueue_many(app.noop, [(), ()])
+    assert "filter none: all of them" in text_of(staff.get(f"{JOBS}kill/matching/"))
+    staff.post(f"{JOBS}kill/matching/", {"rate": ""})
+    assert "all jobs; 2 matched" in LogEntry.objects.get().change_message
+    assert f'href="{JOBS}"' in staff.get(f"{OPERATIONS}{Operation.objects.get().pk}/change/").content.decode()
+
+
+def test_finished_jobs_are_purged_ticked_or_all(sql):
+    purger = user_with("view_finishedjob", "delete_finishedjob", "view_operation")
+    columns = "enqueued_at, run_at, first_started_at, started_at, worker_id, priority, attempts, lost, run_seconds"
+    sql(
+        f"INSERT INTO pgqueue_finished_jobs (id, queue, task, backend, args, kwargs, metadata, errors, {columns}) "
+        "SELECT n, 'mail', 't', '', '[]', '{}', '{}', '[]', now(), now(), now(), now(), 0, 0, 1, 0, 1 "
+        "FROM generate_series(1, 5) AS n"
+    )
+    ticked = {"action": "purge", "index": 0, "select_across": 0, "_selected_action": [1, 2]}
+    assert "Remove 2 finished jobs for good?" in text_of(purger.post(FINISHED, ticked))
+    response = purger.post(f"{FINISHED}purge/", {"ids": "1,2", "confirmed": "yes", "filters": ""}, follow=True)
+    assert messages_of(response) == ["2 jobs were removed for good."]
+    assert sorted(FinishedJob.objects.values_list("pk", flat=True)) == [3, 4, 5]
+    assert {entry.change_message for entry in LogEntry.objects.all()} == {"Purged."}
+    purger.post(f"{FINISHED}purge/matching/?queue=mail", {"rate": ""})
+    assert (Operation.objects.get().source, Operation.objects.get().expected) == ("finished", 3)
+    viewer = user_with("view_finishedjob", "delete_deadjob", name="vic")
+    assert viewer.post(f"{FINISHED}purge/", {"ids": "3", "confirmed": "yes"}).status_code == 403
+    assert viewer.post(f"{FINISHED}purge/matching/", {"rate": ""}).status_code == 403
+    assert "purge" not in viewer.get(FINISHED).content.decode()
 
 
 def test_rows_that_were_ticked_are_done_at_once(staff):
@@ -190,19 +245,22 @@ def test_forged_posts_without_the_right_begin_and_stop_nothing(viewer):
     operation_id = begin(verbs.PURGE, Filter(), by="bob")
     for verb in VERBS:
         url = {Source.LIVE: JOBS, Source.DEAD: DEAD, Source.FINISHED: FINISHED}[verb.many.source]
-        if url is not FINISHED:
-            said = {"rate": "", "queue": "x", "priority": 1}
-            assert viewer.post(f"{url}{verb.name}/matching/", said).status_code == 403
-            assert viewer.get(f"{url}{verb.name}/matching/").status_code == 403
+        said = {"rate": "", "queue": "x", "priority": 1}
+        assert viewer.post(f"{url}{verb.name}/matching/", said).status_code == 403
+        assert viewer.get(f"{url}{verb.name}/matching/").status_code == 403
     assert viewer.post(f"{OPERATIONS}{operation_id}/stop/").status_code == 403
     assert viewer.post(f"{OPERATIONS}{operation_id}/change/", {"by": "eve"}).status_code == 403
     assert [operation.pk for operation in Operation.objects.filter(ended_at=None)] == [operation_id]
     assert (Job.objects.count(), DeadJob.objects.count(), LogEntry.objects.count()) == (2, 2, 0)
 
 
-@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb.many.source is not Source.FINISHED])
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.permission)
 def test_each_verb_has_a_permission_of_its_own_for_all_too(verb):
-    url, view = (DEAD, "view_deadjob") if verb.many.source is Source.DEAD else (JOBS, "view_job")
+    url, view = {
+        Source.LIVE: (JOBS, "view_job"),
+        Source.DEAD: (DEAD, "view_deadjob"),
+        Source.FINISHED: (FINISHED, "view_finishedjob"),
+    }[verb.many.source]
     others = {other.permission for other in VERBS} - {verb.permission}
     may, may_not = user_with(view, verb.permission), user_with(view, *others, name="bob")
     said = {"rate": "", "queue": "x", "priority": 1}

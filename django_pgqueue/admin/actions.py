@@ -16,6 +16,7 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 
 from django_pgqueue.admin.bounded import bounded
+from django_pgqueue.admin.listing import CURSORS
 from django_pgqueue.admin.verbs import Change, Verb
 from django_pgqueue.base.conf import conf
 
@@ -35,7 +36,7 @@ def choose(admin: "ActingAdmin", request: HttpRequest, verb: Verb, queryset: Que
     """
     is_for_all = request.POST.get("select_across", "0") not in {"", "0"}
     if is_for_all and verb.many:
-        return HttpResponseRedirect(f"{admin.address(f'{verb.name}_matching')}?{request.GET.urlencode()}")
+        return HttpResponseRedirect(f"{admin.address(f'{verb.name}_matching')}?{_narrowed(request).urlencode()}")
     if not is_for_all:
         ids = admin.keys(request.POST.getlist(ACTION_CHECKBOX_NAME))
     else:
@@ -145,6 +146,14 @@ def _back(admin: "ActingAdmin", request: HttpRequest, ids: Sequence[Any]) -> str
         return admin.address("change", quote(ids[0]))
     filters = _filters(request)
     return admin.address("changelist") + (f"?{filters}" if filters else "")
+
+
+def _narrowed(request: HttpRequest) -> QueryDict:
+    """Return what narrows the list, without where its page begins."""
+    asked = request.GET.copy()
+    for name in CURSORS:
+        asked.pop(name, None)
+    return asked
 
 
 def _filters(request: HttpRequest) -> str:

@@ -41,7 +41,8 @@ def _every(source: Source) -> str:
 
 def _words(chosen: Filter, source: Source) -> Iterator[tuple[str, str]]:
     kind = _("reason") if source is Source.DEAD else _("status")
-    for name, values in ((kind, chosen.kinds), (_("queue"), chosen.queues), (_("task"), chosen.tasks)):
+    kinds = () if chosen.kinds == LIVE else chosen.kinds
+    for name, values in ((kind, kinds), (_("queue"), chosen.queues), (_("task"), chosen.tasks)):
         if values:
             yield name, ", ".join(value.replace("_", " ") if name == kind else value for value in values)
     if chosen.cause is not None:

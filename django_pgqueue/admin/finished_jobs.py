@@ -2,15 +2,17 @@ import datetime as dt
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import Q
-from django.http import HttpRequest
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 
+from django_pgqueue.admin.actions import choose
 from django_pgqueue.admin.base import DETAILS, JobsAdmin
 from django_pgqueue.admin.filters import Asked, DayFilter, SeenQueueFilter
 from django_pgqueue.admin.formatting import moment, moment_of
 from django_pgqueue.admin.keyset import NEWEST, Route
 from django_pgqueue.admin.search import HELP_WITHOUT_KEY
+from django_pgqueue.admin.verbs import PURGE_FINISHED
 from django_pgqueue.models import FinishedJob
 from django_pgqueue.staff.finding import duration
 
@@ -26,6 +28,8 @@ KEPT: tuple[Any, ...] = tuple(
 class FinishedJobAdmin(JobsAdmin):
     """What has succeeded, for as long as it is kept; the newest job first, which need not have finished last."""
 
+    verbs = (PURGE_FINISHED,)
+    actions = ("purge",)
     heavy = (*JobsAdmin.heavy, "result")
     lookups = ("queue", "day")
     list_display = ("id", "task", "queue", "run", "attempts", "finished")
@@ -44,6 +48,13 @@ class FinishedJobAdmin(JobsAdmin):
     )
 
     finished_time = moment_of("finished_at", _("finished at"))
+
+    @admin.action(permissions=["purge"], description=_("Purge selected %(verbose_name_plural)s (remove for good)"))
+    def purge(self, request: HttpRequest, queryset: QuerySet[FinishedJob]) -> HttpResponse:
+        return choose(self, request, PURGE_FINISHED, queryset)
+
+    def has_purge_permission(self, request: HttpRequest) -> bool:
+        return self.may(request, PURGE_FINISHED)
 
     def route(self, request: HttpRequest) -> Route:
         """Read by the id, in the partition of the day where one is chosen; all else is looked for in a window."""

@@ -190,7 +190,9 @@ def bar_of(operation: Operation) -> Bar:
     passed = seen(operation)
     if operation.ended_at is not None and not operation.last_error and operation.stopped_at is None:
         return Bar(f"{operation.done:,}", 1, 1)
-    if operation.expected is None or operation.expected > CAP:
+    if operation.expected is None:
+        return Bar(_("%(done)s so far") % {"done": f"{passed:,}"})
+    if operation.expected > CAP:
         return Bar(_("%(done)s of %(total)s") % {"done": f"{passed:,}", "total": counted(operation.expected)})
     total = max(operation.expected, passed)
     words = _("%(done)s of %(total)s") % {"done": f"{passed:,}", "total": f"{total:,}"}
