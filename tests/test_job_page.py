@@ -157,6 +157,16 @@ def test_progress_and_worker_are_told_of_while_it_runs(viewer):
     assert "its last heartbeat was" in html
 
 
+def test_pages_are_shown_without_time_zones_too(viewer, settings):
+    ids = (
+        dead(errors=[{"error": "E", "worker_id": 1, "attempt": 1, "at": "2026-01-02T03:04:05+00:00"}]),
+        app.noop.enqueue().id,
+    )
+    settings.USE_TZ = False
+    assert "Attempt 1 failed with E" in words(page(viewer, ids[0], "deadjob"))
+    assert "Waits for its turn" in words(page(viewer, ids[1]))
+
+
 # Where it is by now
 
 

@@ -20,6 +20,7 @@ from django_pgqueue.lifecycle.redact import REDACTED
 from django_pgqueue.lifecycle.retry_changed import Refused, retry_changed
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.staff.masked import Misplaced, masked, unmasked
+from tests.test_job_page import EVIL, must_be_text
 
 pytestmark = pytest.mark.django_db
 
@@ -377,6 +378,20 @@ def test_unknown_task_cannot_be_retried_so(staff):
         assert "does not know the task gone.tasks.&lt;b&gt;x" in html
         assert "<textarea" not in html
     assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize("evil", EVIL, ids=["script", "quotes", "ends", "rtl", "emoji", "control", "format", "long"])
+def test_whatever_a_job_holds_is_shown_as_text_and_comes_back_as_it_was(staff, evil):
+    old = dead(app.record, evil)
+    DeadJob.objects.update(queue=evil[:100])
+    data = form_of(staff, old)
+    must_be_text(staff.get(address(old)).content.decode(), json.dumps(evil, ensure_ascii=False))
+    changed = {**data, "kwargs": "{}", "args": json.dumps([f"{evil}+"]), "queue": f"{evil[:100]}+"}
+    must_be_text(staff.post(address(old), changed).content.decode(), f"{evil[:100]}+")
+    wrong = {**data, "args": f"[{json.dumps(evil)}, 1]"}
+    must_be_text(staff.post(address(old), wrong).content.decode())
+    staff.post(address(old), {**data, "confirmed": "yes"})
+    assert (Job.objects.get().args, Job.objects.get().queue) == ([evil], evil[:100])
 
 
 def test_get_never_changes_anything(staff):

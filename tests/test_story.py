@@ -95,6 +95,13 @@ def test_queued_job_counts_those_before_it_and_the_slots_that_are_taken(worker, 
     assert "All 3 slots of the worker process that serves its queue are taken." in told(job_id)
 
 
+def test_queued_job_says_that_the_only_slot_is_taken(worker, queue):
+    serving = worker(concurrency=1)
+    app.noop.enqueue()
+    claim(queue, "default", limit=1, worker_id=serving.pk)
+    assert "The only slot of the worker process that serves its queue is taken." in told(app.noop.enqueue().id)
+
+
 def test_queued_job_with_nothing_in_its_way_says_so(worker):
     worker()
     assert "Nothing holds it up" in told(app.noop.enqueue().id)

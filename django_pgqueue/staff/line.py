@@ -215,7 +215,9 @@ def hands(queue: str, crew: Crew, before: int, alias: str) -> Iterator[Finding]:
     total = sum(worker.concurrency for worker in crew.serving)
     jobs = Job.objects.using(alias).filter(status=Status.RUNNING, worker_id__in=[worker.pk for worker in crew.serving])
     taken = jobs[:total].count()
-    if taken >= total:
+    if total == taken == 1:
+        yield found(_("The only slot of the worker process that serves its queue is taken."))
+    elif taken >= total:
         yield found(
             ngettext(
                 "All {total} slots of the worker process that serves its queue are taken.",
@@ -224,7 +226,6 @@ def hands(queue: str, crew: Crew, before: int, alias: str) -> Iterator[Finding]:
             ),
             workers=len(crew.serving),
             total=total,
-            taken=taken,
         )
     else:
         yield found(
