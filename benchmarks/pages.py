@@ -1,7 +1,8 @@
-"""Every page of the admin that shows jobs, with what narrows it: a name, an address, how much it may read."""
+"""Every page of the admin that shows jobs, with what narrows it: a name and an address."""
 
+import json
 from dataclasses import dataclass
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 APP = "/admin/django_pgqueue"
 
@@ -11,14 +12,10 @@ BIG = ("pgqueue_jobs", "pgqueue_dead_jobs", "pgqueue_finished_jobs", "pgqueue_st
 
 @dataclass(frozen=True)
 class Page:
-    """One page.
-
-    Attributes:
-    """
+    """One page."""
 
     name: str
     path: str
-    looks_back: bool = False
 
 
 def pages() -> list[Page]:
@@ -52,14 +49,16 @@ def all_pages() -> list[Page]:
         Page("schedules", f"{APP}/schedule/"),
         Page("workers", f"{APP}/worker/"),
         Page("operations", f"{APP}/operation/"),
-        *lists("jobs", "job", LIVE),
-        *lists("dead jobs", "deadjob", DEAD),
-        *lists("finished jobs", "finishedjob", FINISHED),
+        Page("dead jobs by cause", f"{APP}/deadjob/causes/"),
+        *lists("jobs", "job", LIVE, live.first().pk + 5000),
+        *lists("dead jobs", "deadjob", DEAD | {"of a cause": {"cause": str(dead.cause)}}, 0),
+        *lists("finished jobs", "finishedjob", FINISHED, 10_000),
         *(Page(name, f"{APP}/{row._meta.model_name}/{row.pk}/change/") for name, row in some.items() if row),
     ]
 
 
-WINDOWS = {"of a task, looked for", "of an argument"}
+EARLY = "*early*"
+"""A key near the end of a list by ids, the newest first."""
 
 LIVE = {
     "": {},
@@ -71,6 +70,11 @@ LIVE = {
     "by unique key": {"q": "key:order-1000007"},
     "of a task, looked for": {"q": "shop.tasks.tell"},
     "of an argument": {"q": "customer=4711"},
+    "of an argument, in the last window": {"q": "customer=4711", "below": EARLY},
+    "far behind": {"after": EARLY},
+    "last": {"before": "last"},
+    "queued, last": {"status": "queued", "before": "last"},
+    "waiting": {"status": "waiting"},
 }
 DEAD = {
     "": {},
@@ -80,17 +84,25 @@ DEAD = {
     "by id": {"q": "17"},
     "of a task, looked for": {"q": "shop.tasks.tell"},
     "of an argument": {"q": "customer=4711"},
+    "last": {"before": "last"},
+    "of a task, last": {"task": "shop.tasks.tell_courier", "before": "last"},
 }
 FINISHED = {
     "": {},
     "by id": {"q": "20"},
     "of a task, looked for": {"q": "shop.tasks.tell"},
     "of an argument": {"q": "customer=4711"},
+    "of an argument, in the last window": {"q": "customer=4711", "below": EARLY},
+    "of a queue": {"queue": "mails"},
+    "last": {"before": "last"},
 }
 
 
-def lists(name: str, model: str, narrowed: dict[str, dict[str, str]]) -> list[Page]:
+def lists(name: str, model: str, narrowed: dict[str, dict[str, str]], early: int) -> list[Page]:
+    key = json.dumps([str(early)])
     return [
-        Page(f"{name} {how}".strip(), f"{APP}/{model}/?{urlencode(query)}".rstrip("?"), how in WINDOWS)
+        Page(
+            f"{name} {how}".strip(), f"{APP}/{model}/?{urlencode(query).replace(quote(EARLY), quote(key))}".rstrip("?")
+        )
         for how, query in narrowed.items()
     ]

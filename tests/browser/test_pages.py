@@ -13,7 +13,7 @@ from django_pgqueue.lifecycle.browse import Filter
 from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.operations import begin
 from django_pgqueue.lifecycle.verbs import MOVE, REQUEUE
-from django_pgqueue.models import DeadJob, Job, Operation, Schedule, Worker
+from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation, Schedule, Worker
 from tests.browser.tab import DESKTOP, PHONE
 from tests.test_schedules import make
 from tests.test_staff_health import worker
@@ -32,6 +32,7 @@ def life(live_server) -> None:
     kill([dead], by="eve")
     error = {"error": "ValueError", "message": "no luck", "traceback": "Traceback: x", "attempt": 1}
     DeadJob.objects.update(errors=[{**error, "at": "2026-01-02T03:04:05+00:00"}], reason="exhausted")
+    finished(queue="mail", task=app.record.name, args=["one"], result="recorded one")
     make("hourly")
     begun = begin(REQUEUE, Filter(queues=("default",)), by="eve", rate=5, expected=20)
     Operation.objects.filter(pk=begun).update(
@@ -39,6 +40,14 @@ def life(live_server) -> None:
     )
     holds = worker(memory_bytes=80 * 2**20, queues=["mail", "default"]).pk
     Job.objects.create(task=app.record.name, status="running", lease_token=1, worker_id=holds)
+
+
+def finished(**values) -> FinishedJob:
+    now = timezone.now()
+    times = dict.fromkeys(("finished_at", "enqueued_at", "run_at", "first_started_at", "started_at"), now)
+    plain = {"worker_id": 1, "run_seconds": 1, "priority": 0, "attempts": 1, "lost": 0, "backend": ""}
+    said = {"args": [], "kwargs": {}, "metadata": {}, "errors": []}
+    return FinishedJob.objects.create(id=2 * 10**9, **times, **plain, **{**said, **values})
 
 
 def page_of(row) -> str:
@@ -53,6 +62,9 @@ PAGES = {
     "dead jobs": lambda: f"{APP}deadjob/",
     "dead job": lambda: page_of(DeadJob.objects.first()),
     "retry with changed arguments": lambda: page_of(DeadJob.objects.first()).replace("change", "retry"),
+    "finished jobs": lambda: f"{APP}finishedjob/",
+    "finished job": lambda: page_of(FinishedJob.objects.first()),
+    "dead jobs by cause": lambda: f"{APP}deadjob/causes/",
     "queues": lambda: f"{APP}queue/",
     "queue": lambda: f"{APP}queue/mail/change/",
     "schedules": lambda: f"{APP}schedule/",
@@ -129,6 +141,8 @@ def evil(live_server) -> None:
     running = {"status": "running", "lease_token": 7, "worker_id": worker.pk, "started_at": now, "concurrency_slot": 1}
     Job.objects.create(**said, **running)
     DeadJob.objects.create(**said, id=10**9, died_at=now, run_at=now, enqueued_at=now, reason="exhausted")
+    kept = ("task", "queue", "args", "kwargs", "metadata", "progress", "errors")
+    finished(**{name: said[name] for name in kept}, result={MARKUP: MARKUP})
     pause_queue(MARKUP, by=MARKUP, reason=MARKUP)
     make(MARKUP, last_error=MARKUP)
     Schedule.objects.update(task=MARKUP, args=[MARKUP], kwargs={MARKUP: MARKUP})
@@ -143,6 +157,10 @@ SHOWN = {
     "running job": lambda: page_of(Job.objects.get(status="running")),
     "dead jobs": lambda: f"{APP}deadjob/",
     "dead job": lambda: page_of(DeadJob.objects.first()),
+    "finished jobs": lambda: f"{APP}finishedjob/",
+    "finished job": lambda: page_of(FinishedJob.objects.first()),
+    "workers": lambda: f"{APP}worker/",
+    "dead jobs by cause": lambda: f"{APP}deadjob/causes/",
     "queues": lambda: f"{APP}queue/",
     "queue": lambda: f"{APP}queue/{quote(MARKUP)}/change/",
     "schedules": lambda: f"{APP}schedule/",

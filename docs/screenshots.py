@@ -1,0 +1,106 @@
+"""Takes the pictures of docs/how-to/admin.md from a demo that runs: light and dark, on a desktop and on a phone.
+
+make demo                                               # prints address and password; let it run for a while
+python docs/screenshots.py --site http://127.0.0.1:8000 --password=...
+python docs/screenshots.py --site ... --password=... --only overview,queues
+"""
+
+import argparse
+import io
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
+
+IMAGES = Path(__file__).parent / "how-to" / "images"
+APP = "/admin/django_pgqueue"
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
+
+SIZES = {"desktop": {"width": 1280, "height": 800}, "phone": {"width": 390, "height": 844}}
+TALLEST = {"desktop": 1050, "phone": 1150}
+WIDTH = {"desktop": 900, "phone": 330}
+"""Of the files."""
+QUALITY = 55
+
+PAGES: dict[str, str] = {
+    "overview": f"{APP}/overview/",
+    "jobs": f"{APP}/job/",
+    "job": f"{APP}/job/?status=running",
+    "waiting-job": f"{APP}/job/?queue=letters",
+    "dead-jobs": f"{APP}/deadjob/",
+    "causes": f"{APP}/deadjob/causes/",
+    "dead-job": f"{APP}/deadjob/?reason=exhausted",
+    "finished-jobs": f"{APP}/finishedjob/",
+    "finished-job": f"{APP}/finishedjob/",
+    "queues": f"{APP}/queue/",
+    "queue": f"{APP}/queue/newsletter/change/",
+    "schedules": f"{APP}/schedule/",
+    "schedule": f"{APP}/schedule/",
+    "workers": f"{APP}/worker/",
+    "operations": f"{APP}/operation/",
+    "operation": f"{APP}/operation/",
+}
+"""Where they are; of one row: the list that it is the first of."""
+
+ROWS = {"job": "search", "waiting-job": "", "dead-job": "", "finished-job": "", "schedule": "rates", "operation": ""}
+"""Pages of one row, with a word in the line of the list by which it is found."""
+
+
+def main() -> None:
+    options = parse()
+    IMAGES.mkdir(exist_ok=True)
+    chosen = set(filter(None, options.only.split(",")))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        for size in SIZES:
+            for theme in ("light", "dark"):
+                page = logged_in(browser, options, size, theme)
+                for name in PAGES:
+                    if not chosen or name in chosen:
+                        take(page, options.site, name, size, theme)
+        browser.close()
+
+
+def parse() -> argparse.Namespace:
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--site", required=True)
+    made.add_argument("--username", default="demo")
+    made.add_argument("--password", required=True)
+    made.add_argument("--only", default="", metavar="NAMES", help="of pages, separated by commas")
+    return made.parse_args()
+
+
+def logged_in(browser: Browser, options: argparse.Namespace, size: str, theme: Any) -> Page:
+    context = browser.new_context(viewport=SIZES[size], color_scheme=theme, locale="en-GB")  # type: ignore[arg-type]
+    page = context.new_page()
+    page.goto(f"{options.site}/admin/login/?next=/admin/")
+    page.get_by_label("Username").fill(options.username)
+    page.get_by_label("Password").fill(options.password)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url("**/admin/")
+    return page
+
+
+def take(page: Page, site: str, name: str, size: str, theme: str) -> None:
+    page.goto(site + PAGES[name])
+    if name in ROWS:
+        line = page.locator("#result_list tbody tr, .results tbody tr").filter(has_text=re.compile(ROWS[name])).first
+        page.goto(site + str(line.locator("th a, td a").first.get_attribute("href")))
+    page.wait_for_load_state("networkidle")
+    height = min(page.evaluate("document.documentElement.scrollHeight"), TALLEST[size])
+    clip = {"x": 0, "y": 0, "width": SIZES[size]["width"], "height": height}
+    shot = page.screenshot(full_page=True, clip=clip)  # type: ignore[arg-type]
+    path = IMAGES / f"admin-{name}-{size}-{theme}.webp"
+    picture = Image.open(io.BytesIO(shot)).convert("RGB")
+    picture.thumbnail((WIDTH[size], 10_000), Image.Resampling.LANCZOS)
+    picture.save(path, "WEBP", quality=QUALITY, method=6)
+    print(f"{path.stat().st_size / 1024:6.1f} kB  {path.name}", file=sys.stderr)  # noqa: T201 - a script
+
+
+if __name__ == "__main__":
+    main()
