@@ -330,6 +330,7 @@ def test_page_says_when_nobody_is_alive_to_do_it(staff):
         ({"started_at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}, "under way"),
         ({"ended_at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}, "done"),
         ({"ended_at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "last_error": "no <verb>"}, "failed"),
+        ({"ended_at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "last_error": "Job 7: DataError: <verb>"}, "done"),
         (
             {
                 "ended_at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC),

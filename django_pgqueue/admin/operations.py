@@ -1,4 +1,5 @@
 import dataclasses
+import re
 from typing import Any
 
 from django.contrib import admin, messages
@@ -29,6 +30,9 @@ from django_pgqueue.lifecycle.operations import filter_of, stop
 from django_pgqueue.lifecycle.verbs import Did
 from django_pgqueue.models import Operation
 from django_pgqueue.staff.operations import left_of, seen, somebody_works
+
+ONE_JOB = re.compile(r"Job \d+: ")
+"""How an error begins that is about a job which was left alone, and not the end of all."""
 
 
 @admin.register(Operation)
@@ -188,7 +192,7 @@ class Bar:
 def bar_of(operation: Operation) -> Bar:
     """Return how far it is; of how many jobs is known where they could be counted."""
     passed = seen(operation)
-    if operation.ended_at is not None and not operation.last_error and operation.stopped_at is None:
+    if state_of(operation)[0] == "finished":
         return Bar(f"{operation.done:,}", 1, 1)
     if operation.expected is None:
         return Bar(_("%(done)s so far") % {"done": f"{passed:,}"})
@@ -204,14 +208,9 @@ def state_of(operation: Operation) -> tuple[str, Any]:
     if operation.stopped_at is not None:
         return "waiting", _("stopped by %(name)s") % {"name": operation.stopped_by}
     if operation.ended_at is not None:
-        failed = bool(operation.last_error) and not left_refused(operation)
-        return ("exhausted", _("failed")) if failed else ("finished", _("done"))
+        is_of_a_job = ONE_JOB.match(operation.last_error) is not None
+        return ("finished", _("done")) if is_of_a_job or not operation.last_error else ("exhausted", _("failed"))
     return ("running", _("under way")) if operation.started_at is not None else ("queued", _("not begun yet"))
-
-
-def left_refused(operation: Operation) -> bool:
-    """Whether the error is about single jobs, which were left alone."""
-    return isinstance(operation.left, dict) and "refused" in operation.left
 
 
 def outcome_of(operation: Operation) -> list[str]:

@@ -145,7 +145,10 @@ FORMS: dict[str, type[forms.Form]] = {"queue": MoveForm, "priority": PriorityFor
 
 
 def _perform(verb: verbs.Verb, ids: Collection[int], by: str, alias: str, said: Said) -> list[Change]:
-    before = list(MODELS[verb.source].objects.using(alias).only("pk", "task").filter(pk__in=ids))  # type: ignore[attr-defined]
+    before: list[Model] = []
+    if verb.name == verbs.PURGE.name:  # the log names what is not there any more
+        rows = MODELS[verb.source]._default_manager.using(alias)  # noqa: SLF001 - Django's own idiom
+        before = list(rows.only("pk", "task").filter(pk__in=ids))
     did = verb.act_on_chosen(list(ids), by=by, said=said, statuses=(), where=alias)
     return [_change(verb, what, list(done), said, before) for what, done in did.items()]
 
