@@ -57,6 +57,18 @@ def test_day_comes_in_quarters_of_an_hour(db, stat):
     assert {stretch.counts.succeeded for stretch in series[1:-1]} == {3}
 
 
+def test_day_is_read_once_for_the_series_and_the_queues(db, stat):
+    stat(0, queue="a", succeeded=1)
+    stat(20, queue="a", succeeded=2)
+    stat(20, queue="b", task="x", succeeded=4, wait_seconds=1.5)
+    stat(20, queue="b", task="y", succeeded=8)
+    stat(1500, queue="c", succeeded=100)
+    day = flow.of_day("default", now=NOW)
+    assert day.series == flow.per_quarter_hour("default", now=NOW)
+    assert {queue: counts.succeeded for queue, counts in day.by_queue.items()} == {"a": 3, "b": 12}
+    assert day.by_queue["b"].wait_seconds == 1.5
+
+
 def test_rates_and_means_are_of_attempts_that_have_ended(db, stat):
     stat(1, succeeded=6, failed=3, retried=2, died=1, lost=1, wait_seconds=18.0, run_seconds=4.5)
     counts = flow.total(flow.per_minute("default", now=NOW))
@@ -99,20 +111,21 @@ def test_backlog_is_counted_up_to_a_bound_and_estimated_beyond(queue, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters"),
+    ("name", "parameters", "minutes"),
     [
-        ("flow", {"minutes": 1, "number": 60, "queue": None, "now": None}),
-        ("flow_by_queue", {"minutes": 5, "now": None}),
+        ("flow", {"minutes": 1, "number": 60, "queue": None, "now": None}, 62),
+        ("flow_by_queue", {"minutes": 5, "now": None}, 7),
+        ("flow_of_day", {"now": None}, 1442),
     ],
 )
-def test_counts_are_read_by_their_minute(queue, sql, name, parameters):
+def test_counts_are_read_by_their_minute(queue, sql, name, parameters, minutes):
     sql(
         "INSERT INTO pgqueue_stats (minute, queue, task, succeeded) SELECT "
         "date_trunc('minute', now()) - make_interval(mins => n), 'q' || t, 't' || t, 1 "
-        "FROM generate_series(0, 1999) AS n, generate_series(1, 10) AS t"
+        "FROM generate_series(0, 2999) AS n, generate_series(1, 10) AS t"
     )
     nodes = explain(queue, statement(name), parameters)
     scans = [node for node in nodes if node.get("Relation Name") == "pgqueue_stats"]
     assert scans, nodes
     assert all("Index" in node["Node Type"] for node in scans), scans
-    assert sum(node["Actual Rows"] * node["Actual Loops"] for node in scans) <= 620
+    assert sum(node["Actual Rows"] * node["Actual Loops"] for node in scans) <= 10 * minutes

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.contrib import admin
@@ -110,7 +110,7 @@ class OverviewAdmin(ModelAdmin):
         """Look at everything. Where counting takes too long, the findings say all the same what they can."""
         alias = conf.database
         workers = list(living_workers(alias))
-        per_minute, per_quarter = flow.per_minute(alias), flow.per_quarter_hour(alias)
+        per_minute, (per_quarter, by_queue) = flow.per_minute(alias), flow.of_day(alias)
         try:
             with bounded(alias):
                 queues, is_counted = lines(alias, workers), True
@@ -125,7 +125,7 @@ class OverviewAdmin(ModelAdmin):
             "is_counted": is_counted,
             "seconds": conf.admin_timeout_seconds,
             "tiles": _tiles(queues, workers, hour, day, links) if is_counted else [],
-            **_rows(queues, alias, links),
+            **_rows(queues, alias, by_queue, links),
             "charts": [
                 *of_flow(per_minute[:-1], name="hour", span=_("last hour"), minutes=1),
                 *of_flow(per_quarter[:-1], name="day", span=_("last day"), minutes=flow.QUARTER),
@@ -139,8 +139,8 @@ def _verdict(found: Sequence[Finding], *, is_counted: bool) -> str:
     return _("All is well.") if is_counted else _("Nothing was found, but not everything was seen.")
 
 
-def _rows(queues: Sequence[QueueLine], alias: str, links: Links) -> dict[str, Any]:
-    pace = paces(queues, alias)
+def _rows(queues: Sequence[QueueLine], alias: str, day: Mapping[str, flow.Counts], links: Links) -> dict[str, Any]:
+    pace = paces(queues, alias, day=day)
     shown = sorted(queues, key=_urgency)[:MOST_SHOWN]
     return {
         "rows": [_row(queue, pace[queue.name], links) for queue in sorted(shown, key=lambda queue: queue.name)],

@@ -5,6 +5,7 @@ opens a transaction or sets a time limit; whoever shows it does. ``now`` is for 
 """
 
 import datetime as dt
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -65,6 +66,13 @@ class Stretch(NamedTuple):
     counts: Counts
 
 
+class Day(NamedTuple):
+    """What was done in the last day."""
+
+    series: list[Stretch]  # by quarters of an hour, the oldest first
+    by_queue: dict[str, Counts]
+
+
 class Backlog(NamedTuple):
     """How many jobs are queued."""
 
@@ -86,10 +94,21 @@ def per_quarter_hour(
     return _series(alias, QUARTER, hours * 60 // QUARTER, queue, now)
 
 
+def of_day(alias: str, *, now: dt.datetime | None = None) -> Day:
+    """Return what was done in the last day, by quarters of an hour and by queue: a day's counts are read but once."""
+    quarters: dict[dt.datetime, list[Counts]] = defaultdict(list)
+    queues: dict[str, list[Counts]] = defaultdict(list)
+    for begins_at, queue, *sums in CallerConnection(alias).rows(statement("flow_of_day"), {"now": now}):
+        quarters[begins_at].append(Counts(*sums))
+        if queue is not None:
+            queues[queue].append(quarters[begins_at][-1])
+    series = [Stretch(begins_at, _sum(quarters[begins_at])) for begins_at in sorted(quarters)]
+    return Day(series, {queue: _sum(counts) for queue, counts in queues.items()})
+
+
 def total(series: Iterable[Stretch]) -> Counts:
     """Return the sums over a series, as of the last hour."""
-    columns = zip(*(stretch.counts for stretch in series), strict=True)
-    return Counts(*map(sum, columns))
+    return _sum(stretch.counts for stretch in series)
 
 
 def by_queue(alias: str, *, minutes: int = RECENT_MINUTES, now: dt.datetime | None = None) -> dict[str, Counts]:
@@ -122,6 +141,10 @@ def drain_seconds_of(waiting: int, recent: Counts, *, minutes: int = RECENT_MINU
     if not waiting:
         return 0.0
     return waiting * minutes * 60 / recent.left if recent.left else None
+
+
+def _sum(counts: Iterable[Counts]) -> Counts:
+    return Counts(*map(sum, zip(*counts, strict=True)))
 
 
 def _series(alias: str, minutes: int, number: int, queue: str | None, now: dt.datetime | None) -> list[Stretch]:

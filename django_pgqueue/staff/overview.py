@@ -157,18 +157,20 @@ def total(numbers: Iterable[Number]) -> Number:
     return Number(sum(number.value for number in numbers), any(number.is_short for number in numbers))
 
 
-def paces(lines: Iterable[QueueLine], alias: str) -> dict[str, Pace]:
-    """Return how the queues get on, by their names."""
-    recent, hour, day = (
-        flow.by_queue(alias, minutes=minutes) for minutes in (flow.RECENT_MINUTES, flow.HOUR, flow.DAY)
-    )
+def paces(lines: Iterable[QueueLine], alias: str, *, day: Mapping[str, flow.Counts] | None = None) -> dict[str, Pace]:
+    """Return how the queues get on, by their names.
+
+    Args:
+        day: what was done in the last day, for those who show it: to read it takes longer than all the rest.
+    """
+    recent, hour = (flow.by_queue(alias, minutes=minutes) for minutes in (flow.RECENT_MINUTES, flow.HOUR))
     none, found, estimated = flow.Counts(), {}, 0
     for line in lines:
         waiting, done = line.queued.value, recent.get(line.name, none)
         if line.queued.is_short and done.left and estimated < MOST_ESTIMATED:
             waiting, estimated = flow.backlog(alias, line.name).number, estimated + 1
         drain = flow.drain_seconds_of(waiting, done)
-        found[line.name] = Pace(hour.get(line.name, none), day.get(line.name, none), drain)
+        found[line.name] = Pace(hour.get(line.name, none), (day or {}).get(line.name, none), drain)
     return found
 
 
