@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue.admin.actions import MOST_JOBS, act, job_ids
 from django_pgqueue.admin.bounded import BoundedAdmin, bounded_page
 from django_pgqueue.admin.filters import Asked, asked_of, filter_of
-from django_pgqueue.admin.formatting import json_of, moment_of
+from django_pgqueue.admin.formatting import json_of, live, moment_of
 from django_pgqueue.admin.job_page import JobPage, go_where_it_is
 from django_pgqueue.admin.keyset import Along, Route
 from django_pgqueue.admin.links import Links
@@ -146,7 +146,7 @@ class JobsAdmin(ActingAdmin):
 
     @admin.display(description=_("attempts"))
     def attempts_of(self, job: Any) -> str:
-        return f"{job.attempts}/{job.max_attempts}"
+        return live(f"{job.pk} attempts", f"{job.attempts}/{job.max_attempts}")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

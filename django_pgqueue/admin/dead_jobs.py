@@ -13,7 +13,7 @@ from django_pgqueue.admin.actions import choose
 from django_pgqueue.admin.base import DETAILS, JobsAdmin
 from django_pgqueue.admin.causes import causes_view
 from django_pgqueue.admin.filters import Asked, CauseFilter, DeadQueueFilter, DeadTaskFilter, ReasonFilter
-from django_pgqueue.admin.formatting import label, moment, moment_of, one_line
+from django_pgqueue.admin.formatting import label, live, moment, moment_of, one_line
 from django_pgqueue.admin.keyset import DIED_AT, ID, Along, Route
 from django_pgqueue.admin.listing import names
 from django_pgqueue.admin.retry_changed import may_retry, retry_view
@@ -119,7 +119,7 @@ class DeadJobAdmin(JobsAdmin):
 
     @admin.display(description=_("reason"))
     def reason_label(self, job: DeadJob) -> str:
-        return label(job.reason, job.get_reason_display())
+        return live(f"{job.pk} reason", label(job.reason, job.get_reason_display()))
 
     @admin.display(description=_("died at"))
     def died(self, job: DeadJob) -> str:

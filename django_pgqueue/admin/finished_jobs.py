@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue.admin.actions import choose
 from django_pgqueue.admin.base import DETAILS, JobsAdmin
 from django_pgqueue.admin.filters import Asked, DayFilter, SeenQueueFilter
-from django_pgqueue.admin.formatting import moment, moment_of
+from django_pgqueue.admin.formatting import live, moment, moment_of
 from django_pgqueue.admin.keyset import NEWEST, Route
 from django_pgqueue.admin.search import HELP_WITHOUT_KEY
 from django_pgqueue.admin.verbs import PURGE_FINISHED
@@ -70,7 +70,7 @@ class FinishedJobAdmin(JobsAdmin):
 
     @admin.display(description=_("finished"))
     def finished(self, job: Any) -> str:
-        return moment(job.finished_at)
+        return live(f"{job.pk} finished", moment(job.finished_at))
 
 
 def _on_the_day(asked: Asked) -> Q:

@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue.admin.actions import choose
 from django_pgqueue.admin.base import DETAILS, JobsAdmin
 from django_pgqueue.admin.filters import Asked, LiveQueueFilter, StatusFilter, filter_of
-from django_pgqueue.admin.formatting import label, moment
+from django_pgqueue.admin.formatting import label, live, moment
 from django_pgqueue.admin.keyset import (
     CONCURRENCY_KEY,
     ID,
@@ -142,14 +142,14 @@ class JobAdmin(JobsAdmin):
     @admin.display(description=_("status"))
     def status_label(self, job: Job) -> str:
         asked = job.status == Status.RUNNING and job.cancel_requested_at is not None
-        return label(job.status, gettext("running, asked to stop") if asked else job.status)
+        words = gettext("running, asked to stop") if asked else job.status
+        return live(f"{job.pk} status", label(job.status, words))
 
     @admin.display(description=_("run at"))
     def due(self, job: Job) -> str:
-        return moment(job.run_at)
+        return live(f"{job.pk} due", moment(job.run_at))
 
     @admin.display(description=_("worker"))
     def worker(self, job: Job) -> str:
-        if job.status != Status.RUNNING:
-            return "-"
-        return str(job.runs_on or job.worker_id)  # type: ignore[attr-defined]
+        runs_on = (job.runs_on or job.worker_id) if job.status == Status.RUNNING else "-"  # type: ignore[attr-defined]
+        return live(f"{job.pk} worker", runs_on)

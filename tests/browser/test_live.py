@@ -11,6 +11,7 @@ from django.utils import timezone
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.lifecycle.kill import kill
+from django_pgqueue.lifecycle.run_now import run_now
 from django_pgqueue.models import Queue, Stat
 from tests.workers import eventually
 
@@ -65,6 +66,24 @@ def test_cells_of_a_list_follow_while_a_row_is_ticked_and_a_field_is_edited(tab_
     assert page.locator("#searchbar").input_value() == "half a wo"
     page.locator("td.field-queued a").click()
     expect(page.locator("#result_list tbody tr")).to_have_count(3)
+
+
+def test_list_of_jobs_strikes_out_what_has_left_and_offers_what_is_new(tab_of, superuser, expect):
+    first, second = (app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id for _ in range(2))
+    tab = tab_of(superuser)
+    tab.page.add_init_script(EVERY_2_S)
+    page = tab.open("/admin/django_pgqueue/job/")
+    kill([first], by="eve")
+    expect(page.locator("tr:has(.pgqueue-gone)")).to_have_count(1)
+    expect(page.locator("tr:has(.pgqueue-gone) .field-id")).to_contain_text(str(first))
+    run_now([second], by="eve")
+    expect(page.locator(".field-status_label").first).to_have_text("queued")
+    expect(page.get_by_text("There is more now")).to_be_hidden()
+    third = app.noop.enqueue().id
+    page.get_by_text("There is more now").click()
+    expect(page.locator("#result_list tbody tr")).to_have_count(2)
+    expect(page.locator("#result_list tbody tr").first).to_contain_text(str(third))
+    tab.must_be_sound()
 
 
 def test_page_of_a_job_follows_it_to_the_dead_jobs(tab_of, superuser, expect):

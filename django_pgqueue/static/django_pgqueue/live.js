@@ -5,6 +5,8 @@
  * ticked, a field changed or under the cursor, the pointer pressed. Folds, focus and scroll positions survive; a fold
  * is known again by its id, else by the text of its summary. What has not changed is left alone.
  *
+ * A row that has left its list is struck out, and a link offers those that are new: nothing moves under the pointer.
+ *
  * After a swap "pgqueue:live" is dispatched on the document, with the names in detail.names.
  */
 (function () {
@@ -21,6 +23,7 @@
     }
     toolbar.dataset.ready = "yes";
     const choice = toolbar.querySelector("select");
+    const more = toolbar.querySelector(".pgqueue-live-more");
     const told = toolbar.querySelector("[role=status]");
     const shown = new Map(regions(document).map((region) => [nameOf(region), textOf(region)]));
     let timer = null;
@@ -161,6 +164,7 @@
         regions(document).forEach(function (region) {
             const name = nameOf(region);
             const next = fresh.get(name);
+            region.classList.toggle("pgqueue-gone", !next);
             if (!next || !region.isConnected || shown.get(name) === textOf(next)) {
                 return;
             }
@@ -168,6 +172,8 @@
             replace(region, document.adoptNode(next));
             names.push(name);
         });
+        const here = new Set(regions(document).map(nameOf));
+        more.hidden = Array.from(fresh.keys()).every((name) => here.has(name));
         if (names.length) {
             document.dispatchEvent(new CustomEvent("pgqueue:live", { detail: { names } }));
         }
