@@ -15,9 +15,11 @@ import tests.app.tasks as app
 from django_pgqueue import kill, requeue, tasks
 from django_pgqueue.backend.results import errors_of
 from django_pgqueue.base.exceptions import InvalidArguments, InvalidJob
+from django_pgqueue.base.keys import Keys, KeysBy
+from django_pgqueue.base.options import Options
 from django_pgqueue.base.signals import job_enqueued
 from django_pgqueue.lifecycle.redact import REDACTED
-from django_pgqueue.lifecycle.retry_changed import Refused, retry_changed
+from django_pgqueue.lifecycle.retry_changed import Refused, keys_of, retry_changed
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.staff.masked import Misplaced, masked, unmasked
 from tests.test_job_page import EVIL, must_be_text
@@ -50,7 +52,9 @@ def dead(task=app.record, *args, errors=None, **kwargs) -> int:
 
 
 def again(job_id, task=app.record, args=("new",), kwargs=None, form="f", **values):
-    values = {"queue": "default", "priority": 0, "by": "ann", **values}
+    row = DeadJob.objects.filter(pk=job_id).first() or Job.objects.get(pk=job_id)
+    keys = Keys(row.unique_key, row.concurrency_key, row.fair_key)
+    values = {"keys": keys, "queue": "default", "priority": 0, "by": "ann", **values}
     return retry_changed(job_id, task, args, kwargs or {}, form=form, **values)
 
 
@@ -108,6 +112,36 @@ def test_job_with_a_concurrency_key_waits_to_be_admitted():
     old = dead(app.record.using(concurrency_key="k", concurrency_limit=2))
     new = Job.objects.get(pk=again(old).id)
     assert (new.status, new.concurrency_key, new.concurrency_limit) == ("waiting", "k", 2)
+
+
+def made(**options) -> tasks.Task:
+    return tasks.make(app.log_in.func, name="tests.made", options=Options(), **options)
+
+
+def test_keys_that_the_task_computes_are_computed_anew():
+    task = made(unique_by="user", concurrency_by=lambda user, password: user[0], fair_by=lambda user, password: None)
+    old = Keys('tests.made:user="ann"', "a", "given")
+    assert task.keys(("ann", "x"), {}) == Keys(old.unique, "a", None)
+    assert keys_of(task, old, (("ann", "x"), {}), (("bob", "x"), {})) == Keys('tests.made:user="bob"', "b", "given")
+    assert keys_of(task, old, (("ann",), {}), (("bob", "x"), {})) == old, "nobody knows what it had computed"
+    with pytest.raises(IndexError):
+        keys_of(task, old, (("ann", "x"), {}), (("", "x"), {}))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"unique": "u", "concurrency": "c", "fair": "f"}),
+        ({"unique_key": "u", "concurrency_key": "c", "fair_key": "f"}, {}),
+        ({"unique_key": "u", "unique_scope": "start"}, {"unique": "v"}),
+    ],
+)
+def test_keys_come_and_go_with_the_arguments(before, after):
+    keys = Keys(**after)
+    new = Job.objects.get(pk=again(dead(app.record.using(**before)), keys=keys).id)
+    assert Keys(new.unique_key, new.concurrency_key, new.fair_key) == keys
+    assert new.unique_scope == (before.get("unique_scope", "live") if keys.unique else None)
+    assert (new.concurrency_limit, new.status) == ((1, "waiting") if keys.concurrency else (None, "queued"))
 
 
 def test_same_form_makes_one_job():
@@ -326,7 +360,10 @@ def test_holder_of_the_unique_key_is_linked_and_nothing_is_lost(staff):
     old = dead(app.record.using(unique_key="u"))
     holder = app.record.using(unique_key="u").enqueue().id
     response = send(staff, old, args='["typed"]')
-    assert f'<a href="{JOBS}{holder}/change/">{holder}</a> has the unique key' in response.content.decode()
+    assert (
+        f'<a href="{JOBS}{holder}/change/">{holder}</a> has the unique key that the new one would have'
+        in response.content.decode()
+    )
     assert response.context["form"]["args"].value() == '["typed"]'
     assert not LogEntry.objects.exists()
 
@@ -367,6 +404,13 @@ def test_placeholder_in_the_wrong_place_is_told_of(staff):
     old = dead(app.log_in, "ann", password="open-sesame")
     form = send(staff, old, args='["[redacted 1]"]').context["form"]
     assert "stands where its value would be seen" in form.non_field_errors()[0]
+    assert not Job.objects.exists()
+
+
+def test_keys_that_cannot_be_computed_are_told_of_without_secrets(staff, monkeypatch):
+    monkeypatch.setattr(app.log_in, "keys_by", KeysBy(unique=lambda user, password: {"ann": "key"}[user + password]))
+    form = send(staff, dead(app.log_in.using(unique_key="u"), "ann", ""), args='["ann", "sesame"]').context["form"]
+    assert form.non_field_errors() == ["The task cannot compute its keys of these arguments: KeyError."]
     assert not Job.objects.exists()
 
 

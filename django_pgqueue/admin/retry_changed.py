@@ -101,6 +101,7 @@ def _retry(admin: "JobsAdmin", request: HttpRequest, form: RetryForm) -> HttpRes
             form.task,
             args,
             kwargs,
+            keys=form.keys,
             queue=said["queue"],
             priority=said["priority"],
             form=said["form"],
@@ -136,7 +137,7 @@ def _refuse(admin: "JobsAdmin", request: HttpRequest, form: RetryForm, retried: 
         return go_where_it_is(admin, request, str(dead.pk))
     words = {
         Refused.ALREADY: _("This form was sent before, and has made job {job}. Nothing was done again."),
-        Refused.KEY_HELD: _("The live job {job} has the unique key of this one. Nothing was enqueued."),
+        Refused.KEY_HELD: _("The live job {job} has the unique key that the new one would have. Nothing was enqueued."),
         Refused.CHANGING: _("Somebody else is just changing the dead job. Nothing was enqueued; try again."),
     }[retried.refused or Refused.CHANGING]
     told = format_html(words, job=_link(admin, request, retried.other))

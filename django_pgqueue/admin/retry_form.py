@@ -11,9 +11,11 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.base.exceptions import InvalidArguments
+from django_pgqueue.base.keys import Keys
 from django_pgqueue.base.states import HIGHEST_PRIORITY, LONGEST_QUEUE, LOWEST_PRIORITY
 from django_pgqueue.lifecycle.payload import check_signature, encode
 from django_pgqueue.lifecycle.redact import in_errors
+from django_pgqueue.lifecycle.retry_changed import keys_of
 from django_pgqueue.models import DeadJob
 from django_pgqueue.staff.masked import Masked, Misplaced, masked, unmasked
 from django_pgqueue.tasks import Task
@@ -32,6 +34,7 @@ class RetryForm(forms.Form):
 
     Attributes:
         changed: the arguments with the sensitive values put back, once the form is valid.
+        keys: those of the new job, likewise.
         form: a random text, by which a form that is sent twice is known again.
     """
 
@@ -55,6 +58,7 @@ class RetryForm(forms.Form):
         self.task = task
         self.dead = dead
         self.changed: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
+        self.keys = Keys(dead.unique_key, dead.concurrency_key, dead.fair_key)
         initial = {
             "args": _pretty(self.masked.args),
             "kwargs": _pretty(self.masked.kwargs),
@@ -102,6 +106,15 @@ class RetryForm(forms.Form):
                 check_signature(self.task, *self.changed)
             except InvalidArguments as error:
                 self.add_error("kwargs" if "keyword" in str(error.__cause__) else "args", str(error))
+            else:
+                self._compute_keys()
+
+    def _compute_keys(self) -> None:
+        try:
+            self.keys = keys_of(self.task, self.keys, (tuple(self.dead.args), self.dead.kwargs), self.changed)
+        except Exception as error:  # noqa: BLE001 - a function of the task; what it says may hold what is sensitive
+            words = gettext("The task cannot compute its keys of these arguments: %(error)s.")
+            self.add_error(None, words % {"error": type(error).__name__})
 
     def _value(self, name: str) -> Any:
         text = self.cleaned_data[name]

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
+from django_pgqueue.base.keys import Keys
 from django_pgqueue.base.options import Options
 from django_pgqueue.base.signals import job_enqueued
 from django_pgqueue.db import CallerConnection
-from django_pgqueue.lifecycle.payload import check_signature, encode
+from django_pgqueue.lifecycle.payload import Call, check_signature, encode
 from django_pgqueue.lifecycle.redact import in_errors
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.lifecycle.wake import wake, wake_to_admit
@@ -45,6 +46,7 @@ def retry_changed(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     *,
+    keys: Keys,
     queue: str,
     priority: int,
     form: str,
@@ -53,11 +55,12 @@ def retry_changed(
 ) -> Retried:
     """Enqueue a new job like a dead one, with other arguments, in the caller's transaction.
 
-    It has the options, keys and metadata of the dead one, all its attempts before it, and the dead one as its parent.
+    It has the options and metadata of the dead one, all its attempts before it, and the dead one as its parent.
     Both histories get a note. The dead job stays dead. Workers are woken after the commit.
 
     Args:
         task: that of the dead job.
+        keys: of the new job; see ``keys_of``.
         form: any text, of which the same makes one job only, however often it is sent.
         by: who does it; stands in both histories.
 
@@ -69,8 +72,15 @@ def retry_changed(
     check_signature(task, args, kwargs)
     with in_errors(task, [(args, kwargs)]):
         texts = {"args": encode(args, what="args"), "kwargs": encode(kwargs, what="kwargs")}
-    parameters = {"queue": options.queue, "priority": options.priority, "task": task.name, "by": by}
-    same = {"id": job_id, "form": form}
+    parameters: dict[str, Any] = {"queue": options.queue, "priority": options.priority, "task": task.name, "by": by}
+    parameters |= {
+        "concurrency_key": keys.concurrency,
+        "concurrency_limit": task.options.concurrency_limit,
+        "fair_key": keys.fair,
+        "unique_scope": task.options.unique_scope,
+        "unique_for_seconds": task.options.unique_for_seconds,
+    }
+    same = {"id": job_id, "form": form, "unique_key": keys.unique}
     rows = caller.rows(statement("retry_changed"), texts | parameters | same)
     if not rows:
         return _refused(caller.rows(statement("not_retried"), same))
@@ -83,6 +93,24 @@ def retry_changed(
         job_enqueued.send_robust(task.name, ids=[new_id], task=task.name, queue=queue, database=caller.alias)
     logger.info("Job %s retried with changed arguments as job %s by %s", job_id, new_id, by)
     return Retried(new_id)
+
+
+def keys_of(task: Task[..., Any], keys: Keys, before: Call, after: Call) -> Keys:
+    """Return the keys of a job with changed arguments: what its task has computed of them is computed anew.
+
+    Args:
+        keys: those that the job has.
+        before: the arguments that it has.
+
+    Raises:
+        Exception: whatever the task's own function raises for the new arguments.
+    """
+    try:
+        computed = task.keys(*before)
+    except Exception:  # noqa: BLE001 - a function of the task, which may not have liked what the job died of
+        return keys
+    anew = task.keys(*after)
+    return Keys(*(new if key == was else key for key, was, new in zip(keys, computed, anew, strict=True)))
 
 
 def _refused(rows: list[Any]) -> Retried:

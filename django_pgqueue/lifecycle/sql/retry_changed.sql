@@ -1,6 +1,6 @@
 -- Enqueue a new job like a dead one, with other arguments, and write into both histories what came of what. Called by
 -- retry_changed() for staff. Never waits: a locked row is left out. Found by primary key. Nothing is inserted where the
--- dead job's history has the same form already, or another live job its unique key. The note goes before the last entry,
+-- dead job's history has the same form already, or another live job the unique key. The note goes before the last entry,
 -- which stays what the job died of. Returns the id of the new job, its queue and its concurrency key.
 WITH target AS MATERIALIZED (
     SELECT dead.*
@@ -16,12 +16,25 @@ retried AS (
     )
     SELECT
         statement_timestamp(), statement_timestamp(), target.id, target.lease_seconds, target.timeout_seconds,
-        %(priority)s::smallint, target.max_attempts, target.concurrency_limit, target.unique_for_seconds, target.keep,
-        target.keep_seconds, target.concurrency_strict,
-        CASE WHEN target.concurrency_key IS NULL THEN 'queued' ELSE 'waiting' END, %(queue)s::text, %(task)s::text,
-        target.backend, %(args)s::jsonb, %(kwargs)s::jsonb, target.unique_key,
-        CASE WHEN target.unique_scope = 'started' THEN 'start' ELSE target.unique_scope END, target.concurrency_key,
-        target.fair_key, target.metadata,
+        %(priority)s::smallint, target.max_attempts,
+        CASE
+            WHEN %(concurrency_key)s::text IS NOT NULL
+            THEN COALESCE(target.concurrency_limit, %(concurrency_limit)s::smallint)
+        END,
+        CASE
+            WHEN %(unique_key)s::text IS NULL THEN 0
+            WHEN target.unique_key IS NULL THEN %(unique_for_seconds)s::integer
+            ELSE target.unique_for_seconds
+        END,
+        target.keep, target.keep_seconds, target.concurrency_strict,
+        CASE WHEN %(concurrency_key)s::text IS NULL THEN 'queued' ELSE 'waiting' END, %(queue)s::text, %(task)s::text,
+        target.backend, %(args)s::jsonb, %(kwargs)s::jsonb, %(unique_key)s::text,
+        CASE
+            WHEN %(unique_key)s::text IS NULL THEN NULL
+            WHEN target.unique_scope = 'started' THEN 'start'
+            ELSE COALESCE(target.unique_scope, %(unique_scope)s::text)
+        END,
+        %(concurrency_key)s::text, %(fair_key)s::text, target.metadata,
         jsonb_build_array(
             jsonb_build_object(
                 'attempt', 0, 'at', statement_timestamp(), 'by', %(by)s::text, 'retried_from', target.id,
