@@ -1,6 +1,5 @@
 """What stands between a live job and its start: a pause, a limit, a key, the jobs before it, nobody to run it."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -15,11 +14,9 @@ from django_pgqueue.base.states import Status
 from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import Job, Queue, Worker
-from django_pgqueue.staff.finding import Finding, Ref, duration, found, job, named
-from django_pgqueue.staff.queues import PAUSED, limits_of
-
-CAP = 1000
-"""Jobs are counted up to here."""
+from django_pgqueue.staff.finding import Finding, Ref, found, job, named
+from django_pgqueue.staff.gate import limits, paused
+from django_pgqueue.staff.queues import CAP, PAUSED, number
 
 MOST_WORKERS = 1000
 MOST_NAMED = 10
@@ -80,28 +77,13 @@ def turn(waiting: Job, crew: Crew, alias: str) -> Iterator[Finding]:
         count = _count("ahead_in_turn", parameters, alias)
         yield found(
             _("Jobs with different fair keys take turns: {number} with its key {key} come before it."),
-            number=_number(count),
+            number=number(count),
             key=named("key", waiting.fair_key),
         )
     before = _count("ahead_in_queue", {**_place(waiting), "name": waiting.queue}, alias)
     yield _before(before)
     if crew.serving:
         yield from hands(waiting.queue, crew, before, alias)
-
-
-def paused(gate: Queue) -> Finding:
-    """Say who has paused a queue, since when, until when and why."""
-    words = _("Its queue {queue} is paused by {by} since {since}")
-    if gate.resume_at is not None:
-        words = _("Its queue {queue} is paused by {by} since {since}, until {until}")
-    return found(
-        words + (": {reason}." if gate.pause_reason else "."),
-        queue=named("queue", gate.name),
-        by=gate.paused_by or _("somebody"),
-        since=gate.paused_at or "",
-        until=gate.resume_at or "",
-        reason=gate.pause_reason,
-    )
 
 
 def unknown(task: str) -> Iterator[Finding]:
@@ -144,36 +126,6 @@ def unserved(queue: str, crew: Crew) -> Iterator[Finding]:
         )
 
 
-def limits(gate: Queue, alias: str) -> Iterator[Finding]:
-    """Yield which limit of a queue is reached, or that it has one."""
-    words = limits_of(gate)
-    if not words:
-        return
-    name, reached = named("queue", gate.name), False
-    if gate.max_running is not None:
-        jobs = Job.objects.using(alias).filter(status=Status.RUNNING, queue=gate.name)
-        running = jobs[: min(gate.max_running, CAP) + 1].count()
-        if reached := running >= min(gate.max_running, CAP):
-            yield found(
-                _("Its queue {queue} is limited to {limit} running jobs, and {number} run: it waits until one ends."),
-                queue=name,
-                limit=gate.max_running,
-                number=_number(running),
-            )
-    if gate.rate_limit is not None and (seconds := _seconds_to_token(gate, alias)) > 0:
-        reached = True
-        yield found(
-            _("The rate of its queue {queue} is used up ({limits}): the next job may start in {time}."),
-            queue=name,
-            limits=words,
-            time=duration(seconds),
-        )
-    if not reached:
-        yield found(
-            _("Its queue {queue} is limited, which does not hold it up now: {limits}."), queue=name, limits=words
-        )
-
-
 def slots(waiting: Job, alias: str) -> Iterator[Finding]:
     """Yield which jobs have the slots of a concurrency key, and how many wait before this one."""
     if waiting.concurrency_key is None:
@@ -200,7 +152,7 @@ def slots(waiting: Job, alias: str) -> Iterator[Finding]:
         words = ngettext(
             "{number} job waits before it for that key.", "{number} jobs wait before it for that key.", before
         )
-        yield found(words, number=_number(before))
+        yield found(words, number=number(before))
 
 
 def holders_of(key: str, alias: str) -> list[Holder]:
@@ -258,7 +210,7 @@ def _before(before: int) -> Finding:
         "{number} jobs of its queue come before it, by priority or time.",
         before,
     )
-    return found(words, number=_number(before))
+    return found(words, number=number(before))
 
 
 def _place(waiting: Job) -> dict[str, object]:
@@ -268,12 +220,3 @@ def _place(waiting: Job) -> dict[str, object]:
 def _count(name: str, parameters: dict[str, object], alias: str) -> int:
     [(count,)] = CallerConnection(alias).rows(statement(name), {**parameters, "limit": CAP + 1})
     return int(count)
-
-
-def _number(count: int) -> str:
-    return f"{CAP:,}+" if count > CAP else f"{count:,}"
-
-
-def _seconds_to_token(gate: Queue, alias: str) -> float:
-    rows = CallerConnection(alias).rows(statement("room"), {"queue": gate.name})
-    return math.ceil(rows[0][1] * 1000) / 1000 if rows else 0.0

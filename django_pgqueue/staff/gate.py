@@ -1,0 +1,63 @@
+"""How the gate of its queue holds a job up: a pause, a limit, a rate."""
+
+import math
+from collections.abc import Iterator
+
+from django.utils.translation import gettext as _
+
+from django_pgqueue.base.states import Status
+from django_pgqueue.db import CallerConnection
+from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.models import Job, Queue
+from django_pgqueue.staff.finding import Finding, duration, found, named
+from django_pgqueue.staff.queues import CAP, limits_of, number
+
+
+def paused(gate: Queue) -> Finding:
+    """Say who has paused a queue, since when, until when and why."""
+    words = _("Its queue {queue} is paused by {by} since {since}")
+    if gate.resume_at is not None:
+        words = _("Its queue {queue} is paused by {by} since {since}, until {until}")
+    return found(
+        words + (": {reason}." if gate.pause_reason else "."),
+        queue=named("queue", gate.name),
+        by=gate.paused_by or _("somebody"),
+        since=gate.paused_at or "",
+        until=gate.resume_at or "",
+        reason=gate.pause_reason,
+    )
+
+
+def limits(gate: Queue, alias: str) -> Iterator[Finding]:
+    """Yield which limit of a queue is reached, or that it has one."""
+    words = limits_of(gate)
+    if not words:
+        return
+    name, reached = named("queue", gate.name), False
+    if gate.max_running is not None:
+        jobs = Job.objects.using(alias).filter(status=Status.RUNNING, queue=gate.name)
+        running = jobs[: min(gate.max_running, CAP) + 1].count()
+        if reached := running >= min(gate.max_running, CAP):
+            yield found(
+                _("Its queue {queue} is limited to {limit} running jobs, and {number} run: it waits until one ends."),
+                queue=name,
+                limit=gate.max_running,
+                number=number(running),
+            )
+    if gate.rate_limit is not None and (seconds := _seconds_to_token(gate, alias)) > 0:
+        reached = True
+        yield found(
+            _("The rate of its queue {queue} is used up ({limits}): the next job may start in {time}."),
+            queue=name,
+            limits=words,
+            time=duration(seconds),
+        )
+    if not reached:
+        yield found(
+            _("Its queue {queue} is limited, which does not hold it up now: {limits}."), queue=name, limits=words
+        )
+
+
+def _seconds_to_token(gate: Queue, alias: str) -> float:
+    rows = CallerConnection(alias).rows(statement("room"), {"queue": gate.name})
+    return math.ceil(rows[0][1] * 1000) / 1000 if rows else 0.0
