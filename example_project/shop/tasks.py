@@ -92,7 +92,7 @@ def make_thumbnail(photo_id: int) -> None:
     try:
         thumbnail = shrink(content)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # all that Pillow raises
-        raise Discard(f"{photo.image.name} cannot be read as an image: {error}") from error
+        raise Discard(f"'{photo.image.name}' cannot be read as an image: {error}") from error
     name = f"{photo.pk}.webp"
     default_storage.delete(f"thumbnails/{name}")
     photo.thumbnail.save(name, ContentFile(thumbnail), save=False)
