@@ -122,7 +122,10 @@ def test_every_link_leads_somewhere(admin_client, sql):
     kill([app.noop.using(queue="m&il").enqueue().id], by="eve")
     sql("UPDATE pgqueue_jobs SET status = 'running', lease_token = 1 WHERE id = (SELECT min(id) FROM pgqueue_jobs)")
     Queue.objects.create(name="m&il")
+    minute = timezone.now().replace(second=0, microsecond=0) - dt.timedelta(minutes=2)
+    Stat.objects.create(minute=minute, queue="m&il", task="t", failed=20)
     page = admin_client.get(PAGE).content.decode()
+    assert page.count("/deadjob/causes/") == 2
     main = page[page.index('<div id="content-main">') :]
     addresses = sorted({html.unescape(address) for address in re.findall(r'href="(/[^"]*)"', main)})
     assert len(addresses) >= 8

@@ -26,6 +26,10 @@ class Links:
         """Return the address of the list that shows live jobs of a status, of one queue or of all."""
         return self.to_list("job", status=status, queue=queue)
 
+    def to_causes(self) -> str:
+        """Return the address of the dead jobs by cause."""
+        return self._to("deadjob", "causes")
+
     def to_row(self, model: str, key: Any) -> str:
         """Return the address of a row's page."""
         return self._to(model, "change", quote(str(key)))

@@ -151,6 +151,8 @@ def _rows(queues: Sequence[QueueLine], alias: str, day: Mapping[str, flow.Counts
 
 def _page_of(finding: Finding, links: Links) -> str:
     """Return where somebody goes from there."""
+    if finding.name == "failing":
+        return links.to_causes()
     if queues := finding.facts.get("queues"):
         return links.to_row("queue", queues[0]) if len(queues) == 1 else links.to_list("queue")
     return links.to_list(PAGES[finding.name]) if finding.name in PAGES else ""
@@ -161,6 +163,7 @@ def _tiles(
 ) -> list[Tile]:
     ages = [queue.oldest_seconds for queue in queues if queue.oldest_seconds is not None and not queue.is_paused]
     slots, commands = sum(worker.concurrency for worker in workers), {worker.supervisor_id for worker in workers}
+    dead = total(queue.dead for queue in queues)
     running, paused = total(queue.running for queue in queues), sum(queue.is_paused for queue in queues)
     pauses = ngettext("%(number)s queue paused", "%(number)s queues paused", paused) % {"number": paused}
     return [
@@ -181,7 +184,7 @@ def _tiles(
         ),
         Tile(_("succeeded in the last hour"), _done(hour)),
         Tile(_("succeeded in the last day"), _done(day)),
-        Tile(_("dead"), _dead(total(queue.dead for queue in queues), links)),
+        Tile(_("dead"), Cell(str(dead), links.to_causes() if dead.value else "")),
     ]
 
 
@@ -216,7 +219,7 @@ def _jobs(number: Number, links: Links, status: str, queue: str = "") -> Cell:
     return Cell(str(number), links.to_jobs(status, queue) if number.value else "")
 
 
-def _dead(number: Number, links: Links, queue: str = "") -> Cell:
+def _dead(number: Number, links: Links, queue: str) -> Cell:
     return Cell(str(number), links.to_list("deadjob", queue=queue) if number.value else "")
 
 
