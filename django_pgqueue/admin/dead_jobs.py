@@ -35,7 +35,7 @@ class DeadJobAdmin(JobsAdmin):
     lookups = ("reason", "queue", "task", "cause")
     actions = ("requeue", "purge")
     ordering = ("-died_at", "-id")
-    list_display = ("id", "task_and_error", "reason_label", "queue", "attempts_of", "died")
+    list_display = ("id", "task_and_error", "died", "reason_label", "queue", "attempts_of")
     change_list_template = "admin/django_pgqueue/deadjob/change_list.html"
     list_filter = (ReasonFilter, DeadQueueFilter, DeadTaskFilter, CauseFilter)
     search_help_text = HELP

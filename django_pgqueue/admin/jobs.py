@@ -58,7 +58,7 @@ class JobAdmin(JobsAdmin):
     verbs = (RUN_NOW, MOVE, SET_PRIORITY, KILL)
     lookups = ("status", "queue")
     actions = ("run_now", "move", "set_priority", "kill")
-    list_display = ("id", "task", "queue", "status_label", "priority", "due", "attempts_of", "worker")
+    list_display = ("id", "task", "queue", "status_label", "due", "attempts_of", "worker", "priority")
     list_display_links = ("id", "task")
     list_filter = (StatusFilter, LiveQueueFilter)
     search_help_text = HELP

@@ -1,6 +1,6 @@
--- What jobs have died of, the latest first, with the numbers of each: the cause, its latest job, the first and the last
--- death, how many (10,001: more), the hours they died in, how many in each, and whether causes may be missing. Called by
--- staff.causes; locks nothing. Hops along pgqueue_dead_jobs_cause, and takes the causes of the latest deaths in any case.
+-- What jobs have died of, the latest first, with the numbers of each: the cause, its latest job, first and last death,
+-- how many (10,001: more), the hours they died in, how many in each, and whether causes may be missing. Called by
+-- staff.causes. Hops along pgqueue_dead_jobs_cause, and takes those of the latest deaths in any case; locks nothing.
 -- A range of one cause is ordered by it too, as by an equal sign it would not be: no other index has that order.
 WITH RECURSIVE hops (cause) AS (
     (SELECT job.cause FROM pgqueue_dead_jobs AS job ORDER BY job.cause LIMIT 1)
