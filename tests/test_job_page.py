@@ -114,6 +114,13 @@ def test_page_tells_the_timeline_as_a_list(viewer):
     assert kinds == [("enqueued", "0"), ("wait", "5"), ("failed", "3"), ("died", "0")]
     assert "Attempt 1 failed with ValueError 1 min 0 s" in words(html)
     assert "ran for 2.5 s" in words(html)
+    assert re.search(r"Attempt 1, [^<]*<time", html)
+
+
+def test_history_counts_no_attempt_before_the_first(viewer):
+    html = page(viewer, dead(), "deadjob")
+    assert "killed by eve" in html
+    assert "Attempt 0" not in html
 
 
 def test_page_marks_the_parts_that_change_for_the_refresh(viewer):
