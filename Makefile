@@ -1,6 +1,7 @@
 # Everything here needs Python 3.11 or newer and make. The first run installs into $(VENV); later ones need no network.
 #
 #   make demo                 the example shop, with worker, mail server and first customers; Ctrl-C stops it
+#   make screenshots SITE=http://127.0.0.1:8000 PASSWORD=...   pictures for the docs, of a demo that runs
 #   make demo ONCE=1          the same, checked: ends when all is done, with exit code 0 if every figure is right
 #   make test                 linters, types, tests
 #   make soak MINUTES=10      workers in all kinds of faults, then a comparison of what ran with what the queue says
@@ -16,6 +17,8 @@ QUICK ?=
 N ?= auto
 TESTS ?=
 MINUTES ?= 10
+SITE ?= http://127.0.0.1:8000
+PASSWORD ?=
 SEED ?=
 
 CHECK := import sys; sys.exit(sys.version_info < (3, 11))
@@ -28,15 +31,18 @@ INSTALLED := $(VENV)/.installed$(if $(DJANGO),-django-$(DJANGO))
 CODE := django_pgqueue pytest_django_pgqueue.py tests example_project benchmarks docs
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test pytest soak docs bench lint types clean
+.PHONY: help install demo screenshots test pytest soak docs bench lint types clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 install: $(INSTALLED) ## Make the virtual environment, unless it is up to date
 
 demo: $(INSTALLED) ## Run the example shop; ONCE=1: only until the first work is done and checked
 	@$(BIN)/python example_project/manage.py demo $(if $(filter-out 0 no false,$(ONCE)),--once)
+
+screenshots: $(INSTALLED) ## Take the pictures of docs/how-to/admin.md; SITE=... PASSWORD=... of a demo that runs
+	@$(BIN)/python docs/screenshots.py --site="$(SITE)" --password="$(PASSWORD)"
 
 test: lint types pytest ## Run linters, types and tests
 

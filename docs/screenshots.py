@@ -23,6 +23,8 @@ CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
 
 SIZES = {"desktop": {"width": 1280, "height": 800}, "phone": {"width": 390, "height": 844}}
 TALLEST = {"desktop": 1050, "phone": 1150}
+TALL = {"overview": 1.5}
+"""Pages that deserve more."""
 WIDTH = {"desktop": 900, "phone": 330}
 """Of the files."""
 QUALITY = 55
@@ -92,7 +94,7 @@ def take(page: Page, site: str, name: str, size: str, theme: str) -> None:
         line = page.locator("#result_list tbody tr, .results tbody tr").filter(has_text=re.compile(ROWS[name])).first
         page.goto(site + str(line.locator("th a, td a").first.get_attribute("href")))
     page.wait_for_load_state("networkidle")
-    height = min(page.evaluate("document.documentElement.scrollHeight"), TALLEST[size])
+    height = min(page.evaluate("document.documentElement.scrollHeight"), round(TALLEST[size] * TALL.get(name, 1)))
     clip = {"x": 0, "y": 0, "width": SIZES[size]["width"], "height": height}
     shot = page.screenshot(full_page=True, clip=clip)  # type: ignore[arg-type]
     path = IMAGES / f"admin-{name}-{size}-{theme}.webp"

@@ -20,8 +20,8 @@ SECONDS = 3.0
 FAR, PRINTED = 0.07, 0.3
 """The share of orders for the pick-up point that is closed, and of those that need a label."""
 
-TRIED_AGAIN = 60
-"""Orders after which staff has all dead calls to the courier tried again, a few in a minute."""
+TRIED_AGAIN, CLEARED = 240, 60
+"""Orders after which staff has all dead calls to the courier tried again, and has labels that came too late removed."""
 
 
 class Command(BaseCommand):
@@ -37,7 +37,9 @@ class Command(BaseCommand):
             with contextlib.suppress(URLError, OSError, ValueError):  # the shop may be busy, or stopping
                 order_something(Browser(site))
                 if number % TRIED_AGAIN == 0:
-                    try_again(Browser(site))
+                    do_to_all(Browser(site), "requeue", "shop.tasks.tell_courier", rate=0.1)
+                if number % CLEARED == 0:
+                    do_to_all(Browser(site), "purge", "demo.tasks.print_label", rate=0.3)
 
 
 def order_something(browser: Browser) -> None:
@@ -54,8 +56,8 @@ def order_something(browser: Browser) -> None:
         send_the_newsletter()
 
 
-def try_again(browser: Browser) -> None:
-    """Requeue what the courier has refused, as staff does it in the admin: in the background, at a slow rate."""
+def do_to_all(browser: Browser, verb: str, task: str, *, rate: float) -> None:
+    """Do something to all dead jobs of a task, as staff does it in the admin: in the background, at a slow rate."""
     who = {"username": os.environ["STAFF_USERNAME"], "password": os.environ["STAFF_PASSWORD"]}
     browser.submit("/admin/login/?next=/photos/", who)
-    browser.submit("/admin/django_pgqueue/deadjob/requeue/matching/?task=shop.tasks.tell_courier", {"rate": "0.1"})
+    browser.submit(f"/admin/django_pgqueue/deadjob/{verb}/matching/?task={task}", {"rate": rate})
