@@ -18,6 +18,7 @@
     schedules     what is said of schedules, by pgqueue_schedule and the admin
     workers       what is said of worker processes
     causes        what jobs have died of
+    operations    what is said of what is done to many jobs in the background
     retention     what is said of history and of the tables' care, by pgqueue_retention
     terminal      who sits there, what is asked, and text that is fit to be read there
 """
