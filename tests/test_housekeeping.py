@@ -414,7 +414,10 @@ def test_duty_that_takes_too_long_takes_less_at_once_and_holds_up_no_other(sql, 
     steward.pass_once()
     assert (Job.objects.filter(status="queued").count(), steward._promoting.size) == (0, 32)
     assert caplog.text.count("The duty promote failed") == 1
-    steward.pass_once()
+    for _ in range(20):  # less and less at once, on a machine on which half is too much too
+        steward.pass_once()
+        if Job.objects.filter(status="queued").count() == 64:
+            break
     assert Job.objects.filter(status="queued").count() == 64
     assert woken
     sql("DELETE FROM pgqueue_jobs")
