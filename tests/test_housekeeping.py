@@ -146,7 +146,7 @@ def test_jobs_of_a_process_that_is_gone_are_settled_before_their_lease(queue, lo
 
 def test_only_an_absence_without_a_gap_counts(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr("django_pgqueue.runtime.session.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("django_pgqueue.runtime.session.time", SimpleNamespace(monotonic=lambda: clock[0]))
     absences = Absences()
 
     def looks(*seconds_and_absent):
