@@ -8,8 +8,9 @@ from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.context import CurrentJob
+from django_pgqueue.lifecycle.failure import unknown_task
 from django_pgqueue.lifecycle.framework import sought
-from django_pgqueue.lifecycle.run import arun, run, unknown_task
+from django_pgqueue.lifecycle.run import arun, run
 
 WORKER = 7
 

@@ -1,6 +1,7 @@
 """The folders are floors: imports go down only."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,17 @@ def test_only_the_app_for_switching_knows_of_itself():
 def test_lifecycle_does_not_need_the_models():
     for path in (PACKAGE / "lifecycle").rglob("*.py"):
         assert "django_pgqueue.models" not in path.read_text()
+
+
+@pytest.mark.parametrize("folder", ["lifecycle", "housekeeping", "runtime", "staff", "staff/health", "bench"])
+def test_map_of_a_folder_names_all_that_is_in_it(folder):
+    """Its docstring is where a reader begins."""
+    drawn = ast.get_docstring(ast.parse((PACKAGE / folder / "__init__.py").read_text())) or ""
+    there = {
+        path.stem for path in (PACKAGE / folder).iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    missing = {name for name in there - {"__init__"} if not re.search(rf"\b{name}\b", drawn)}
+    assert not missing, f"{folder}/__init__.py does not say what these are for: {sorted(missing)}"
 
 
 def test_no_import_cycles():

@@ -29,9 +29,10 @@ from django_pgqueue.lifecycle import ack, admit, claim, heartbeat, reap
 from django_pgqueue.lifecycle.border import ThreadBorder
 from django_pgqueue.lifecycle.context import CurrentJob
 from django_pgqueue.lifecycle.dead_letter import requeue
+from django_pgqueue.lifecycle.failure import unknown_task
 from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.release import release
-from django_pgqueue.lifecycle.run import run, unknown_task
+from django_pgqueue.lifecycle.run import run
 from django_pgqueue.lifecycle.run_now import run_now
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.tasks import Task

@@ -14,7 +14,8 @@ from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.context import CurrentJob
 from django_pgqueue.lifecycle.describe import describe
-from django_pgqueue.lifecycle.run import arun, run, unknown_task
+from django_pgqueue.lifecycle.failure import unknown_task
+from django_pgqueue.lifecycle.run import arun, run
 
 
 def job(args="[]", kwargs="{}", **changes) -> ClaimedJob:

@@ -11,7 +11,7 @@ from sentry_sdk.transport import Transport
 import tests.app.tasks as app
 from django_pgqueue import current_job
 from django_pgqueue.base.signals import job_finished
-from django_pgqueue.lifecycle.run import unknown_task
+from django_pgqueue.lifecycle.failure import unknown_task
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.runtime.report import report_all
 from tests.app import contract

@@ -12,6 +12,13 @@
     run            call the task, and say what it came to
       context      which job this code runs for
       border       where a run may be interrupted from outside
+      failure      what it comes to if it did not succeed
+      describe     what an exception says, as it may be kept
+      progress     what a job tells of itself while it runs
+      watched      who looks on: traces, reports of errors
+      receivers    who is told: signals
+      framework    tasks that only a backend of Django's Tasks framework can find
+      immediate    all of this at once, where the settings say so
     ack            write that down
       fence        the right to do so
     release        give back what was not run
@@ -20,11 +27,15 @@
     dead_letter    where jobs go in the end, and the way back
     stats          add up what was counted
     drain          whether anything is left
+    find           where a job is
+      handle       what its enqueuer can ask of it
+      wait         whether it has ended
 
     gates          what people say of queues
     schedules      what they do to schedules
     workers        and to workers
     kill, run_now  what they do to jobs; bulk: move, set the priority, purge
+      retry_changed  and dead jobs: a new one in place of one
       verbs        all of these, for many
       operations   the same in the background
       browse       choose jobs by a filter

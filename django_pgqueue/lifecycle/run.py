@@ -5,35 +5,23 @@ import contextlib
 import contextvars
 import json
 import logging
-import math
 import time
 from typing import Any
 
 from django.db import transaction
 
 from django_pgqueue import tasks
-from django_pgqueue.base.backoff import with_jitter
 from django_pgqueue.base.conf import conf
-from django_pgqueue.base.exceptions import (
-    Discard,
-    InvalidArguments,
-    JobInterrupted,
-    JobKilled,
-    LeaseLost,
-    ResultRefused,
-    RetryLater,
-    TimeLimitExceeded,
-)
+from django_pgqueue.base.exceptions import InvalidArguments, LeaseLost
 from django_pgqueue.base.hooks import around_runs
 from django_pgqueue.base.logs import fields
 from django_pgqueue.base.records import KEEP, ClaimedJob, Fate, Outcome
 from django_pgqueue.base.signals import OF_FATE, job_finished, job_started, job_succeeded
-from django_pgqueue.base.states import Reason
 from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
 from django_pgqueue.lifecycle.context import CurrentJob, enter
-from django_pgqueue.lifecycle.describe import describe, message_of
+from django_pgqueue.lifecycle.failure import failure
 from django_pgqueue.lifecycle.payload import encode
 from django_pgqueue.lifecycle.progress import write_alone
 from django_pgqueue.lifecycle.receivers import atell_of_failure, tell_of_failure, without_harm
@@ -41,10 +29,6 @@ from django_pgqueue.lifecycle.redact import scrubber_of
 from django_pgqueue.lifecycle.watched import Watched, watch
 
 logger = logging.getLogger("django_pgqueue.jobs")
-
-UNKNOWN_DELAY_SECONDS = 30.0
-LONGEST_BACKOFF_SECONDS = 10 * 365 * 24 * 3600.0
-KILLED = "Somebody asked for it to stop."
 
 
 def run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, border: ThreadBorder) -> Outcome:
@@ -227,64 +211,6 @@ def _call_atomic(
     return outcome
 
 
-def failure(task: tasks.Task[..., Any], job: ClaimedJob, error: BaseException, current: CurrentJob) -> Outcome:
-    """Return the outcome of a run that raised: retried, died or released, by what it raised."""
-    scrub = scrubber_of(task, job)
-    if current.is_cancelled:
-        if isinstance(error, JobInterrupted | asyncio.CancelledError):
-            error = _named(error, JobKilled(KILLED))
-        return Outcome(job, Fate.DIED, reason=Reason.KILLED, error=describe(error, scrub))
-    match error:
-        case RetryLater():
-            logger.info(
-                "Job %s (%s) asks to run later: %s",
-                job.id,
-                job.task,
-                scrub(message_of(error)),
-                extra=fields(job, outcome="released"),
-            )
-            return Outcome(job, Fate.RELEASED, delay_seconds=max(error.seconds, 0.001))
-        case ResultRefused():
-            return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=describe(error.__cause__ or error, scrub))
-        case Discard():
-            return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=describe(error, scrub))
-    if current.is_overdue:
-        error = _named(error, TimeLimitExceeded(f"It was interrupted after its time limit of {job.timeout_seconds} s."))
-    if job.attempt >= job.max_attempts:
-        return Outcome(job, Fate.DIED, reason=Reason.EXHAUSTED, error=describe(error, scrub))
-    return Outcome(job, Fate.RETRIED, delay_seconds=_backoff(task, job), error=describe(error, scrub))
-
-
-def _named(error: BaseException, named: JobInterrupted) -> BaseException:
-    """Return the exception that says why a run was interrupted; what the task made of it is its cause."""
-    if isinstance(error, JobInterrupted):
-        error.args = named.args  # the interpreter has made it, without a word
-        return error
-    named.__cause__ = error
-    return named
-
-
-def unknown_task(job: ClaimedJob) -> Outcome:
-    """Return the outcome of a job whose task this code does not know, as in the middle of a deploy.
-
-    It goes back with its attempt restored. One that has never run goes to ``dead_jobs`` when a day has not helped; one
-    that has was known before, and waits for the code to come back.
-    """
-    if job.was_killed:
-        return Outcome(job, Fate.DIED, reason=Reason.KILLED, error=describe(JobKilled(KILLED)))
-    if job.attempt == 1 and job.is_old:
-        error = {"error": "unknown task", "message": f"No worker has known the task {job.task!r} for a day."}
-        return Outcome(job, Fate.DIED, reason=Reason.UNKNOWN_TASK, error=error)
-    logger.warning(
-        "Unknown task %s: job %s is put back for %d s. Does this worker run the same code as the enqueuer?",
-        job.task,
-        job.id,
-        UNKNOWN_DELAY_SECONDS,
-        extra=fields(job, outcome="released", delay_seconds=UNKNOWN_DELAY_SECONDS),
-    )
-    return Outcome(job, Fate.RELEASED, delay_seconds=UNKNOWN_DELAY_SECONDS)
-
-
 def _arguments(job: ClaimedJob, contract_run: tasks.ContractRun | None) -> tuple[list[Any], dict[str, Any]]:
     args = json.loads(job.args) if job.args != "[]" else []
     kwargs = json.loads(job.kwargs) if job.kwargs != "{}" else {}
@@ -312,16 +238,3 @@ def _result(job: ClaimedJob, value: Any, contract_run: tasks.ContractRun | None)
             "Job %s (%s) succeeded, but its result is not kept: %s", job.id, job.task, why, extra=fields(job)
         )
         return None
-
-
-def _backoff(task: tasks.Task[..., Any], job: ClaimedJob) -> float:
-    try:
-        seconds = float(task.backoff(job.attempt))
-        if not math.isfinite(seconds):
-            raise ValueError(f"backoff returned {seconds}")  # noqa: TRY301 - handled like whatever else it raises
-        return with_jitter(min(max(seconds, 0.0), LONGEST_BACKOFF_SECONDS))
-    except BaseException:  # user code: sys.exit() in it must not end the slot
-        logger.exception(
-            "The backoff of %s failed; job %s is tried again in a minute", job.task, job.id, extra=fields(job)
-        )
-        return with_jitter(60.0)

@@ -33,8 +33,13 @@
       speed      how much to fetch ahead
       errands    what the pump does beside its turns
       tally        what has become of jobs, counted for charts
+        refused    what is written where the database refuses an outcome
+        progress   what running jobs tell of themselves
       report     one line in the log for each job at most
     marks        memory that a child and its supervisor share
     admissions   concurrency keys whose next jobs are to be let in, by the pump and by the steward
     plan, logs   what a command is to do, and how it speaks
+    waiting      those who wait for the end of jobs, in any process
+      watch      what their thread does
+      ear        LISTEN for them
 """

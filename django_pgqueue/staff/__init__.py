@@ -8,7 +8,14 @@
       new         enqueue
       listing     which jobs are there?
       rows        what a list says of a job
-      story       everything about one job: why is it where it is?
+      story       everything about one job
+      why         why is it where it is?
+      line        what stands between it and its start
+      gate        and what of its queue's gate
+      timeline    what has happened to it, step by step
+      history     the entries that its row keeps of that
+      finding     one sentence of all these, with what it refers to
+      masked      its arguments, to be edited by who may not see all of them
       many        act on many, in slices
       verbs       what can be done to them
     queues        what is said of queues, by pgqueue_queues and the admin

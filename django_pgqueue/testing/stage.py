@@ -15,7 +15,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django_pgqueue.base.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
 from django_pgqueue.lifecycle.context import CurrentJob
-from django_pgqueue.lifecycle.run import arun, failure, run
+from django_pgqueue.lifecycle.failure import failure
+from django_pgqueue.lifecycle.run import arun, run
 from django_pgqueue.lifecycle.wake import WakeUp
 from django_pgqueue.tasks import Task
 from django_pgqueue.testing.connection import is_broken, is_of_test

@@ -21,10 +21,10 @@ from django_pgqueue.housekeeping.unique import prune_tombstones, retake
 from django_pgqueue.lifecycle import ack, admit, claim
 from django_pgqueue.lifecycle.admit import LOCKED_AT_ONCE
 from django_pgqueue.lifecycle.context import CurrentJob
+from django_pgqueue.lifecycle.failure import unknown_task
 from django_pgqueue.lifecycle.framework import sought
 from django_pgqueue.lifecycle.gates import Gate, send_gates
 from django_pgqueue.lifecycle.progress import write_alone
-from django_pgqueue.lifecycle.run import unknown_task
 from django_pgqueue.models import Job
 from django_pgqueue.runtime.refused import in_place_of
 from django_pgqueue.runtime.report import report_all

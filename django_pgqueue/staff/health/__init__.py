@@ -5,6 +5,8 @@ Each look costs a few reads of bounded size; none waits for a lock. ``findings()
 ::
 
     finding     what a finding is
+    view        what several looks need, read once
+    words       names in a sentence
     workers     is anybody there, and do they hear?
     jobs        who waits too long, or in vain?
     schedules   do they fire?

@@ -1,3 +1,5 @@
+"""What is wrong, and what to do about it."""
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -1,3 +1,5 @@
+"""What several looks need, read once."""
+
 import functools
 from collections.abc import Sequence
 

@@ -1,3 +1,5 @@
+"""Names in a sentence."""
+
 from collections.abc import Sequence
 
 from django.utils.translation import gettext as _
