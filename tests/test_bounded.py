@@ -69,23 +69,25 @@ def test_statement_that_takes_long_is_told_from_one_that_fails(db, patience):
         "/admin/django_pgqueue/queue/",
     ],
 )
-def test_page_that_takes_long_says_what_helps(admin_client, patience, locked, url):
+def test_page_that_takes_long_says_what_helps(admin_client, patience, locked, settings, url):
     with locked("pgqueue_jobs, pgqueue_dead_jobs, pgqueue_queues, django_admin_log"):
         response = admin_client.get(url)
     page = response.content.decode()
     assert response.status_code == 503
     assert "This took longer than 0.05 s and was stopped. Narrow the filter." in page
     assert f'<a href="{url.replace("&", "&amp;")}">Try again</a>' in page
+    settings.PGQUEUE = {**settings.PGQUEUE, "ADMIN_TIMEOUT_SECONDS": 60}
     assert admin_client.get(JOBS).status_code == 200
 
 
-def test_queries_of_the_template_are_bounded_too(admin_client, patience, locked):
+def test_queries_of_the_template_are_bounded_too(admin_client, patience, locked, settings):
     """Columns of a job's page are read while it is rendered."""
     worker = Worker.objects.create(supervisor_id=1, lease_until="2031-01-01T00:00Z", pid=1, concurrency=1, host="web")
     job = Job.objects.create(task="x", status="running", lease_token=9, worker_id=worker.pk)
     url = f"{JOBS}{job.pk}/change/"
     with locked("pgqueue_workers"):
         assert admin_client.get(url).status_code == 503
+    settings.PGQUEUE = {**settings.PGQUEUE, "ADMIN_TIMEOUT_SECONDS": 60}
     assert "last heartbeat" in admin_client.get(url).content.decode()
 
 

@@ -28,7 +28,7 @@ from django_pgqueue.runtime.duties import Slice
 from django_pgqueue.runtime.heart import Heart, Pulse
 from django_pgqueue.runtime.marks import Marks, now
 from django_pgqueue.runtime.plan import Plan
-from django_pgqueue.runtime.process import can_read_memory
+from django_pgqueue.runtime.process import can_read_memory, resident_bytes
 from django_pgqueue.runtime.session import Absences, Session
 from django_pgqueue.runtime.steward import Steward
 from tests.workers import eventually
@@ -497,6 +497,15 @@ def test_nobody_waits_for_the_locked_row_of_a_worker(queue, other_queue, sql, se
         assert heartbeat.deregister(queue, [worker_id]) == {worker_id}
         assert Worker.objects.get().pid == 0
     assert heartbeat.beat(queue, {worker_id: 1}, lease_seconds=30) == ({worker_id}, None)
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError, ProcessLookupError, PermissionError, OSError])
+def test_memory_that_the_system_does_not_tell_is_no_trouble(monkeypatch, error):
+    def refuse(_):
+        raise error
+
+    monkeypatch.setattr("django_pgqueue.runtime.process.Path.read_text", refuse)
+    assert resident_bytes(1) == 0
 
 
 def test_heartbeat_tells_how_much_memory_each_process_has(queue):

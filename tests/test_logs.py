@@ -202,7 +202,8 @@ def recipe(tmp_path, monkeypatch):
     given = names["LOGGING"]
     root = given.pop("root")
     given["loggers"] = {"django_pgqueue": root, "shop": {**root, "propagate": False}}
-    kept = {name: logging.getLogger(name).__dict__.copy() for name in given["loggers"]}
+    loggers = [logging.getLogger(name) for name in given["loggers"]]
+    kept = [(logger, [*logger.handlers], logger.level, logger.propagate) for logger in loggers]
     stream = io.StringIO()
     given["handlers"]["stderr"]["stream"] = stream
 
@@ -213,9 +214,8 @@ def recipe(tmp_path, monkeypatch):
         return stream
 
     yield set_up
-    for name, before in kept.items():
-        logger = logging.getLogger(name)
-        logger.handlers, logger.level, logger.propagate = before["handlers"], before["level"], before["propagate"]
+    for logger, *before in kept:
+        logger.handlers, logger.level, logger.propagate = before
         logger.manager._clear_cache()
     sys.modules.pop("recipe_logs", None)
 

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import math
+import threading
 import time
 from types import SimpleNamespace
 
@@ -26,6 +27,7 @@ from django_pgqueue.runtime.tally import Tally
 from tests.test_housekeeping import lost, register  # noqa: F401 - a fixture
 from tests.test_plans import explain
 from tests.test_pump import pump, turn  # noqa: F401 - a fixture
+from tests.workers import beside, eventually
 
 WORK = {"succeeded", "failed", "retried", "died", "lost"}
 
@@ -152,8 +154,9 @@ def test_idle_pump_is_woken_by_what_it_has_to_add(pump):  # noqa: F811
     assert written() == {"succeeded": 1}
 
 
-def test_row_that_somebody_has_locked_is_not_waited_for_and_the_counts_are_kept(queue, tally):
+def test_row_that_somebody_has_locked_is_not_waited_for_and_the_counts_are_kept(queue, tally, monkeypatch):
     [job] = claimed(queue)
+    monkeypatch.setattr(tally, "_minute", lambda: 29_000_000)  # else the next one may have begun, and a row of its own
     tally.count([Outcome(job, Fate.SUCCEEDED)], stale=frozenset())
     tally.add()
     tally.count([Outcome(job, Fate.SUCCEEDED)], stale=frozenset())
@@ -162,6 +165,28 @@ def test_row_that_somebody_has_locked_is_not_waited_for_and_the_counts_are_kept(
         tally.add()
     assert tally.add_at() < math.inf
     tally.add()
+    assert written() == {"succeeded": 2}
+
+
+def test_process_that_ends_waits_for_a_row_since_it_has_no_next_time(queue, other_queue, tally, monkeypatch):
+    [job] = claimed(queue)
+    monkeypatch.setattr(tally, "_minute", lambda: 29_000_000)
+    for _ in range(2):
+        tally.count([Outcome(job, Fate.SUCCEEDED)], stale=frozenset())
+        if not Stat.objects.exists():
+            tally.add()
+    monkeypatch.setattr(tallies, "LAST_MILLISECONDS", 100_000)
+    is_locked = threading.Event()
+
+    def end():
+        is_locked.wait(120)
+        tally.add(is_last=True)
+
+    waits = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %(what)s"
+    with beside(end), transaction.atomic():
+        list(Stat.objects.select_for_update())
+        is_locked.set()
+        eventually(lambda: other_queue.rows(waits, {"what": "%pgqueue_stats%"}))
     assert written() == {"succeeded": 2}
 
 

@@ -18,8 +18,13 @@ LOCK_MILLISECONDS = 100
 """So long the row of a minute is waited for that another process is just adding to."""
 
 
-def add(database: QueueConnection, counted: Mapping[Key, Sequence[float]]) -> float:
+def add(
+    database: QueueConnection, counted: Mapping[Key, Sequence[float]], *, lock_milliseconds: int = LOCK_MILLISECONDS
+) -> float:
     """Add sums to those of their minutes, queues and tasks, in a transaction of its own; there is one at least.
+
+    Args:
+        lock_milliseconds: so long a row is waited for that somebody else has locked.
 
     Returns:
         The server's clock, in seconds since 1970, less the monotonic one of this machine.
@@ -28,7 +33,7 @@ def add(database: QueueConnection, counted: Mapping[Key, Sequence[float]]) -> fl
         django.db.Error: nothing was added, also where a row was locked for too long.
     """
     with database.transaction():
-        database.send(statement("lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
+        database.send(statement("lock_timeout"), {"milliseconds": lock_milliseconds})
         parameters, sent_at = _parameters(counted), time.monotonic()
         (clock,), *_ = database.rows(statement("add_stats"), parameters)
     return float(clock) - sent_at

@@ -50,9 +50,9 @@ class Errands:
         """Return when to add what was counted, monotonic; infinity if there is nothing."""
         return self._tally.add_at()
 
-    def add_counts(self) -> None:
-        """Add what was counted to the table."""
-        self._try(self._tally.add)
+    def add_counts(self, *, is_last: bool = False) -> None:
+        """Add what was counted to the table, as ``Tally.add`` does."""
+        self._try(lambda: self._tally.add(is_last=is_last))
 
     def _try(self, errand: Callable[[], object]) -> None:
         try:

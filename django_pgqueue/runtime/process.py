@@ -173,6 +173,6 @@ def resident_bytes(pid: int) -> int:
     """Return the resident memory of a process; 0 if it is gone, or the system has no ``/proc``."""
     try:
         _, resident, *_ = Path(f"/proc/{pid}/statm").read_text().split()
-    except (FileNotFoundError, ProcessLookupError):
+    except (OSError, ValueError):  # whatever it is, no heartbeat is to fail for it
         return 0
     return int(resident) * PAGE_BYTES

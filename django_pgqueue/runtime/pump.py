@@ -84,7 +84,7 @@ class Pump:
             if time.monotonic() >= self._errands.add_at() and not self._trouble.seconds_left():
                 self._errands.add_counts()
             self._marks.turned()
-        self._errands.add_counts()
+        self._errands.add_counts(is_last=True)
         self.database.close()
 
     def stop(self) -> None:

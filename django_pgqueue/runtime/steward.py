@@ -109,7 +109,7 @@ class Steward:
             django.db.Error: the database is away, and what is not settled is left to its leases.
         """
         self.settle_ended()
-        self._tally.add()
+        self._tally.add(is_last=True)
 
     def _fill(self) -> float | None:
         self._crew.fill(self.database)

@@ -25,6 +25,9 @@ logger = logging.getLogger("django_pgqueue.worker")
 ADD_SECONDS = 10.0
 REFUSED_SECONDS = 3600.0
 
+LAST_MILLISECONDS = 3000
+"""So long a process that ends waits for a row: it has no next time, and the others that end add to the same rows."""
+
 MOST = 5000
 """Of so many minutes, queues and tasks a process keeps count until it can add them; what else comes is not counted."""
 
@@ -76,8 +79,11 @@ class Tally:
         """Return when to add what was counted, monotonic; infinity if there is nothing."""
         return self._add_at if self._counted else math.inf
 
-    def add(self) -> None:
+    def add(self, *, is_last: bool = False) -> None:
         """Add what was counted to the table; what cannot be added now is kept for the next time.
+
+        Args:
+            is_last: there is no next time.
 
         Raises:
             django.db.Error: there is trouble with the database.
@@ -86,7 +92,8 @@ class Tally:
             return
         self._add_at = time.monotonic() + ADD_SECONDS
         try:
-            self._database.clock_offset = stats.add(self._database, self._counted)
+            patience = LAST_MILLISECONDS if is_last else stats.LOCK_MILLISECONDS
+            self._database.clock_offset = stats.add(self._database, self._counted, lock_milliseconds=patience)
         except Error as error:
             if is_locked(error):
                 return

@@ -1,6 +1,7 @@
 """Settings of workers whose spans and events go to files: one line each, when the process ends or before."""
 
 import os
+import threading
 from pathlib import Path
 
 import sentry_sdk
@@ -14,8 +15,11 @@ from tests.settings import *  # noqa: F403
 PLACE = Path(os.environ["WATCHED_IN"])
 
 
+BESIDE = threading.Lock()  # events are written by the slots' threads, and a long one is more than one write
+
+
 def append(name: str, text: str) -> None:
-    with (PLACE / name).open("a") as file:
+    with BESIDE, (PLACE / name).open("a") as file:
         file.write(text)
 
 
