@@ -150,12 +150,17 @@ def window_of(rows: QuerySet[Any], along: Along, below: str) -> Window | None:
     Args:
         rows: what the index finds, in the order of the list.
     """
-    keys = along.keyed(rows.filter(along.behind(below)) if below else rows).values_list("cursor_key", flat=True)
-    first = next(iter(keys[:1]), None)
+    rows = rows.filter(along.behind(below)) if below else rows
+    first = next(iter(along.keyed(rows).values_list("cursor_key", flat=True)[:1]), None)
     if first is None:
         return None
-    end = list(keys[WINDOW - 1 : WINDOW + 1])  # the last of the window, and the one behind it
-    return Window(first, end[0] if len(end) > 1 else "")
+    # Ids alone, which the index has: a key would be made of each row that is passed over.
+    end = list(rows.values_list("pk", flat=True)[WINDOW - 1 : WINDOW + 1])  # the last of it, and the one behind
+    if len(end) < 2:  # noqa: PLR2004 - there is none behind
+        return Window(first, "")
+    last = along.keyed(rows.model._default_manager.using(rows.db).filter(pk=end[0]))  # noqa: SLF001 - Django's own idiom
+    key = next(iter(last.values_list("cursor_key", flat=True)), None)
+    return Window(first, key) if key else window_of(rows, along, below)  # it has left the table meanwhile: look again
 
 
 class Page(NamedTuple):
