@@ -130,7 +130,7 @@ class JobAdmin(JobsAdmin):
         if not asked.status:
             return Route(NEWEST, Q(), narrowed)
         along, base = ROUTES[asked.status]
-        if asked.status in WHOLE:
+        if asked.status in WHOLE or (asked.status == Status.SCHEDULED and not asked.queue):  # there are few tombstones
             return Route(along, base & narrowed)
         return Route(along, base, narrowed) if asked.queue or base != narrowed else Route(along, base)
 
