@@ -255,3 +255,20 @@ def test_filter_leaves_fields_that_are_there():
     assert JobFields().filter(record)
     assert (record.job, hasattr(record, "task")) == (5, False)
     assert current_job() is None
+
+
+def test_fields_that_the_records_of_a_project_have_already_are_left_out(caplog):
+    before = logging.getLogRecordFactory()
+
+    def with_task(*args, **named):
+        record = before(*args, **named)
+        record.task = "the project's own"
+        return record
+
+    logging.setLogRecordFactory(with_task)
+    try:
+        report.report_all([Outcome(job(), Fate.RETRIED)], stale=())
+    finally:
+        logging.setLogRecordFactory(before)
+    [record] = caplog.records
+    assert (record.task, record.job, record.outcome) == ("the project's own", job().id, "retried")

@@ -167,3 +167,24 @@ def test_receiver_that_raises_harms_nothing(queue, caplog):
         for signal in ALL.values():
             signal.disconnect(fail)
     assert "a broken receiver" in caplog.text
+
+
+@pytest.mark.parametrize("end", ["unknown task", "lost", "expired"])
+def test_receiver_that_leaves_does_not_end_the_thread_of_a_worker(queue, sql, caplog, end):
+    def leave(**_):
+        raise SystemExit("a broken receiver")
+
+    for signal in ALL.values():
+        signal.connect(leave)
+    try:
+        if end == "unknown task":
+            report_all([Outcome(job(), Fate.DIED, reason=Reason.UNKNOWN_TASK)], stale=())
+        elif end == "lost":
+            assert settle(queue, [lease(sql)]).returned == 1
+        else:
+            sql("INSERT INTO pgqueue_jobs (task, expires_at) VALUES ('t', now() - interval '1 second')")
+            assert expire(queue).dead == 1
+    finally:
+        for signal in ALL.values():
+            signal.disconnect(leave)
+    assert "a broken receiver" in caplog.text

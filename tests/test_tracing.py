@@ -287,3 +287,15 @@ def test_span_that_cannot_be_made_does_not_keep_a_job_from_running(queue, provid
     monkeypatch.setattr("django_pgqueue.tracing.trace.set_span_in_context", fail)
     assert run_claimed(queue)[0].fate.word == "succeeded"
     assert "a broken SDK" in caplog.text
+
+
+def test_span_that_cannot_be_made_does_not_keep_a_job_from_being_enqueued(db, provide, monkeypatch, caplog):
+    provide()
+
+    def fail(*_):
+        raise RuntimeError("a broken SDK")
+
+    monkeypatch.setattr("django_pgqueue.tracing.trace.set_span_in_context", fail)
+    app.record.enqueue("a")
+    assert Job.objects.get().metadata == {}
+    assert "a broken SDK" in caplog.text

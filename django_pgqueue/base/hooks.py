@@ -4,12 +4,15 @@ Faces put themselves in here when apps are loaded, so that the floors below need
 this costs a look at an empty list. Unlike receivers of signals they act in the very context of what they surround.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
     from django_pgqueue.base.records import ClaimedJob, Outcome
+
+logger = logging.getLogger("django_pgqueue")
 
 T = TypeVar("T")
 
@@ -75,8 +78,13 @@ def add(hook: T, place: list[T]) -> None:
 
 
 def around_insert(task: Any, number: int) -> Insertion:
-    """Return what surrounds the insert of ``number`` jobs of a task."""
+    """Return what surrounds the insert of ``number`` jobs of a task; a hook that fails does not keep it from them."""
     for hook in around_inserts:
-        if seen := hook(task, number):
-            return seen
+        try:
+            seen = hook(task, number)
+        except Exception:
+            logger.exception("The enqueueing of %s cannot be watched, and goes on", task.name)
+        else:
+            if seen:
+                return seen
     return UNSEEN

@@ -5,6 +5,7 @@ none is called as an attribute that every record has.
 """
 
 import functools
+import logging
 import os
 import socket
 from typing import Any, Protocol
@@ -35,11 +36,17 @@ FIELDS = ("job", "task", "queue", "attempt", "max_attempts", "worker")
 def fields(job: Running, **more: Any) -> dict[str, Any]:
     """Return the fields of a line about one job.
 
+    Those that a factory of the project's own gives to each record are left out: ``logging`` refuses to replace them.
+
     Args:
         more: others, of this line only.
     """
     about = (job.id, job.task, job.queue, job.attempt, job.max_attempts, this_worker())
-    return dict(zip(FIELDS, about, strict=True)) | more
+    given = dict(zip(FIELDS, about, strict=True)) | more
+    if (factory := logging.getLogRecordFactory()) is not logging.LogRecord:
+        taken = vars(factory("django_pgqueue", logging.INFO, "", 0, "", (), None))
+        return {name: value for name, value in given.items() if name not in taken}
+    return given
 
 
 def this_worker() -> str:

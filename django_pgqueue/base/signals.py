@@ -27,11 +27,14 @@ signal              sent by                                      arguments
 Receivers run in the thread of the sender. An exception in one is logged and harms nothing.
 """
 
+import logging
 from typing import Any, Final
 
 from django.dispatch import Signal
 
 from django_pgqueue.base.records import Fate
+
+logger = logging.getLogger("django_pgqueue.jobs")
 
 job_enqueued = Signal()
 job_started = Signal()
@@ -61,3 +64,11 @@ def announce(signal: Signal, sender: str | None = None, **named: Any) -> None:
     """Send a signal, if anybody listens."""
     if signal.receivers:
         signal.send_robust(sender, **named)
+
+
+def announce_from_duty(signal: Signal, sender: str | None = None, **named: Any) -> None:
+    """Do so in a thread that a worker cannot do without: it outlives receivers that raise what is no ``Exception``."""
+    try:
+        announce(signal, sender, **named)
+    except BaseException:
+        logger.exception("Receivers of a signal failed; the worker goes on")

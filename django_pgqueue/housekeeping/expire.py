@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from django_pgqueue.base.records import Ends
-from django_pgqueue.base.signals import announce, job_expired
+from django_pgqueue.base.signals import announce_from_duty, job_expired
 from django_pgqueue.base.states import Reason
 from django_pgqueue.db import Database
 from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
@@ -28,7 +28,7 @@ def expire(database: Database, *, limit: int = 1000) -> Expired:
     found = {job_id: rest for job_id, *rest in database.rows(sized("expired", size), {})}
     dead = dead_letter(database, [DeadLetter(job_id, 0, Reason.EXPIRED, {"error": "expired"}) for job_id in found])
     if dead:
-        announce(job_expired, ids=list(dead), database=database.alias)
+        announce_from_duty(job_expired, ids=list(dead), database=database.alias)
     gone = [found[job_id] for job_id in dead]
     freed = frozenset(key for key, _, _ in gone if key is not None)
     ends = Ends(died=tuple((queue, task) for _, queue, task in gone))

@@ -6,7 +6,7 @@ from django.db import Error, IntegrityError
 
 from django_pgqueue.base.database_errors import is_locked
 from django_pgqueue.base.records import Kinds
-from django_pgqueue.base.signals import announce, job_superseded
+from django_pgqueue.base.signals import announce_from_duty, job_superseded
 from django_pgqueue.base.states import Reason
 from django_pgqueue.db import Database, QueueConnection
 from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
@@ -79,7 +79,7 @@ def supersede(database: QueueConnection, *, limit: int = 1000) -> Kinds:
         ]
         dead = dead_letter(database, letters) if letters else {}
     if dead:
-        announce(job_superseded, ids=list(dead), database=database.alias)
+        announce_from_duty(job_superseded, ids=list(dead), database=database.alias)
     return tuple((queue, task) for job_id, _, queue, task in rows if job_id in dead)
 
 

@@ -9,7 +9,7 @@ from django_pgqueue.base.backoff import exponential, with_jitter
 from django_pgqueue.base.exceptions import JobInterrupted, JobKilled, TimeLimitExceeded
 from django_pgqueue.base.logs import fields
 from django_pgqueue.base.records import Ends, Kinds, Lease, Reaped
-from django_pgqueue.base.signals import announce, job_lost
+from django_pgqueue.base.signals import announce_from_duty, job_lost
 from django_pgqueue.base.states import MAX_LOST, Reason
 from django_pgqueue.db import Database, number_array
 from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
@@ -144,7 +144,7 @@ def _fields(lease: Lease, reason: Reason | None) -> dict[str, Any]:
 
 
 def _announce(lease: Lease, reason: Reason | None) -> None:
-    announce(
+    announce_from_duty(
         job_lost,
         lease.task,
         id=lease.id,

@@ -7,7 +7,7 @@ from typing import Any
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.logs import FAILURES, fields
 from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.base.signals import announce, job_died, job_expired
+from django_pgqueue.base.signals import announce_from_duty, job_died, job_expired
 from django_pgqueue.base.states import Reason
 
 logger = logging.getLogger("django_pgqueue.jobs")
@@ -62,9 +62,9 @@ def report(outcome: Outcome, *, is_stale: bool) -> None:
 def _announce_unbegun(outcome: Outcome) -> None:
     job = outcome.job
     if outcome.reason is Reason.UNKNOWN_TASK:
-        announce(job_died, job.task, job=job, outcome=outcome)
+        announce_from_duty(job_died, job.task, job=job, outcome=outcome)
     elif outcome.reason is Reason.EXPIRED:
-        announce(job_expired, ids=[job.id], database=conf.database)
+        announce_from_duty(job_expired, ids=[job.id], database=conf.database)
 
 
 def _fields(outcome: Outcome, **more: Any) -> dict[str, Any]:
