@@ -11,6 +11,7 @@ from django.utils import timezone
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.base.exceptions import InvalidJob, InvalidOperation
+from django_pgqueue.base.signals import job_requeued
 from django_pgqueue.base.states import Reason
 from django_pgqueue.db import QueueConnection
 from django_pgqueue.housekeeping import operations, prune
@@ -415,6 +416,29 @@ def test_operation_that_can_never_be_done_ends_and_says_why(queue, wrong, error)
     if error not in {"filter", "older_than_seconds"}:
         assert error in operation.last_error
     assert DeadJob.objects.count() == 2
+
+
+def test_filter_that_the_database_cannot_read_ends_its_operation_and_holds_up_no_other(queue):
+    bury(queue, 2)
+    wrong, other = begin(PURGE_FINISHED, Filter(), by="ann"), begin(PURGE, Filter(), by="ann")
+    Operation.objects.filter(pk=wrong).update(filter={"day": "some day"})
+    work(queue)
+    assert 'invalid input syntax for type date: "some day"' in ended(wrong).last_error
+    assert ended(other).done == 2
+
+
+def test_receiver_that_leaves_does_not_keep_jobs_from_being_requeued(queue):
+    def leave(**_):
+        raise SystemExit("a broken receiver")
+
+    bury(queue, 2)
+    operation_id = begin(REQUEUE, Filter(), by="ann")
+    job_requeued.connect(leave)
+    try:
+        work(queue)
+    finally:
+        job_requeued.disconnect(leave)
+    assert ended(operation_id).done == 2
 
 
 def test_job_that_the_database_refuses_is_left_alone_and_the_others_are_done(queue, sql):

@@ -61,9 +61,12 @@ OF_FATE: Final = {
 
 
 def announce(signal: Signal, sender: str | None = None, **named: Any) -> None:
-    """Send a signal, if anybody listens."""
+    """Send a signal, if anybody listens. A receiver that calls ``sys.exit()`` ends neither the caller nor a worker."""
     if signal.receivers:
-        signal.send_robust(sender, **named)
+        try:
+            signal.send_robust(sender, **named)
+        except SystemExit:
+            logger.exception("A receiver of a signal has called sys.exit(), which is ignored")
 
 
 def announce_from_duty(signal: Signal, sender: str | None = None, **named: Any) -> None:

@@ -16,9 +16,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from django.db import Error
+import psycopg
+from django.db import DataError, Error
 
-from django_pgqueue.base.database_errors import is_locked, is_refusal, is_transient, one_line
+from django_pgqueue.base.database_errors import is_locked, is_refusal, is_transient
 from django_pgqueue.base.exceptions import InvalidOperation
 from django_pgqueue.db import PassConnection, QueueConnection
 from django_pgqueue.lifecycle.browse import Filter, Page, Source, page_of
@@ -152,10 +153,8 @@ def _page(connection: PassConnection, operation: Operation, verb: Verb, chosen: 
     wanted = dataclasses.replace(chosen, kinds=kinds)
     try:
         page = page_of(connection, verb.source, wanted, after_id=operation.after_id, until_id=operation.until_id)
-    except Error as error:
-        if is_refusal(error):
-            raise InvalidOperation(f"The stored filter cannot be used: {one_line(error)}") from error
-        raise
+    except (DataError, psycopg.DataError) as error:  # it becomes Django's where the transaction is left
+        raise InvalidOperation(f"The stored filter cannot be used: {_told(error)}") from error
     most = limit if operation.rate is None else min(limit, max(int(operation.rate), 1))
     if len(page.ids) <= most:
         return page
