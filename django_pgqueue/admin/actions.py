@@ -1,13 +1,13 @@
 """From a button to a changed job: choose, confirm, perform, tell. The right to do it is checked at every step."""
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
+from typing import Any
 
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.admin.utils import quote, unquote
-from django.core.exceptions import BadRequest, PermissionDenied
+from django.core.exceptions import PermissionDenied
 from django.db import router, transaction
 from django.db.models import Model, QuerySet
 from django.forms import Form
@@ -17,18 +17,14 @@ from django.utils.translation import gettext as _
 
 from django_pgqueue.admin.bounded import bounded
 from django_pgqueue.admin.listing import CURSORS
+from django_pgqueue.admin.table import MOST_JOBS, VerbsAdmin
 from django_pgqueue.admin.verbs import Change, Verb
 from django_pgqueue.base.conf import conf
 
-if TYPE_CHECKING:
-    from django_pgqueue.admin.base import ActingAdmin
-
-MOST_JOBS = 1000  # that one action takes
 MOST_NAMED = 20  # that the confirmation names
-LARGEST_ID = 2**63 - 1
 
 
-def choose(admin: "ActingAdmin", request: HttpRequest, verb: Verb, queryset: QuerySet[Any]) -> HttpResponse:
+def choose(admin: VerbsAdmin, request: HttpRequest, verb: Verb, queryset: QuerySet[Any]) -> HttpResponse:
     """Take the selection of the list to the confirmation.
 
     The ids are those that were ticked: a job that has left the filter since then is not dropped in silence. Everything
@@ -45,7 +41,7 @@ def choose(admin: "ActingAdmin", request: HttpRequest, verb: Verb, queryset: Que
     return confirm(admin, request, verb, ids)
 
 
-def act(admin: "ActingAdmin", request: HttpRequest, verb: Verb) -> HttpResponse:
+def act(admin: VerbsAdmin, request: HttpRequest, verb: Verb) -> HttpResponse:
     """Ask for confirmation, or do it where that has been given."""
     if request.method != "POST":  # a login in between turned the button's POST into a GET
         return HttpResponseRedirect(_back(admin, request, []))
@@ -56,7 +52,7 @@ def act(admin: "ActingAdmin", request: HttpRequest, verb: Verb) -> HttpResponse:
 
 
 def confirm(
-    admin: "ActingAdmin", request: HttpRequest, verb: Verb, ids: Sequence[Any], form: Form | None = None
+    admin: VerbsAdmin, request: HttpRequest, verb: Verb, ids: Sequence[Any], form: Form | None = None
 ) -> HttpResponse:
     """Show what would happen to how many jobs; ask for what else has to be known.
 
@@ -84,7 +80,7 @@ def confirm(
     return TemplateResponse(request, "admin/django_pgqueue/confirmation.html", context)
 
 
-def perform(admin: "ActingAdmin", request: HttpRequest, verb: Verb, ids: Sequence[Any]) -> HttpResponse:
+def perform(admin: VerbsAdmin, request: HttpRequest, verb: Verb, ids: Sequence[Any]) -> HttpResponse:
     """Do it and write the audit log, both or neither; then say what came of it.
 
     Where the log is in another database, it commits first: a crash in between leaves an entry too many, not too few.
@@ -105,7 +101,7 @@ def perform(admin: "ActingAdmin", request: HttpRequest, verb: Verb, ids: Sequenc
     return HttpResponseRedirect(_back(admin, request, ids))
 
 
-def _refusal(admin: "ActingAdmin", request: HttpRequest, verb: Verb, ids: Sequence[Any]) -> HttpResponse | None:
+def _refusal(admin: VerbsAdmin, request: HttpRequest, verb: Verb, ids: Sequence[Any]) -> HttpResponse | None:
     if not admin.may(request, verb):
         raise PermissionDenied
     if not ids:
@@ -128,19 +124,19 @@ def _log(request: HttpRequest, change: Change) -> None:
     LogEntry.objects.log_actions(request.user.pk, changed, flag, change.entry)  # type: ignore[arg-type]
 
 
-def _tell_skipped(admin: "ActingAdmin", request: HttpRequest, verb: Verb, ids: Collection[Any]) -> None:
+def _tell_skipped(admin: VerbsAdmin, request: HttpRequest, verb: Verb, ids: Collection[Any]) -> None:
     reasons = verb.explain(ids, conf.database) if ids else {}
     for why, count in reasons.items():
         text = _("Left alone: %(count)d (%(why)s).") % {"count": count, "why": why}
         admin.message_user(request, text, messages.WARNING)
 
 
-def _named(admin: "ActingAdmin", ids: Sequence[Any]) -> list[Model]:
+def _named(admin: VerbsAdmin, ids: Sequence[Any]) -> list[Model]:
     found = admin.model._default_manager.using(conf.database).only("pk", *admin.named_by).in_bulk(ids)  # noqa: SLF001
     return [found[job_id] for job_id in ids if job_id in found]
 
 
-def _back(admin: "ActingAdmin", request: HttpRequest, ids: Sequence[Any]) -> str:
+def _back(admin: VerbsAdmin, request: HttpRequest, ids: Sequence[Any]) -> str:
     """Return where the user came from: the page of a job that is still here, or the list with its filters."""
     if "page" in request.POST and len(ids) == 1 and _named(admin, ids):
         return admin.address("change", quote(ids[0]))
@@ -158,18 +154,3 @@ def _narrowed(request: HttpRequest) -> QueryDict:
 
 def _filters(request: HttpRequest) -> str:
     return QueryDict(request.POST.get("filters", request.GET.urlencode())).urlencode()
-
-
-def job_ids(texts: Iterable[str]) -> list[int]:
-    """Return the ids that stand in a request.
-
-    Raises:
-        BadRequest: no job has such an id.
-    """
-    try:
-        ids = list(dict.fromkeys(map(int, texts)))
-    except ValueError as error:
-        raise BadRequest(f"A job's id is a number: {error}.") from error
-    if any(not -LARGEST_ID <= job_id <= LARGEST_ID for job_id in ids):
-        raise BadRequest("A job's id has 64 bits.")
-    return ids

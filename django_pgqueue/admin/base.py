@@ -1,7 +1,6 @@
 """What the admins of the queue's tables share: read-only, closed to other lookups, acting by verbs."""
 
 import functools
-from collections.abc import Iterable
 from typing import Any
 
 from django.contrib import admin
@@ -10,11 +9,11 @@ from django.contrib.admin.views.main import PAGE_VAR
 from django.contrib.contenttypes.models import ContentType
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.actions import MOST_JOBS, act, job_ids
-from django_pgqueue.admin.bounded import BoundedAdmin, bounded_page
+from django_pgqueue.admin.actions import act
+from django_pgqueue.admin.bounded import bounded_page
 from django_pgqueue.admin.filters import Asked, asked_of, filter_of
 from django_pgqueue.admin.formatting import json_of, live, moment_of
 from django_pgqueue.admin.job_page import JobPage, go_where_it_is
@@ -23,6 +22,7 @@ from django_pgqueue.admin.links import Links
 from django_pgqueue.admin.listing import CappedPaginator, KeysetList
 from django_pgqueue.admin.matching import matching
 from django_pgqueue.admin.search import Search, has_argument, shows
+from django_pgqueue.admin.table import VerbsAdmin
 from django_pgqueue.admin.verbs import Verb
 from django_pgqueue.lifecycle.browse import Filter
 from django_pgqueue.models import DeadJob, FinishedJob, Job
@@ -51,40 +51,16 @@ DETAILS: tuple[Any, ...] = (
 )
 
 
-class ActingAdmin(BoundedAdmin):
+class ActingAdmin(VerbsAdmin):
     """A table whose rows change by verbs, from the list and from a row's page.
 
     The buttons of a row's page are ours on every Django. From 6.1 on actions can be located there: as a list to choose
     from and a button that runs the choice. Ours take one press, are there only if the verb can do anything to this row,
     and warn by their colour. Both lead to the same confirmation.
-
-    Attributes:
-        verbs: what can be done here.
-        named_by: the columns that the name of a row is made of.
-        largest_selection: how many rows one action takes.
-        takes_all: whether actions are done to everything that matches, in the background.
     """
-
-    verbs: tuple[Verb, ...] = ()
-    named_by: tuple[str, ...] = ("task",)
-    largest_selection = MOST_JOBS
-    takes_all = False
 
     class Media:
         css = {"all": ["django_pgqueue/admin.css"]}
-
-    def may(self, request: HttpRequest, verb: Verb) -> bool:
-        """Whether this user sees these rows and may do that to them."""
-        return self.has_view_permission(request) and request.user.has_perm(f"{self.opts.app_label}.{verb.permission}")
-
-    def keys(self, texts: Iterable[str]) -> list[Any]:
-        """Return the primary keys that stand in a request, each once; BadRequest where one cannot be."""
-        return job_ids(texts)
-
-    def address(self, name: str, *args: Any) -> str:
-        """Return the address of the list, of a row's page or of a verb."""
-        route = f"admin:{self.opts.app_label}_{self.opts.model_name}_{name}"
-        return reverse(route, args=args, current_app=self.admin_site.name)
 
     def get_urls(self) -> list[URLPattern]:
         return [
@@ -95,10 +71,6 @@ class ActingAdmin(BoundedAdmin):
             )
             for verb in self.verbs
         ] + super().get_urls()
-
-    def offers(self, verb: Verb, row: Any) -> bool:
-        """Whether the verb can do anything to this row."""
-        return True
 
     def render_change_form(  # noqa: PLR0917 - the same
         self,

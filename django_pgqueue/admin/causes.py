@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -17,12 +17,10 @@ from django_pgqueue.admin.bounded import bounded_page
 from django_pgqueue.admin.crumbs import crumbs
 from django_pgqueue.admin.formatting import label, moment
 from django_pgqueue.admin.keyset import DIED_AT, ID, Along, BadCursor
+from django_pgqueue.admin.table import VerbsAdmin
 from django_pgqueue.admin.verbs import PURGE, REQUEUE, Verb
 from django_pgqueue.base.conf import conf
 from django_pgqueue.staff.causes import CAP, Cause, Hour, causes
-
-if TYPE_CHECKING:
-    from django_pgqueue.admin.base import JobsAdmin
 
 LATEST = Along((DIED_AT, ID), ())  # of which only the keys are used
 HEIGHTS = 8
@@ -51,7 +49,7 @@ class Line(NamedTuple):
 
 
 @bounded_page
-def causes_view(admin: "JobsAdmin", request: HttpRequest) -> HttpResponse:
+def causes_view(admin: VerbsAdmin, request: HttpRequest) -> HttpResponse:
     """Show a page of the causes, the latest first."""
     if not admin.has_view_permission(request):
         raise PermissionDenied
@@ -87,7 +85,7 @@ def _cursor(cause: Cause) -> str:
     return json.dumps([cause.last_at.isoformat(), str(cause.number)])
 
 
-def _line(cause: Cause, admin: "JobsAdmin", request: HttpRequest) -> Line:
+def _line(cause: Cause, admin: VerbsAdmin, request: HttpRequest) -> Line:
     narrowed = urlencode({"cause": cause.number})
     verbs: list[tuple[Verb, Any]] = [(REQUEUE, _("Requeue these…")), (PURGE, _("Purge these…"))]
     return Line(

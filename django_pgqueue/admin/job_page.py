@@ -1,7 +1,7 @@
 """The page of one job, whichever table it is in: why it is there, what has happened, what it was given and needs."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from django.contrib import messages
 from django.contrib.admin.utils import unquote
@@ -15,6 +15,7 @@ from django_pgqueue import tasks
 from django_pgqueue.admin.findings import Teller
 from django_pgqueue.admin.formatting import exact_moment, history, label, pretty_json, progress
 from django_pgqueue.admin.links import Links
+from django_pgqueue.admin.table import VerbsAdmin
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.states import DEAD, FINISHED, Status
 from django_pgqueue.lifecycle.find import may_be
@@ -25,9 +26,6 @@ from django_pgqueue.staff.line import holders_of
 from django_pgqueue.staff.rows import status_of
 from django_pgqueue.staff.timeline import Step, timeline
 from django_pgqueue.staff.why import why
-
-if TYPE_CHECKING:
-    from django_pgqueue.admin.base import JobsAdmin
 
 MOST_WAITING = 10  # named, of one concurrency key
 
@@ -53,7 +51,7 @@ class Drawn(NamedTuple):
 class JobPage:
     """What ``job.html`` shows of a job. Each part is safe text: whatever the job holds is text in it, never markup."""
 
-    def __init__(self, admin: "JobsAdmin", request: HttpRequest, one: Any) -> None:
+    def __init__(self, admin: VerbsAdmin, request: HttpRequest, one: Any) -> None:
         self.one = one
         self.task = tasks.find(one.task)
         self.scrub = scrubber(self.task, one.args, one.kwargs)
@@ -175,7 +173,7 @@ def _schedule(schedule_id: int) -> Ref:
     return Ref("schedule", schedule_id, name if name is not None else _("%(id)s, removed") % {"id": schedule_id})
 
 
-def go_where_it_is(admin: "JobsAdmin", request: HttpRequest, object_id: str) -> HttpResponse:
+def go_where_it_is(admin: VerbsAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
     """Send the user to the table in which a job is by now; or say that nothing is kept of it."""
     text = unquote(object_id)
     job_id = int(text) if text.isdecimal() and may_be(int(text)) else 0

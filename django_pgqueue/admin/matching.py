@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django import forms
 from django.contrib import messages
@@ -20,6 +20,7 @@ from django_pgqueue.admin.crumbs import crumbs
 from django_pgqueue.admin.filtered import in_words, sentence
 from django_pgqueue.admin.links import Links
 from django_pgqueue.admin.listing import CAP
+from django_pgqueue.admin.table import VerbsAdmin
 from django_pgqueue.admin.verbs import Verb
 from django_pgqueue.base.conf import conf
 from django_pgqueue.lifecycle import verbs
@@ -27,9 +28,6 @@ from django_pgqueue.lifecycle.browse import Filter
 from django_pgqueue.lifecycle.operations import FASTEST, begin
 from django_pgqueue.models import Operation
 from django_pgqueue.staff.operations import somebody_works
-
-if TYPE_CHECKING:
-    from django_pgqueue.admin.base import JobsAdmin
 
 SLOWEST = 0.01
 
@@ -46,7 +44,7 @@ class RateForm(forms.Form):
     )
 
 
-def matching(admin: "JobsAdmin", request: HttpRequest, verb: Verb) -> HttpResponse:
+def matching(admin: VerbsAdmin, request: HttpRequest, verb: Verb) -> HttpResponse:
     """Ask whether it is to be done to everything that the list of this address shows, or begin it.
 
     The filter is that of the address; the form is sent to the same one.
@@ -69,7 +67,7 @@ def matching(admin: "JobsAdmin", request: HttpRequest, verb: Verb) -> HttpRespon
     return question.ask(forms_asked)
 
 
-def _count(admin: "JobsAdmin", request: HttpRequest) -> int | None:
+def _count(admin: VerbsAdmin, request: HttpRequest) -> int | None:
     """Count to ``CAP`` and one further, in the order of the list; None: that would take too long.
 
     Nobody knows either where the list shows what one window of it has.
@@ -89,7 +87,7 @@ def _count(admin: "JobsAdmin", request: HttpRequest) -> int | None:
 class Question:
     """Whether a verb is to be done to everything that matches."""
 
-    admin: "JobsAdmin"
+    admin: VerbsAdmin
     request: HttpRequest
     verb: Verb
     many: verbs.Verb

@@ -1,6 +1,6 @@
 """Retry a dead job with changed arguments: a form, a confirmation, a new job. Only the last one changes anything."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import messages
 from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
@@ -17,25 +17,23 @@ from django_pgqueue.admin.formatting import pretty_json
 from django_pgqueue.admin.job_page import go_where_it_is
 from django_pgqueue.admin.links import Links
 from django_pgqueue.admin.retry_form import RetryForm
+from django_pgqueue.admin.table import VerbsAdmin
 from django_pgqueue.base.conf import conf
 from django_pgqueue.lifecycle.bulk import purge
 from django_pgqueue.lifecycle.redact import shown
 from django_pgqueue.lifecycle.retry_changed import Refused, Retried, retry_changed
 from django_pgqueue.models import DeadJob, Job
 
-if TYPE_CHECKING:
-    from django_pgqueue.admin.base import JobsAdmin
-
 PERMISSION = "django_pgqueue.change_deadjob"
 REMOVAL = "django_pgqueue.delete_deadjob"
 
 
-def may_retry(admin: "JobsAdmin", request: HttpRequest) -> bool:
+def may_retry(admin: VerbsAdmin, request: HttpRequest) -> bool:
     """Whether this user may retry dead jobs with changed arguments."""
     return admin.has_view_permission(request) and request.user.has_perm(PERMISSION)
 
 
-def retry_view(admin: "JobsAdmin", request: HttpRequest, object_id: str) -> HttpResponse:
+def retry_view(admin: VerbsAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
     """Show the form; then what would be enqueued; then enqueue it."""
     may_remove = request.user.has_perm(REMOVAL)
     if not may_retry(admin, request) or ("removes" in request.POST and not may_remove):
@@ -63,7 +61,7 @@ def _problem(dead: DeadJob, task: Any) -> str:
     return _("Its arguments are no JSON array and JSON object: there is nothing here to be changed. Enqueue it anew.")
 
 
-def _page(admin: "JobsAdmin", request: HttpRequest, dead: DeadJob, more: dict[str, Any]) -> HttpResponse:
+def _page(admin: VerbsAdmin, request: HttpRequest, dead: DeadJob, more: dict[str, Any]) -> HttpResponse:
     context = {
         **admin.admin_site.each_context(request),
         "title": _("Retry with changed arguments"),
@@ -91,7 +89,7 @@ def _changes(form: RetryForm) -> list[tuple[str, str, str]]:
     return [(name, before, after) for name, is_changed, before, after in rows if is_changed]
 
 
-def _retry(admin: "JobsAdmin", request: HttpRequest, form: RetryForm) -> HttpResponse:
+def _retry(admin: VerbsAdmin, request: HttpRequest, form: RetryForm) -> HttpResponse:
     """Do it and write the audit log, both or neither."""
     dead, said, by = form.dead, form.cleaned_data, request.user.get_username()
     args, kwargs = form.changed
@@ -130,7 +128,7 @@ def _log(request: HttpRequest, dead: DeadJob, new: Job, *, is_gone: bool) -> Non
         LogEntry.objects.log_actions(request.user.pk, [row], flag, message, single_object=True)  # type: ignore[call-overload]
 
 
-def _refuse(admin: "JobsAdmin", request: HttpRequest, form: RetryForm, retried: Retried) -> HttpResponse:
+def _refuse(admin: VerbsAdmin, request: HttpRequest, form: RetryForm, retried: Retried) -> HttpResponse:
     """Say why there is no new job. What was filled in is not lost where trying again may help."""
     dead = form.dead
     if retried.refused is Refused.GONE:
@@ -147,6 +145,6 @@ def _refuse(admin: "JobsAdmin", request: HttpRequest, form: RetryForm, retried: 
     return _page(admin, request, dead, {"form": form, "problem": told})
 
 
-def _link(admin: "JobsAdmin", request: HttpRequest, job_id: int | None) -> str:
+def _link(admin: VerbsAdmin, request: HttpRequest, job_id: int | None) -> str:
     address = Links(request, admin.admin_site).to_row("job", job_id)
     return format_html('<a href="{}">{}</a>', address, job_id) if address else str(job_id or "")
