@@ -191,12 +191,20 @@ def test_job_that_has_moved_on_is_followed(viewer):
     assert f"Job {live_id} is live" in back.content.decode()
 
 
-@pytest.mark.parametrize("job_id", [4711, 0, 2**63, "x", "-1", "17_20"])
+@pytest.mark.parametrize("job_id", [4711, 0, 2**63, "x", "-1", "17_20", pytest.param("9" * 5000, id="long")])
 def test_job_that_is_nowhere_leads_to_the_list_with_what_is_kept(viewer, job_id):
     there = moved(viewer, job_id, "job")
     assert there.redirect_chain[-1][0] == f"{ADMIN}job/"
     assert "it was never committed, or nothing is kept of it any more" in there.content.decode()
     assert "kept for 7 days" in there.content.decode()
+
+
+def test_who_may_see_no_job_is_not_told_where_one_is():
+    job_id = app.noop.enqueue().id
+    client = client_with("view_queue")
+    for table in ("job", "deadjob", "finishedjob"):
+        for name in ("change", "history", "delete"):
+            assert client.get(f"{ADMIN}{table}/{job_id}/{name}/").status_code == 403
 
 
 def test_job_that_has_moved_where_the_user_may_not_look_is_only_told_of():

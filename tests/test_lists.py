@@ -284,6 +284,12 @@ def test_finished_jobs_of_a_day(viewer):
     assert "13 ms" in page
 
 
+def test_window_of_ids_that_look_like_days_is_told_by_its_ids(viewer, short):
+    now = dt.datetime.now(dt.UTC)
+    Job.objects.bulk_create(Job(pk=20260101 + n, task="t", run_at=now, status="queued") for n in range(45))
+    assert listed(viewer, f"{JOBS}?q=none").looked == "Looked at the jobs 20,260,145 to 20,260,106."
+
+
 # Searches
 
 
@@ -345,6 +351,16 @@ def test_unique_keys_are_searched(viewer):
     assert ids(viewer, JOBS, q="key:receipt") == ids(viewer, FINISHED, q="key:receipt:7") == []
 
 
+def test_job_that_has_started_and_given_up_its_key_is_not_acted_on_as_its_holder(viewer):
+    started = app.record.using(unique_key="receipt:7", unique_scope="start").enqueue().id
+    Job.objects.filter(pk=started).update(status="running", unique_scope="started", lease_token=1, worker_id=1)
+    holder = app.record.using(unique_key="receipt:7", unique_scope="start").enqueue().id
+    cl = listed(viewer, f"{JOBS}?q=key:receipt:7")
+    chosen = cl.model_admin.chosen(RequestFactory().get(f"{JOBS}?q=key:receipt:7"))
+    assert [job.pk for job in cl.result_list] == [holder]
+    assert [one for page in pages(Source.LIVE, chosen) for one in page.ids] == [holder]
+
+
 def test_prefixes_are_no_patterns(viewer, three):
     for url in (JOBS, DEAD, FINISHED):
         job_id = three(url, [], {}, "a_b")
@@ -399,6 +415,11 @@ def test_one_job_by_its_id_is_no_filter(viewer):
     job_id = app.record.enqueue().id
     cl = listed(viewer, f"{JOBS}?q={job_id}")
     assert cl.model_admin.chosen(RequestFactory().get(f"{JOBS}?q={job_id}")) is None
+
+
+def test_unique_key_is_no_filter_of_finished_jobs(viewer):
+    address = f"{FINISHED}?q=key:receipt:7"
+    assert listed(viewer, address).model_admin.chosen(RequestFactory().get(address)) is None
 
 
 def test_query_is_kept_in_links_to_pages(viewer, many, short):

@@ -7,6 +7,7 @@ from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.views.main import PAGE_VAR
 from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import PermissionDenied
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
@@ -228,6 +229,8 @@ class JobsAdmin(ActingAdmin):
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Show what staff did to a job in whichever table it stood then: it keeps its id for life."""
+        if not self.has_view_permission(request):  # Django looks for the row first, and tells what became of it
+            raise PermissionDenied
         tables = ContentType.objects.get_for_models(Job, DeadJob, FinishedJob).values()
         entries = LogEntry.objects.filter(object_id=object_id, content_type__in=tables).select_related("user")
         page = self.get_paginator(request, entries.order_by("action_time"), self.list_per_page).get_page(

@@ -13,6 +13,7 @@ from django_pgqueue.admin.formatting import live, moment, moment_of
 from django_pgqueue.admin.keyset import NEWEST, Route
 from django_pgqueue.admin.search import HELP_WITHOUT_KEY
 from django_pgqueue.admin.verbs import PURGE_FINISHED
+from django_pgqueue.lifecycle.browse import Filter
 from django_pgqueue.models import FinishedJob
 from django_pgqueue.staff.finding import duration
 
@@ -56,11 +57,16 @@ class FinishedJobAdmin(JobsAdmin):
     def has_purge_permission(self, request: HttpRequest) -> bool:
         return self.may(request, PURGE_FINISHED)
 
+    def chosen(self, request: HttpRequest) -> Filter | None:
+        if self.asked(request).search.unique_key is not None:  # finished jobs have none
+            return None
+        return super().chosen(request)
+
     def route(self, request: HttpRequest) -> Route:
         """Read by the id, in the partition of the day where one is chosen; all else is looked for in a window."""
         asked = self.asked(request)
         base, narrowed = _on_the_day(asked), asked.narrowed
-        if asked.search.unique_key is not None:  # finished jobs have none
+        if asked.search.unique_key is not None:
             return Route(NEWEST, Q(pk__in=[]))
         return self.searched(asked.search, narrowed, NEWEST, base) or Route(NEWEST, base, narrowed or None)
 

@@ -28,6 +28,7 @@ from django_pgqueue.staff.timeline import Step, timeline
 from django_pgqueue.staff.why import why
 
 MOST_WAITING = 10  # named, of one concurrency key
+LONGEST_ID = 19  # digits
 
 
 class Fact(NamedTuple):
@@ -176,7 +177,7 @@ def _schedule(schedule_id: int) -> Ref:
 def go_where_it_is(admin: VerbsAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
     """Send the user to the table in which a job is by now; or say that nothing is kept of it."""
     text = unquote(object_id)
-    job_id = int(text) if text.isdecimal() and may_be(int(text)) else 0
+    job_id = int(text) if text.isdecimal() and len(text) <= LONGEST_ID and may_be(int(text)) else 0
     model = _table_of(job_id) if job_id else None
     if model is None:
         words = _(

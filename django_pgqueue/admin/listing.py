@@ -3,6 +3,7 @@
 Every page is read along an index, counting stops at ``CAP``, and what the address bar may ask for is a closed list.
 """
 
+import datetime as dt
 import json
 from typing import Any
 
@@ -196,11 +197,13 @@ def _end(cursor: str) -> str:
     return next((f"{int(part):,}" for part in reversed(key) if part.lstrip("-").isdecimal()), key[0])
 
 
-def _instant(text: str) -> Any:
+def _instant(text: str) -> dt.datetime | None:
+    """Read an instant as PostgreSQL writes it, with its zone: an id such as 20260101 could be read as a day, too."""
     try:
-        return parse_datetime(text)
+        at = parse_datetime(text)
     except ValueError:
         return None
+    return at if at is not None and at.tzinfo is not None else None
 
 
 def with_chosen(offered: list[str], chosen: str | None) -> list[str]:

@@ -44,7 +44,7 @@ class Filter:
         error: the last entry of the history has this ``error``: a class, with its module or without.
         task_prefix: the name of the task begins so.
         cause: of dead jobs: the number of what they died of, by ``models.Cause``.
-        unique_key: of live and dead jobs.
+        unique_key: of dead jobs, and of the live one that holds it.
         day: of finished jobs: the day in UTC, as ``2031-05-01``.
         argument: an argument that may be seen is this text, or the number, ``true``, ``false`` or ``null`` it spells.
         argument_name: the parameter that it is; None: any.
