@@ -7,6 +7,7 @@ and so is the framework's line about the same error.
 
 import contextlib
 import json
+import logging
 from typing import Any
 
 import sentry_sdk
@@ -15,11 +16,13 @@ from sentry_sdk.utils import event_from_exception
 
 from django_pgqueue.base import hooks
 from django_pgqueue.base.exceptions import Redacted
-from django_pgqueue.base.logs import FAILURES
+from django_pgqueue.base.logs import FAILURES, fields
 from django_pgqueue.base.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.base.states import Reason
 from django_pgqueue.lifecycle.redact import REDACTED, Scrub, scrubber_of, shown
 from django_pgqueue.tasks import Task
+
+failures = logging.getLogger(FAILURES)
 
 LEVELS = {Fate.RETRIED: "warning", Fate.DIED: "error"}
 """An attempt that is followed by another is no alarm yet."""
@@ -77,7 +80,20 @@ class ReportedRun:
         self._scopes.close()
 
     def _cleaned(self, event: Any, hint: dict[str, Any]) -> Any:
-        """Return any event of this run without what is sensitive; None for one that repeats what was told."""
+        """Return any event of this run without what is sensitive; None for one of which that cannot be told."""
+        try:
+            return self._clean(event, hint)
+        except Exception as error:  # noqa: BLE001 - Sentry would pass over it, and send the event as it is
+            error.__suppress_context__ = True  # what the task has raised
+            failures.exception(
+                "An event of job %s (%s) is kept from Sentry: it cannot be cleaned",
+                *(self._job.id, self._job.task),
+                extra=fields(self._job),
+            )
+            return None
+
+    def _clean(self, event: Any, hint: dict[str, Any]) -> Any:
+        """Do so; None for an event that repeats what was told."""
         error = (hint.get("exc_info") or (None, None))[1]
         if event.get("logger") and error is not None and (error is self._told or isinstance(error, Redacted)):
             return None

@@ -147,6 +147,18 @@ def test_sensitive_arguments_are_nowhere_in_the_event(queue, posted, registry_of
     assert str(CARD) not in text
 
 
+def test_event_that_cannot_be_cleaned_is_not_sent(queue, posted, registry_of, monkeypatch, caplog):
+    def pay(password):
+        raise ValueError(f"{password} was refused")
+
+    registry_of(pay, max_attempts=1).enqueue(SECRET)
+    monkeypatch.setattr("django_pgqueue.sentry.scrubber_of", lambda *_: 1 / 0)
+    attempt(queue)
+    assert posted == []
+    assert "is kept from Sentry: it cannot be cleaned" in caplog.text
+    assert SECRET not in caplog.text
+
+
 def test_task_whose_arguments_are_all_sensitive_shows_no_variables(queue, posted, registry_of):
     def sign(text):
         raise ValueError("no ink")

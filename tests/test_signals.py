@@ -1,6 +1,7 @@
 """A signal for every step of a job's life, with what its page says."""
 
 import pytest
+from django.db import connection
 from django.dispatch import Signal
 
 import tests.app.tasks as app
@@ -16,6 +17,7 @@ from django_pgqueue.lifecycle.reap import fail_overdue, settle
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.runtime.report import report_all
 from tests.app import contract
+from tests.app.models import Mark
 from tests.running import run_claimed
 from tests.test_docs import names, reference, table
 from tests.test_run import job
@@ -188,3 +190,25 @@ def test_receiver_that_leaves_does_not_end_the_thread_of_a_worker(queue, sql, ca
         for signal in ALL.values():
             signal.disconnect(leave)
     assert "a broken receiver" in caplog.text
+
+
+def test_connection_that_broke_fails_receivers_of_a_worker_once(queue, caplog):
+    def note(ids, **_):
+        Mark.objects.create(job_id=ids[0], label="expired")
+
+    job_expired = signals.job_expired
+    job_expired.connect(note)
+    try:
+        for number in range(3):
+            queue.rows(EXPIRED, {})
+            assert expire(queue).dead == 1
+            if number == 0:
+                pid = connection.connection.info.backend_pid
+                queue.rows("SELECT pg_terminate_backend(%(pid)s)", {"pid": pid})
+    finally:
+        job_expired.disconnect(note)
+    assert Mark.objects.count() == 2
+    assert caplog.text.count("Error calling") == 1
+
+
+EXPIRED = "INSERT INTO pgqueue_jobs (task, expires_at) VALUES ('t', now() - interval '1 second') RETURNING id"

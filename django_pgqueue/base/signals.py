@@ -67,11 +67,3 @@ def announce(signal: Signal, sender: str | None = None, **named: Any) -> None:
             signal.send_robust(sender, **named)
         except SystemExit:
             logger.exception("A receiver of a signal has called sys.exit(), which is ignored")
-
-
-def announce_from_duty(signal: Signal, sender: str | None = None, **named: Any) -> None:
-    """Do so in a thread that a worker cannot do without: it outlives receivers that raise what is no ``Exception``."""
-    try:
-        announce(signal, sender, **named)
-    except BaseException:
-        logger.exception("Receivers of a signal failed; the worker goes on")

@@ -6,10 +6,11 @@ from django.db import Error, IntegrityError
 
 from django_pgqueue.base.database_errors import is_locked
 from django_pgqueue.base.records import Kinds
-from django_pgqueue.base.signals import announce_from_duty, job_superseded
+from django_pgqueue.base.signals import job_superseded
 from django_pgqueue.base.states import Reason
 from django_pgqueue.db import Database, QueueConnection
 from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
+from django_pgqueue.lifecycle.receivers import announce_from_duty
 from django_pgqueue.lifecycle.sql import ladder_size, sized, statement
 
 LOCK_MILLISECONDS = 20

@@ -9,11 +9,12 @@ from django_pgqueue.base.backoff import exponential, with_jitter
 from django_pgqueue.base.exceptions import JobInterrupted, JobKilled, TimeLimitExceeded
 from django_pgqueue.base.logs import fields
 from django_pgqueue.base.records import Ends, Kinds, Lease, Reaped
-from django_pgqueue.base.signals import announce_from_duty, job_lost
+from django_pgqueue.base.signals import job_lost
 from django_pgqueue.base.states import MAX_LOST, Reason
 from django_pgqueue.db import Database, number_array
 from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.lifecycle.fence import fence
+from django_pgqueue.lifecycle.receivers import announce_from_duty
 from django_pgqueue.lifecycle.release import release
 from django_pgqueue.lifecycle.sql import statement
 

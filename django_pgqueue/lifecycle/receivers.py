@@ -5,10 +5,14 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
+from django.db import connections
+from django.dispatch import Signal
+
 from django_pgqueue import tasks
 from django_pgqueue.base.exceptions import Redacted
 from django_pgqueue.base.logs import fields
 from django_pgqueue.base.records import ClaimedJob, Fate, Outcome
+from django_pgqueue.base.signals import announce
 from django_pgqueue.lifecycle.describe import LONGEST_TEXT, trace_of
 from django_pgqueue.lifecycle.redact import scrubber_of
 
@@ -22,6 +26,22 @@ def without_harm(job: ClaimedJob) -> Iterator[None]:
         yield
     except BaseException as error:  # noqa: BLE001 - as it says
         log_harm(job, error)
+
+
+def announce_from_duty(signal: Signal, sender: str | None = None, **named: Any) -> None:
+    """Send a signal in a thread that a worker cannot do without: it outlives whatever receivers raise.
+
+    What they have opened stays open for the next time; a connection that broke is given up, else all would fail by it.
+    """
+    if not signal.receivers:
+        return
+    try:
+        announce(signal, sender, **named)
+    except BaseException:
+        logger.exception("Receivers of a signal failed; the worker goes on")
+    for connection in connections.all(initialized_only=True):
+        if connection.errors_occurred and not connection.in_atomic_block and not connection.is_usable():
+            connection.close()
 
 
 def log_harm(job: ClaimedJob, error: BaseException) -> None:

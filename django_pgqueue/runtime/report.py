@@ -7,8 +7,9 @@ from typing import Any
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.logs import FAILURES, fields
 from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.base.signals import announce_from_duty, job_died, job_expired
+from django_pgqueue.base.signals import job_died, job_expired
 from django_pgqueue.base.states import Reason
+from django_pgqueue.lifecycle.receivers import announce_from_duty
 
 logger = logging.getLogger("django_pgqueue.jobs")
 failures = logging.getLogger(FAILURES)
