@@ -148,6 +148,16 @@ def test_lists_are_in_the_order_of_their_indexes(viewer, many):
         assert keys(url, *names) == sorted(keys(url, *names), reverse=True)
 
 
+def test_running_jobs_keep_their_places_when_they_are_written_to(viewer, many, short):
+    """As by their progress: each write gives the row another place in the table, which the index need not know."""
+    running = Job.objects.filter(status="running")
+    running.filter(pk__in=list(running.order_by("-pk").values_list("pk", flat=True)[::2])).update(progress={"done": 1})
+    pages = walk(viewer, f"{JOBS}?status=running", "next")
+    assert [one for page in pages for one in page] == list(
+        running.order_by("worker_id", "pk").values_list("pk", flat=True)
+    )
+
+
 def test_links_are_there_where_there_are_pages(viewer, many, short):
     first = listed(viewer, FINISHED)
     assert set(first.links) == {"next", "last"}

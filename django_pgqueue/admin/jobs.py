@@ -45,7 +45,8 @@ ROUTES: dict[str, tuple[Along, Q]] = {
         Along((CONCURRENCY_KEY, PRIORITY, RUN_AT, ID), ("concurrency_key", Negative("priority"), "run_at", "id")),
         Q(status=Status.WAITING),
     ),
-    Status.RUNNING: (Along((WORKER, PLACE), ("worker_id",)), Q(status=Status.RUNNING)),
+    # Not by their places: rows of running jobs are written to, and move. A process has few, which are soon sorted.
+    Status.RUNNING: (Along((WORKER, ID), ("worker_id", "id")), Q(status=Status.RUNNING)),
 }
 WHOLE = {Status.QUEUED, Status.RUNNING}  # a queue of these needs no window: by index, or as few as there are slots
 KEYED = [Scope.LIVE, Scope.START]
