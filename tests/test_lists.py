@@ -206,6 +206,7 @@ def test_address_that_says_no_page_shows_the_first_and_says_so(viewer, many, sho
 @pytest.mark.parametrize(
     ("url", "cursor"),
     [
+        (f"{JOBS}?status=queued", ["\ud800", "1", "2026-01-01T00:00Z", "1"]),
         (f"{JOBS}?status=scheduled", ["2031-01-01", "(0,1)"]),
         (f"{JOBS}?status=scheduled", ["2031-01-01T00:00Z", "(0,99999)"]),
         (f"{JOBS}?status=scheduled", ["2031-13-01T00:00Z", "(0,1)"]),

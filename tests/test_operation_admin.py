@@ -486,3 +486,10 @@ def test_cause_is_named_by_the_latest_job_that_died_of_it(db):
 )
 def test_list_of_a_filter_is_found_where_there_is_one(chosen, source, expected):
     assert query(chosen, source) == expected
+
+
+def test_bar_is_one_where_numbers_are_written_in_groups(viewer, settings):
+    settings.USE_THOUSAND_SEPARATOR = True
+    begun = begin(verbs.REQUEUE, Filter(), by="ann", expected=5000)
+    Operation.objects.filter(pk=begun).update(done=1234, started_at=timezone.now())
+    assert 'max="5000" value="1234"' in viewer.get(f"{OPERATIONS}{begun}/change/").content.decode()

@@ -44,17 +44,22 @@ def _is_instant(text: str) -> bool:
     return at is not None and at.tzinfo is not None
 
 
+def _is_text(text: str) -> bool:
+    """Whether PostgreSQL can have it; JSON can spell halves of a character too."""
+    return re.search("[\0\ud800-\udfff]", text) is None
+
+
 def _is_place(text: str) -> bool:
     return re.fullmatch(r"\(\d{1,9},\d{1,5}\)", text, re.ASCII) is not None and int(text[1:-1].split(",")[1]) < 2**15
 
 
 ID = Column("id", "bigint", _is_integer)
-QUEUE = Column("queue", "text", lambda text: "\0" not in text)
+QUEUE = Column("queue", "text", _is_text)
 RUN_AT = Column("run_at", "timestamptz", _is_instant)
 DIED_AT = Column("died_at", "timestamptz", _is_instant)
 PRIORITY = Column("(-priority)", "smallint", lambda text: re.fullmatch(r"-?\d{1,3}", text, re.ASCII) is not None)
 WORKER = Column("worker_id", "bigint", _is_integer)
-CONCURRENCY_KEY = Column("concurrency_key", "text", lambda text: "\0" not in text)
+CONCURRENCY_KEY = Column("concurrency_key", "text", _is_text)
 
 # Entries of an index that are equal stand in it in the order of their rows' places; no index need have the id for it.
 # Source: https://www.postgresql.org/docs/current/btree.html#BTREE-DEDUPLICATION
