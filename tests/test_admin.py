@@ -15,9 +15,10 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.admin import formatting, keyset, listing
-from django_pgqueue.admin.bounded import bounded
-from django_pgqueue.admin.verbs import WORDS
+from django_pgqueue.admin.lists import keyset, listing
+from django_pgqueue.admin.parts import formatting
+from django_pgqueue.admin.parts.bounded import bounded
+from django_pgqueue.admin.verbs.jobs import WORDS
 from django_pgqueue.base.states import NEVER
 from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.left import Left

@@ -6,7 +6,7 @@ import pytest
 from django.db import OperationalError, connection, transaction
 
 import tests.app.tasks as app
-from django_pgqueue.admin.bounded import TookTooLong, bounded
+from django_pgqueue.admin.parts.bounded import TookTooLong, bounded
 from django_pgqueue.checks import check_settings
 from django_pgqueue.models import Job, Worker
 

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.http import urlencode
 
 import tests.app.tasks as app
-from django_pgqueue.admin.bounded import bounded
+from django_pgqueue.admin.parts.bounded import bounded
 from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import DeadJob

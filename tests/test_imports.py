@@ -10,6 +10,11 @@ PACKAGE = Path(__file__).parent.parent / "django_pgqueue"
 
 FLOORS = ["base", "ground", "lifecycle", "housekeeping", "runtime", "faces"]
 GROUND = {"db", "tasks", "timetable"}
+FLOORS_OF_THE_ADMIN = ["parts", "lists", "verbs", "pages", "base"]  # and above these, what is registered
+FOLDERS_WITH_A_MAP = [
+    *("lifecycle", "housekeeping", "runtime", "staff", "staff/health", "bench"),
+    *("admin", "admin/parts", "admin/lists", "admin/verbs", "admin/pages"),
+]
 # Models are read by the faces; the public names in __init__ and the migrations are apart.
 APART = {"__init__", "migrations"}
 
@@ -64,12 +69,22 @@ def test_only_the_app_for_switching_knows_of_itself():
             assert "django_pgqueue.cutover" not in path.read_text(), path
 
 
+def test_imports_inside_the_admin_go_down_only():
+    """Not even for the type checker does a part know what is made of it."""
+    floors = FLOORS_OF_THE_ADMIN
+    for path in (PACKAGE / "admin").rglob("*.py"):
+        here = path.relative_to(PACKAGE / "admin").parts[0].removesuffix(".py")
+        for room_there in set(re.findall(r"django_pgqueue\.admin\.(\w+)", path.read_text())):
+            if here in floors:
+                assert room_there in floors[: floors.index(here) + 1], f"{path} imports {room_there}, which is above it"
+
+
 def test_lifecycle_does_not_need_the_models():
     for path in (PACKAGE / "lifecycle").rglob("*.py"):
         assert "django_pgqueue.models" not in path.read_text()
 
 
-@pytest.mark.parametrize("folder", ["lifecycle", "housekeeping", "runtime", "staff", "staff/health", "bench"])
+@pytest.mark.parametrize("folder", FOLDERS_WITH_A_MAP)
 def test_map_of_a_folder_names_all_that_is_in_it(folder):
     """Its docstring is where a reader begins."""
     drawn = ast.get_docstring(ast.parse((PACKAGE / folder / "__init__.py").read_text())) or ""

@@ -12,8 +12,8 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill
-from django_pgqueue.admin.filtered import in_words, query, sentence
-from django_pgqueue.admin.verbs import VERBS
+from django_pgqueue.admin.verbs.filtered import in_words, query, sentence
+from django_pgqueue.admin.verbs.jobs import VERBS
 from django_pgqueue.housekeeping.operations import carry_on
 from django_pgqueue.lifecycle import verbs
 from django_pgqueue.lifecycle.browse import Filter, Source

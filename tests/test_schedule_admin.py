@@ -9,8 +9,8 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import periodic, timetable
-from django_pgqueue.admin.bounded import bounded
-from django_pgqueue.admin.schedule_form import ScheduleForm
+from django_pgqueue.admin.pages.schedule_form import ScheduleForm
+from django_pgqueue.admin.parts.bounded import bounded
 from django_pgqueue.housekeeping.schedules import fire_due
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import DeadJob, Job, Schedule

@@ -1,4 +1,19 @@
-"""Jobs, dead jobs, queues and schedules in Django's admin. Every action calls a verb of ``lifecycle/``."""
+"""The queue in Django's admin. Every action calls a verb of ``lifecycle/``.
+
+::
+
+    jobs, dead_jobs, finished_jobs    the tables of jobs
+    queues, schedules                 what people set
+    workers, operations               what works
+    overview                          how all of it stands
+      base     what these share
+    pages/     the page of one job, causes of death, forms
+    verbs/     what staff may do, from the button to the answer
+    lists/     lists that cost the same whatever the size of their table
+    parts/     what any page is made of
+
+Imports go down this list only.
+"""
 
 from django_pgqueue.admin.dead_jobs import DeadJobAdmin
 from django_pgqueue.admin.finished_jobs import FinishedJobAdmin

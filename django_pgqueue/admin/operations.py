@@ -15,14 +15,15 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_pgqueue.admin.bounded import BoundedAdmin, bounded_page
-from django_pgqueue.admin.crumbs import crumbs
-from django_pgqueue.admin.filtered import LISTS, in_words, query, sentence
-from django_pgqueue.admin.formatting import exact_moment, label, moment
-from django_pgqueue.admin.links import Links
-from django_pgqueue.admin.listing import CAP, CappedPaginator
-from django_pgqueue.admin.matching import counted
-from django_pgqueue.admin.verbs import TOLD, VERBS, WORDS, Verb
+from django_pgqueue.admin.lists.listing import CAP, CappedPaginator
+from django_pgqueue.admin.parts.bounded import BoundedAdmin, bounded_page
+from django_pgqueue.admin.parts.crumbs import crumbs
+from django_pgqueue.admin.parts.formatting import exact_moment, label, moment
+from django_pgqueue.admin.parts.links import Links
+from django_pgqueue.admin.verbs.filtered import LISTS, in_words, query, sentence
+from django_pgqueue.admin.verbs.jobs import TOLD, VERBS, WORDS
+from django_pgqueue.admin.verbs.matching import counted
+from django_pgqueue.admin.verbs.verb import Verb
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import InvalidOperation
 from django_pgqueue.lifecycle.browse import Filter, Source

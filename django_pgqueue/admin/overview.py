@@ -9,11 +9,11 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from django_pgqueue.admin.bounded import TookTooLong, bounded, bounded_page
-from django_pgqueue.admin.charts import STYLES, of_flow
-from django_pgqueue.admin.crumbs import crumbs
-from django_pgqueue.admin.formatting import brief
-from django_pgqueue.admin.links import Links
+from django_pgqueue.admin.parts.bounded import TookTooLong, bounded, bounded_page
+from django_pgqueue.admin.parts.charts import STYLES, of_flow
+from django_pgqueue.admin.parts.crumbs import crumbs
+from django_pgqueue.admin.parts.formatting import brief
+from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.states import Status
 from django_pgqueue.models import Overview, Worker

@@ -9,16 +9,16 @@ from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.actions import choose
 from django_pgqueue.admin.base import ActingAdmin
-from django_pgqueue.admin.bounded import bounded
-from django_pgqueue.admin.charts import STYLES, of_flow
-from django_pgqueue.admin.formatting import brief, label, linked, live, moment_of
-from django_pgqueue.admin.links import Links
-from django_pgqueue.admin.listing import CappedPaginator, JobList
-from django_pgqueue.admin.queue_form import RATE, LimitsForm
-from django_pgqueue.admin.queue_verbs import PAUSE, RESUME
-from django_pgqueue.admin.verbs import Verb
+from django_pgqueue.admin.lists.listing import CappedPaginator, JobList
+from django_pgqueue.admin.pages.queue_form import RATE, LimitsForm
+from django_pgqueue.admin.parts.bounded import bounded
+from django_pgqueue.admin.parts.charts import STYLES, of_flow
+from django_pgqueue.admin.parts.formatting import brief, label, linked, live, moment_of
+from django_pgqueue.admin.parts.links import Links
+from django_pgqueue.admin.verbs.actions import choose
+from django_pgqueue.admin.verbs.queues import PAUSE, RESUME
+from django_pgqueue.admin.verbs.verb import Verb
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.states import LONGEST_QUEUE, Status
 from django_pgqueue.lifecycle.gates import UNCHANGED, limit_queue

@@ -9,16 +9,16 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue import tasks
-from django_pgqueue.admin.actions import choose
 from django_pgqueue.admin.base import ActingAdmin
-from django_pgqueue.admin.bounded import bounded
-from django_pgqueue.admin.formatting import arguments_of, label, linked, live, moment, moment_of
-from django_pgqueue.admin.links import Links
-from django_pgqueue.admin.listing import JobList
-from django_pgqueue.admin.schedule_form import TIMING, ScheduleForm, is_shown_whole
-from django_pgqueue.admin.schedule_runs import page_of_job, told_runs
-from django_pgqueue.admin.schedule_verbs import PAUSE, RESTORE, RESUME, RUN
-from django_pgqueue.admin.verbs import Verb
+from django_pgqueue.admin.lists.listing import JobList
+from django_pgqueue.admin.pages.schedule_form import TIMING, ScheduleForm, is_shown_whole
+from django_pgqueue.admin.pages.schedule_runs import page_of_job, told_runs
+from django_pgqueue.admin.parts.bounded import bounded
+from django_pgqueue.admin.parts.formatting import arguments_of, label, linked, live, moment, moment_of
+from django_pgqueue.admin.parts.links import Links
+from django_pgqueue.admin.verbs.actions import choose
+from django_pgqueue.admin.verbs.schedules import PAUSE, RESTORE, RESUME, RUN
+from django_pgqueue.admin.verbs.verb import Verb
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import InvalidSchedule
 from django_pgqueue.lifecycle.redact import shown

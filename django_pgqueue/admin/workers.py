@@ -9,13 +9,13 @@ from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.actions import choose
 from django_pgqueue.admin.base import ActingAdmin
-from django_pgqueue.admin.formatting import brief, exact_moment, label, live
-from django_pgqueue.admin.links import Links
-from django_pgqueue.admin.listing import CappedPaginator, JobList
-from django_pgqueue.admin.verbs import Verb
-from django_pgqueue.admin.worker_verbs import STOP
+from django_pgqueue.admin.lists.listing import CappedPaginator, JobList
+from django_pgqueue.admin.parts.formatting import brief, exact_moment, label, live
+from django_pgqueue.admin.parts.links import Links
+from django_pgqueue.admin.verbs.actions import choose
+from django_pgqueue.admin.verbs.verb import Verb
+from django_pgqueue.admin.verbs.workers import STOP
 from django_pgqueue.base.conf import conf
 from django_pgqueue.models import Worker
 from django_pgqueue.staff.workers import CAP, MOST_JOBS, WorkerState, jobs_of, served_text, states_of, with_clock

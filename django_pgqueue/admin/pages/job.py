@@ -12,10 +12,10 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
 from django_pgqueue import tasks
-from django_pgqueue.admin.findings import Teller
-from django_pgqueue.admin.formatting import exact_moment, history, label, pretty_json, progress
-from django_pgqueue.admin.links import Links
-from django_pgqueue.admin.table import VerbsAdmin
+from django_pgqueue.admin.parts.findings import Teller
+from django_pgqueue.admin.parts.formatting import exact_moment, history, label, pretty_json, progress
+from django_pgqueue.admin.parts.links import Links
+from django_pgqueue.admin.verbs.table import VerbsAdmin
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.states import DEAD, FINISHED, Status
 from django_pgqueue.lifecycle.find import may_be

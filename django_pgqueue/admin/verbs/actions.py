@@ -15,10 +15,10 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDi
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 
-from django_pgqueue.admin.bounded import bounded
-from django_pgqueue.admin.listing import CURSORS
-from django_pgqueue.admin.table import MOST_JOBS, VerbsAdmin
-from django_pgqueue.admin.verbs import Change, Verb
+from django_pgqueue.admin.lists.listing import CURSORS
+from django_pgqueue.admin.parts.bounded import bounded
+from django_pgqueue.admin.verbs.table import MOST_JOBS, VerbsAdmin
+from django_pgqueue.admin.verbs.verb import Change, Verb
 from django_pgqueue.base.conf import conf
 
 MOST_NAMED = 20  # that the confirmation names

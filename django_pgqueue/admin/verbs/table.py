@@ -6,9 +6,9 @@ from typing import Any
 from django.http import HttpRequest
 from django.urls import reverse
 
-from django_pgqueue.admin.bounded import BoundedAdmin
-from django_pgqueue.admin.ids import job_ids
-from django_pgqueue.admin.verbs import Verb
+from django_pgqueue.admin.lists.ids import job_ids
+from django_pgqueue.admin.parts.bounded import BoundedAdmin
+from django_pgqueue.admin.verbs.verb import Verb
 from django_pgqueue.lifecycle.browse import Filter
 
 MOST_JOBS = 1000  # that one action takes

@@ -15,13 +15,13 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, override
 
-from django_pgqueue.admin.bounded import TookTooLong, bounded
-from django_pgqueue.admin.crumbs import crumbs
-from django_pgqueue.admin.filtered import in_words, sentence
-from django_pgqueue.admin.links import Links
-from django_pgqueue.admin.listing import CAP
-from django_pgqueue.admin.table import VerbsAdmin
-from django_pgqueue.admin.verbs import Verb
+from django_pgqueue.admin.lists.listing import CAP
+from django_pgqueue.admin.parts.bounded import TookTooLong, bounded
+from django_pgqueue.admin.parts.crumbs import crumbs
+from django_pgqueue.admin.parts.links import Links
+from django_pgqueue.admin.verbs.filtered import in_words, sentence
+from django_pgqueue.admin.verbs.table import VerbsAdmin
+from django_pgqueue.admin.verbs.verb import Verb
 from django_pgqueue.base.conf import conf
 from django_pgqueue.lifecycle import verbs
 from django_pgqueue.lifecycle.browse import Filter

@@ -13,11 +13,11 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from django_pgqueue import tasks
-from django_pgqueue.admin.formatting import pretty_json
-from django_pgqueue.admin.job_page import go_where_it_is
-from django_pgqueue.admin.links import Links
-from django_pgqueue.admin.retry_form import RetryForm
-from django_pgqueue.admin.table import VerbsAdmin
+from django_pgqueue.admin.pages.job import go_where_it_is
+from django_pgqueue.admin.pages.retry_form import RetryForm
+from django_pgqueue.admin.parts.formatting import pretty_json
+from django_pgqueue.admin.parts.links import Links
+from django_pgqueue.admin.verbs.table import VerbsAdmin
 from django_pgqueue.base.conf import conf
 from django_pgqueue.lifecycle.bulk import purge
 from django_pgqueue.lifecycle.redact import shown

@@ -9,7 +9,7 @@ from django.db.models import BooleanField, Q
 from django.db.models.expressions import RawSQL
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.ids import LARGEST_ID
+from django_pgqueue.admin.lists.ids import LARGEST_ID
 from django_pgqueue.lifecycle.argument import is_visible, meant, positions
 
 HELP = _(

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from django_pgqueue.admin.formatting import one_line
+from django_pgqueue.admin.parts.formatting import one_line
 from django_pgqueue.base.conf import conf
 from django_pgqueue.lifecycle.browse import Filter, Source
 from django_pgqueue.lifecycle.verbs import LIVE

@@ -13,12 +13,12 @@ from django.utils.formats import time_format
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
-from django_pgqueue.admin.bounded import bounded_page
-from django_pgqueue.admin.crumbs import crumbs
-from django_pgqueue.admin.formatting import label, moment
-from django_pgqueue.admin.keyset import DIED_AT, ID, Along, BadCursor
-from django_pgqueue.admin.table import VerbsAdmin
-from django_pgqueue.admin.verbs import PURGE, REQUEUE, Verb
+from django_pgqueue.admin.lists.keyset import DIED_AT, ID, Along, BadCursor
+from django_pgqueue.admin.parts.bounded import bounded_page
+from django_pgqueue.admin.parts.crumbs import crumbs
+from django_pgqueue.admin.parts.formatting import label, moment
+from django_pgqueue.admin.verbs.jobs import PURGE, REQUEUE
+from django_pgqueue.admin.verbs.table import VerbsAdmin
 from django_pgqueue.base.conf import conf
 from django_pgqueue.staff.causes import CAP, Cause, Hour, causes
 
@@ -87,7 +87,7 @@ def _cursor(cause: Cause) -> str:
 
 def _line(cause: Cause, admin: VerbsAdmin, request: HttpRequest) -> Line:
     narrowed = urlencode({"cause": cause.number})
-    verbs: list[tuple[Verb, Any]] = [(REQUEUE, _("Requeue these…")), (PURGE, _("Purge these…"))]
+    verbs = [(REQUEUE, _("Requeue these…")), (PURGE, _("Purge these…"))]
     return Line(
         cause=cause,
         reason=label(cause.reason, cause.reason.replace("_", " ")),

@@ -7,7 +7,7 @@ from typing import Any
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
-from django_pgqueue.admin.verbs import Change, Said, Verb
+from django_pgqueue.admin.verbs.verb import Change, Said, Verb
 from django_pgqueue.lifecycle.workers import request_stop
 from django_pgqueue.models import Worker
 

@@ -17,7 +17,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from psycopg.errors import QueryCanceled
 
-from django_pgqueue.admin.crumbs import crumbs
+from django_pgqueue.admin.parts.crumbs import crumbs
 from django_pgqueue.base.conf import conf
 from django_pgqueue.lifecycle.browse import INDEX_ONLY
 

@@ -1,8 +1,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from django_pgqueue.admin.formatting import brief, label, moment
-from django_pgqueue.admin.links import Links
+from django_pgqueue.admin.parts.formatting import brief, label, moment
+from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.base.states import DEAD, FINISHED, NEVER
 from django_pgqueue.staff.schedules import Run, aware
 

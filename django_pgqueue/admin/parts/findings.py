@@ -4,8 +4,8 @@ from typing import Any
 
 from django.utils.html import format_html, format_html_join
 
-from django_pgqueue.admin.formatting import exact_moment
-from django_pgqueue.admin.links import Links
+from django_pgqueue.admin.parts.formatting import exact_moment
+from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.lifecycle.redact import Scrub
 from django_pgqueue.staff.finding import Finding, Ref
 

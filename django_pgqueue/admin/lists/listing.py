@@ -17,7 +17,7 @@ from django.utils.dateparse import parse_datetime
 from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
-from django_pgqueue.admin.keyset import LAST, BadCursor, Route, Window, page_of, window_of
+from django_pgqueue.admin.lists.keyset import LAST, BadCursor, Route, Window, page_of, window_of
 from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle.sql import statement
 

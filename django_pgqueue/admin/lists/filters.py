@@ -16,8 +16,8 @@ from django.utils.dateparse import parse_date
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.listing import names, with_chosen
-from django_pgqueue.admin.search import Search, search_of
+from django_pgqueue.admin.lists.listing import names, with_chosen
+from django_pgqueue.admin.lists.search import Search, search_of
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.states import Reason, Status
 from django_pgqueue.lifecycle.browse import Filter

@@ -9,7 +9,7 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
-from django_pgqueue.admin.verbs import Change, Said, Verb
+from django_pgqueue.admin.verbs.verb import Change, Said, Verb
 from django_pgqueue.lifecycle.gates import pause_queue, resume_queue
 from django_pgqueue.models import Queue
 

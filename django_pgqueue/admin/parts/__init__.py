@@ -1,0 +1,11 @@
+"""What any page of the admin is made of.
+
+::
+
+    bounded      pages that end: no query of theirs takes too long
+    formatting   how values of a job are shown
+    links        addresses of other pages
+    crumbs       the way to a page
+    findings     sentences with links
+    charts       what is drawn
+"""
