@@ -9,6 +9,7 @@ Nothing is done, and nothing travels, unless the project has set up a tracer pro
 
 import functools
 import json
+import logging
 import os
 from collections.abc import Mapping
 from types import TracebackType
@@ -26,6 +27,8 @@ from django_pgqueue.base.logs import this_worker
 from django_pgqueue.base.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.base.version import VERSION
 from django_pgqueue.tasks import Task
+
+logger = logging.getLogger("django_pgqueue")
 
 SCHEMA = "https://opentelemetry.io/schemas/1.30.0"
 
@@ -83,9 +86,13 @@ class TracedInsertion:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         contexts.detach(self._token)
-        if kind is not None:
-            _note_failure(self._span, kind.__qualname__)  # its text may hold what the statement was given
-        self._span.end()
+        try:
+            if kind is not None:
+                _note_failure(self._span, kind.__qualname__)  # its text may hold what the statement was given
+            self._span.end()
+        except Exception as failure:  # of a processor of the project's own: the jobs are there
+            failure.__suppress_context__ = True
+            logger.exception("The span of an insert is lost")
 
 
 class TracedRun:

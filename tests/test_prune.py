@@ -237,6 +237,12 @@ def test_role_that_may_not_remove_jobs_is_told_so_where_there_are_any(queue, sql
     pruning._look_at = 0.0
     assert pruning.prune() is None
     assert "Jobs cannot be pruned by age: permission denied for table pgqueue_dead_jobs" in caplog.text
+    sql("GRANT UPDATE, DELETE ON pgqueue_dead_jobs TO pgqueue_lesser")
+    sql("INSERT INTO pgqueue_operations (verb, source, by, ended_at) VALUES ('kill', 'live', 'ann', '2001-01-01')")
+    pruning._look_at = 0.0
+    assert pruning.prune() is None
+    assert "permission denied for table pgqueue_operations" in caplog.text
+    assert not DeadJob.objects.exists(), "what it may remove goes all the same"
     lesser.close()
     sql("DROP OWNED BY pgqueue_lesser")
     sql("DROP ROLE pgqueue_lesser")

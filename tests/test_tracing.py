@@ -12,7 +12,7 @@ from django.db import ProgrammingError, transaction
 from django.test import Client
 from django.utils import timezone
 from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
@@ -299,3 +299,14 @@ def test_span_that_cannot_be_made_does_not_keep_a_job_from_being_enqueued(db, pr
     app.record.enqueue("a")
     assert Job.objects.get().metadata == {}
     assert "a broken SDK" in caplog.text
+
+
+def test_span_that_cannot_be_ended_does_not_keep_a_job_from_being_enqueued(db, provide, caplog):
+    class Broken(SpanProcessor):
+        def on_end(self, span):
+            raise RuntimeError("a broken processor")
+
+    provide()
+    trace.get_tracer_provider().add_span_processor(Broken())
+    assert app.record.enqueue("a").id == Job.objects.get().id
+    assert "a broken processor" in caplog.text

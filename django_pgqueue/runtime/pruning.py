@@ -58,16 +58,18 @@ class Pruning:
     def _prune(self) -> bool:
         days, stats_days = conf.dead_retention_days, conf.stats_days
         there = prune.look(self._database, dead_days=days, stats_days=stats_days)
-        has_more = there.operations and prune_operations(self._database, days=prune.OPERATION_DAYS) > 0
+        has_more = False
         if there.timed:
             has_more |= self._in_slices("finished jobs", functools.partial(prune.prune_timed, self._database))
         if there.dead and days is not None:
             has_more |= self._in_slices("dead jobs", functools.partial(prune.prune_dead, self._database, days=days))
-        if there.stats:
-            pass_once = functools.partial(prune.prune_stats, self._database, days=stats_days)
-            has_more |= self._in_slices("rows of counts", pass_once)
         if there.default and time.monotonic() >= self._default_at:
             has_more |= self._go_through_default()
+        if there.stats:  # what is no job comes last: a role that may not remove it may remove jobs
+            pass_once = functools.partial(prune.prune_stats, self._database, days=stats_days)
+            has_more |= self._in_slices("rows of counts", pass_once)
+        if there.operations:
+            has_more |= prune_operations(self._database, days=prune.OPERATION_DAYS) > 0
         return has_more
 
     def _in_slices(self, kind: str, prune_slice: Callable[..., int]) -> bool:
