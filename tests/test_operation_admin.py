@@ -2,6 +2,7 @@
 
 import datetime as dt
 import html
+import json
 import re
 
 import pytest
@@ -486,6 +487,14 @@ def test_cause_is_named_by_the_latest_job_that_died_of_it(db):
 )
 def test_list_of_a_filter_is_found_where_there_is_one(chosen, source, expected):
     assert query(chosen, source) == expected
+
+
+def test_last_window_of_a_list_offers_no_number_for_all_of_them(staff):
+    bury(3)
+    newest = DeadJob.objects.order_by("-died_at", "-id").first()
+    below = json.dumps([newest.died_at.isoformat(), str(newest.pk)])
+    page = staff.get(DEAD, {"reason": "killed", "queue": "default", "below": below})
+    assert "Select all that match" in page.content.decode()
 
 
 def test_bar_is_one_where_numbers_are_written_in_groups(viewer, settings):
