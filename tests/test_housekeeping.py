@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 from django.db import OperationalError, transaction
-from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
@@ -323,7 +322,8 @@ def test_job_over_its_time_has_failed_for_that_however_its_process_ended(queue, 
     jobs, dead = Job.objects.in_bulk(), DeadJob.objects.get()
     assert (jobs[unrun].status, jobs[unrun].attempts) == ("queued", 0)
     assert (jobs[again].status, jobs[again].attempts, jobs[again].lost) == ("scheduled", 1, 0)
-    assert 1.7 < (jobs[again].run_at - timezone.now()).total_seconds() < 2.3
+    failed_at = dt.datetime.fromisoformat(jobs[again].errors[-1]["at"])
+    assert 1.7 < (jobs[again].run_at - failed_at).total_seconds() < 2.3
     assert (dead.id, dead.reason, dead.lost) == (last, "exhausted", 0)
     for entry in (jobs[again].errors[-1], dead.errors[-1]):
         assert entry["error"] == "django_pgqueue.base.exceptions.TimeLimitExceeded"
