@@ -425,7 +425,7 @@ def test_pruning_reads_what_is_to_be_pruned_and_no_other_finished_job(queue):
     scans = [scan for scan in scans if scan["Node Type"] != "ModifyTable"]
     assert {scan["Node Type"] for scan in scans} == {"Index Scan"}, json.dumps(nodes, indent=1)
     assert max(rows_read(scan) for scan in scans) <= 110
-    root = explain(queue, statement("prunable"), {"days": 7, "stats_days": 7})[0]
+    root = explain(queue, statement("prunable"), {"days": 7, "stats_days": 7, "operation_days": 30})[0]
     assert root["Shared Hit Blocks"] + root["Shared Read Blocks"] < 50, json.dumps(root, indent=1)
 
 

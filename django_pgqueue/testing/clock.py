@@ -25,6 +25,7 @@ CREATE SCHEMA IF NOT EXISTS {SCHEMA};
 CREATE OR REPLACE FUNCTION {SCHEMA}.statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE
 AS $$ SELECT current_setting('{SETTING}')::timestamptz $$;
 """
+DROP = f"DROP SCHEMA {SCHEMA} CASCADE"
 
 
 class Clock:
@@ -78,7 +79,7 @@ class Clock:
             return  # what stopped it is rolled back too
         self._configure("search_path", path)
         with connections[self._alias].cursor() as cursor:
-            cursor.execute(f"DROP SCHEMA {SCHEMA} CASCADE")
+            cursor.execute(DROP)
 
     def _configure(self, name: str, value: str) -> None:
         self._database.rows("SELECT set_config(%(name)s, %(value)s, false)", {"name": name, "value": value})
