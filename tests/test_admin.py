@@ -590,7 +590,11 @@ def test_lists_read_along_an_index(viewer, big, window, sql):
         for query in queries_of(viewer, url):
             plan = explain(sql, query)
             assert "Seq Scan on pgqueue" not in plan, f"{url}\n{query}\n{plan}"
-            assert not re.search(r"\bSort +\(", plan), f"{url}\n{query}\n{plan}"
+            # The few jobs of one worker process may be sorted, as the index hands them out.
+            sorts = re.findall(r"\bSort +\(.*\n(?:.*Presorted Key: ([\w.]+))?", re.sub(r"\n *Sort Key.*", "", plan))
+            assert set(sorts) <= ({"worker_id", "pgqueue_jobs.worker_id"} if "status=running" in url else set()), (
+                f"{url}\n{query}\n{plan}"
+            )
 
 
 def test_lists_take_few_queries_and_leave_heavy_columns(viewer, big, window):
