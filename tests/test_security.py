@@ -67,6 +67,7 @@ def is_sent(call: ast.Attribute) -> bool:
 
 PASSED_ON = {
     ("db.py", "sql"),  # given to rows() and send(), whose callers are looked at
+    ("connection.py", "sql"),  # the same in tests of projects
     ("db.py", "*self._set_local()"),
     ("retention.py", "statement"),  # given to _brief(), composed by psycopg.sql
 }
