@@ -13,8 +13,8 @@ from django_pgqueue.base.states import Reason
 from django_pgqueue.lifecycle.ack import write
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Queue, Worker
-from django_pgqueue.staff.finding import duration, text_of
 from django_pgqueue.staff.history import Kind, entries_of
+from django_pgqueue.staff.sentence import duration, text_of
 from django_pgqueue.staff.story import find
 from django_pgqueue.staff.timeline import lines, timeline
 from django_pgqueue.staff.why import why
@@ -26,7 +26,7 @@ MINUTE = dt.timedelta(minutes=1)
 
 
 def told(job_id: int) -> str:
-    return "\n".join(text_of(finding) for finding in why(find(job_id, "default"), "default"))
+    return "\n".join(text_of(sentence) for sentence in why(find(job_id, "default"), "default"))
 
 
 def kinds(job_id: int) -> list[str]:

@@ -15,7 +15,7 @@ from django_pgqueue.admin.verbs.actions import choose
 from django_pgqueue.admin.verbs.jobs import PURGE_FINISHED
 from django_pgqueue.lifecycle.browse import Filter
 from django_pgqueue.models import FinishedJob
-from django_pgqueue.staff.finding import duration
+from django_pgqueue.staff.sentence import duration
 
 GONE = {"timeout_seconds", "lease_seconds", "keep", "keep_seconds", "unique_key", "unique_scope"}
 GONE |= {"concurrency_key", "concurrency_limit", "fair_key"}

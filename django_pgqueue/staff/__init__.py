@@ -14,7 +14,7 @@
       gate        and what of its queue's gate
       timeline    what has happened to it, step by step
       history     the entries that its row keeps of that
-      finding     one sentence of all these, with what it refers to
+      sentence    what all these say, with what it refers to
       masked      its arguments, to be edited by who may not see all of them
       many        act on many, in slices
       verbs       what can be done to them

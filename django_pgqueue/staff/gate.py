@@ -9,16 +9,16 @@ from django_pgqueue.base.states import Status
 from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import Job, Queue
-from django_pgqueue.staff.finding import Finding, duration, found, named
 from django_pgqueue.staff.queues import CAP, limits_of, number
+from django_pgqueue.staff.sentence import Sentence, duration, named, say
 
 
-def paused(gate: Queue) -> Finding:
+def paused(gate: Queue) -> Sentence:
     """Say who has paused a queue, since when, until when and why."""
     words = _("Its queue {queue} is paused by {by} since {since}")
     if gate.resume_at is not None:
         words = _("Its queue {queue} is paused by {by} since {since}, until {until}")
-    return found(
+    return say(
         words + (": {reason}." if gate.pause_reason else "."),
         queue=named("queue", gate.name),
         by=gate.paused_by or _("somebody"),
@@ -28,7 +28,7 @@ def paused(gate: Queue) -> Finding:
     )
 
 
-def limits(gate: Queue, alias: str) -> Iterator[Finding]:
+def limits(gate: Queue, alias: str) -> Iterator[Sentence]:
     """Yield which limit of a queue is reached, or that it has one."""
     words = limits_of(gate)
     if not words:
@@ -38,7 +38,7 @@ def limits(gate: Queue, alias: str) -> Iterator[Finding]:
         jobs = Job.objects.using(alias).filter(status=Status.RUNNING, queue=gate.name)
         running = jobs[: min(gate.max_running, CAP) + 1].count()
         if reached := running >= min(gate.max_running, CAP):
-            yield found(
+            yield say(
                 _("Its queue {queue} is limited to {limit} running jobs, and {number} run: it waits until one ends."),
                 queue=name,
                 limit=gate.max_running,
@@ -46,16 +46,14 @@ def limits(gate: Queue, alias: str) -> Iterator[Finding]:
             )
     if gate.rate_limit is not None and (seconds := _seconds_to_token(gate, alias)) > 0:
         reached = True
-        yield found(
+        yield say(
             _("The rate of its queue {queue} is used up ({limits}): the next job may start in {time}."),
             queue=name,
             limits=words,
             time=duration(seconds),
         )
     if not reached:
-        yield found(
-            _("Its queue {queue} is limited, which does not hold it up now: {limits}."), queue=name, limits=words
-        )
+        yield say(_("Its queue {queue} is limited, which does not hold it up now: {limits}."), queue=name, limits=words)
 
 
 def _seconds_to_token(gate: Queue, alias: str) -> float:

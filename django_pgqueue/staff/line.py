@@ -14,9 +14,9 @@ from django_pgqueue.base.states import Status
 from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import Job, Queue, Worker
-from django_pgqueue.staff.finding import Finding, Ref, found, job, named
 from django_pgqueue.staff.gate import limits, paused
 from django_pgqueue.staff.queues import CAP, PAUSED, number
+from django_pgqueue.staff.sentence import Ref, Sentence, job, named, say
 
 MOST_WORKERS = 1000
 MOST_NAMED = 10
@@ -53,11 +53,11 @@ class Crew:
         return cls(alive, [worker for worker in serving if worker not in leaving], leaving)
 
 
-def obstacles(waiting: Job, crew: Crew, alias: str) -> Iterator[Finding]:
+def obstacles(waiting: Job, crew: Crew, alias: str) -> Iterator[Sentence]:
     """Yield what keeps any job like this from being started, whatever its place."""
     gate = Queue.objects.using(alias).annotate(is_paused=PAUSED).filter(name=waiting.queue).first()
     if waiting.cancel_requested_at is not None:
-        yield found(
+        yield say(
             _("{by} has asked it to stop while it ran: it is claimed once more, to die without another attempt."),
             by=waiting.cancelled_by or _("Somebody"),
         )
@@ -67,7 +67,7 @@ def obstacles(waiting: Job, crew: Crew, alias: str) -> Iterator[Finding]:
     yield from unserved(waiting.queue, crew)
 
 
-def turn(waiting: Job, crew: Crew, alias: str) -> Iterator[Finding]:
+def turn(waiting: Job, crew: Crew, alias: str) -> Iterator[Sentence]:
     """Yield what a queued job waits for that may run: limits of its queue, the jobs before it, a free slot."""
     gate = Queue.objects.using(alias).filter(name=waiting.queue).first()
     if gate is not None:
@@ -75,7 +75,7 @@ def turn(waiting: Job, crew: Crew, alias: str) -> Iterator[Finding]:
     if waiting.fair_key is not None:
         parameters = {**_place(waiting), "queue": waiting.queue, "name": waiting.fair_key}
         count = _count("ahead_in_turn", parameters, alias)
-        yield found(
+        yield say(
             _("Jobs with different fair keys take turns: {number} with its key {key} come before it."),
             number=number(count),
             key=named("key", waiting.fair_key),
@@ -86,10 +86,10 @@ def turn(waiting: Job, crew: Crew, alias: str) -> Iterator[Finding]:
         yield from hands(waiting.queue, crew, before, alias)
 
 
-def unknown(task: str) -> Iterator[Finding]:
+def unknown(task: str) -> Iterator[Sentence]:
     """Yield that nothing here has a task of this name, and what workers like that do with its jobs."""
     if tasks.find(task) is None:
-        yield found(
+        yield say(
             _(
                 "The code that tells you this does not know the task {task}. Workers that do not know it put the job "
                 "back for {seconds} s each time; after a day, one that has never run dies as unknown_task. Deploy the "
@@ -100,17 +100,17 @@ def unknown(task: str) -> Iterator[Finding]:
         )
 
 
-def unserved(queue: str, crew: Crew) -> Iterator[Finding]:
+def unserved(queue: str, crew: Crew) -> Iterator[Sentence]:
     """Yield that nobody is there to run jobs of a queue."""
     if crew.serving:
         return
     name = named("queue", queue)
     remedy = {"remedy": _("Start one:"), "command": "manage.py pgqueue_worker"}
     if not crew.all:
-        yield found(_("No worker is alive, so nothing starts."), **remedy)
+        yield say(_("No worker is alive, so nothing starts."), **remedy)
     elif crew.leaving:
         workers = [worker_ref(worker) for worker in crew.leaving[:MOST_NAMED]]
-        yield found(
+        yield say(
             _("The workers that serve the queue {queue} have been asked to stop: {workers}."),
             queue=name,
             workers=workers,
@@ -118,7 +118,7 @@ def unserved(queue: str, crew: Crew) -> Iterator[Finding]:
         )
     else:
         served = sorted({",".join(worker.queues) for worker in crew.all})
-        yield found(
+        yield say(
             _("No worker that is alive serves the queue {queue}. What is served: {served}."),
             queue=name,
             served="; ".join(served[:MOST_NAMED]),
@@ -126,16 +126,16 @@ def unserved(queue: str, crew: Crew) -> Iterator[Finding]:
         )
 
 
-def slots(waiting: Job, alias: str) -> Iterator[Finding]:
+def slots(waiting: Job, alias: str) -> Iterator[Sentence]:
     """Yield which jobs have the slots of a concurrency key, and how many wait before this one."""
     if waiting.concurrency_key is None:
-        yield found(_("It waits to be admitted."))
+        yield say(_("It waits to be admitted."))
         return
     key, limit = named("key", waiting.concurrency_key), waiting.concurrency_limit or 1
     holders = holders_of(waiting.concurrency_key, alias)
     if len(holders) < min(limit, MOST_NAMED):
         words = _("A slot of its concurrency key {key} is free: it waits for its turn, within a second or so.")
-        yield found(words, key=key)
+        yield say(words, key=key)
     else:
         words = ngettext(
             "Only one job with the concurrency key {key} may run at a time: job {jobs} has the slot.",
@@ -146,13 +146,13 @@ def slots(waiting: Job, alias: str) -> Iterator[Finding]:
             words = _(
                 "The slots of its concurrency key {key} are taken, {limit} of them, by the jobs {jobs} and others."
             )
-        yield found(words, limit=limit, key=key, jobs=[job(holder.id) for holder in holders])
+        yield say(words, limit=limit, key=key, jobs=[job(holder.id) for holder in holders])
     before = _count("ahead_in_key", {**_place(waiting), "name": waiting.concurrency_key}, alias)
     if before:
         words = ngettext(
             "{number} job waits before it for that key.", "{number} jobs wait before it for that key.", before
         )
-        yield found(words, number=number(before))
+        yield say(words, number=number(before))
 
 
 def holders_of(key: str, alias: str) -> list[Holder]:
@@ -162,15 +162,15 @@ def holders_of(key: str, alias: str) -> list[Holder]:
     return [Holder(*row) for row in rows]
 
 
-def hands(queue: str, crew: Crew, before: int, alias: str) -> Iterator[Finding]:
+def hands(queue: str, crew: Crew, before: int, alias: str) -> Iterator[Sentence]:
     """Yield how busy the workers are that serve a queue, and whether they serve others first."""
     total = sum(worker.concurrency for worker in crew.serving)
     jobs = Job.objects.using(alias).filter(status=Status.RUNNING, worker_id__in=[worker.pk for worker in crew.serving])
     taken = jobs[:total].count()
     if total == taken == 1:
-        yield found(_("The only slot of the worker process that serves its queue is taken."))
+        yield say(_("The only slot of the worker process that serves its queue is taken."))
     elif taken >= total:
-        yield found(
+        yield say(
             ngettext(
                 "All {total} slots of the worker process that serves its queue are taken.",
                 "All {total} slots of the {workers} worker processes that serve its queue are taken.",
@@ -180,7 +180,7 @@ def hands(queue: str, crew: Crew, before: int, alias: str) -> Iterator[Finding]:
             total=total,
         )
     else:
-        yield found(
+        yield say(
             ngettext(
                 "{workers} worker process serves its queue; {taken} of its {total} slots are taken.",
                 "{workers} worker processes serve its queue; {taken} of their {total} slots are taken.",
@@ -192,9 +192,9 @@ def hands(queue: str, crew: Crew, before: int, alias: str) -> Iterator[Finding]:
         )
     first = {word for worker in crew.serving for word in worker.queues[: Served.of(worker.queues).place(queue) or 0]}
     if first and all(Served.of(worker.queues).place(queue) for worker in crew.serving):
-        yield found(_("They serve other queues first: {queues}."), queues=", ".join(sorted(first)))
+        yield say(_("They serve other queues first: {queues}."), queues=", ".join(sorted(first)))
     elif not before and taken < total:
-        yield found(_("Nothing holds it up: one of them takes it in a moment."))
+        yield say(_("Nothing holds it up: one of them takes it in a moment."))
 
 
 def worker_ref(worker: Worker) -> Ref:
@@ -202,15 +202,15 @@ def worker_ref(worker: Worker) -> Ref:
     return Ref("worker", worker.pk, str(worker))
 
 
-def _before(before: int) -> Finding:
+def _before(before: int) -> Sentence:
     if not before:
-        return found(_("It is the next of its queue."))
+        return say(_("It is the next of its queue."))
     words = ngettext(
         "{number} job of its queue comes before it, by priority or time.",
         "{number} jobs of its queue come before it, by priority or time.",
         before,
     )
-    return found(words, number=number(before))
+    return say(words, number=number(before))
 
 
 def _place(waiting: Job) -> dict[str, object]:

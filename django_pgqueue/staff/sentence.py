@@ -29,7 +29,7 @@ Part = str | int | dt.datetime | Ref | list[Ref]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Sentence:
     """One reason.
 
     Attributes:
@@ -50,19 +50,19 @@ class Finding:
         return "pgqueue_jobs" in self.command
 
 
-def found(words: str, /, *, remedy: str = "", command: str = "", **parts: Part) -> Finding:
-    """Return a finding."""
-    return Finding(words, parts, remedy, command)
+def say(words: str, /, *, remedy: str = "", command: str = "", **parts: Part) -> Sentence:
+    """Return a sentence."""
+    return Sentence(words, parts, remedy, command)
 
 
-def text_of(finding: Finding, scrub: Callable[[str], str] = str) -> str:
-    """Return a finding as plain text.
+def text_of(sentence: Sentence, scrub: Callable[[str], str] = str) -> str:
+    """Return a sentence as plain text.
 
     Args:
         scrub: takes what is sensitive out of a text.
     """
-    text = scrub(finding.words.format(**{name: _text(part) for name, part in finding.parts.items()}))
-    return f"{text} {finding.remedy} {finding.command}" if finding.command else text
+    text = scrub(sentence.words.format(**{name: _text(part) for name, part in sentence.parts.items()}))
+    return f"{text} {sentence.remedy} {sentence.command}" if sentence.command else text
 
 
 def job(job_id: int) -> Ref:

@@ -11,9 +11,9 @@ from django_pgqueue import tasks
 from django_pgqueue.base.states import NEVER
 from django_pgqueue.lifecycle.redact import scrub_json, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, FinishedJob, Job
-from django_pgqueue.staff.finding import at
-from django_pgqueue.staff.finding import text_of as text_of_finding
 from django_pgqueue.staff.rows import status_of
+from django_pgqueue.staff.sentence import at
+from django_pgqueue.staff.sentence import text_of as text_of_sentence
 from django_pgqueue.staff.timeline import lines, timeline
 from django_pgqueue.staff.why import why
 
@@ -69,7 +69,7 @@ def story_of(job: Any, alias: str) -> Story:
         "id": job.pk,
         "task": job.task,
         "status": status_of(job),
-        "why": "\n".join(text_of_finding(finding) for finding in why(job, alias)),
+        "why": "\n".join(text_of_sentence(sentence) for sentence in why(job, alias)),
         "queue": job.queue,
         "priority": job.priority,
         "attempts": job.attempts,

@@ -10,9 +10,9 @@ from django.utils.translation import gettext as _
 
 from django_pgqueue.base.states import NEVER, Status
 from django_pgqueue.models import DeadJob, FinishedJob
-from django_pgqueue.staff.finding import Finding, at, duration, found, job, text_of
 from django_pgqueue.staff.history import Entry, Kind, entries_of
 from django_pgqueue.staff.schedules import aware
+from django_pgqueue.staff.sentence import Sentence, at, duration, job, say, text_of
 
 SHORTEST = 0.001
 """Shorter waits are not told of."""
@@ -27,14 +27,14 @@ class Step:
 
     Attributes:
         kind: enqueued, wait, backoff, failed, lost, note, gap, running, succeeded, finished, died.
-        finding: what happened.
+        sentence: what happened.
         at: when it began; None where nobody knows.
         seconds: how long it took, or has taken so far, or is going to take; None for what took no time, or is unknown.
         is_now: whether it goes on.
     """
 
     kind: str
-    finding: Finding
+    sentence: Sentence
     at: dt.datetime | None
     seconds: float | None = None
     is_now: bool = False
@@ -57,7 +57,7 @@ def timeline(one: Any) -> list[Step]:
 def lines(steps: list[Step]) -> list[str]:
     """Return the steps as text."""
     return [
-        " ".join(filter(None, (at(step.at) if step.at else "", text_of(step.finding), _in_brackets(step.duration))))
+        " ".join(filter(None, (at(step.at) if step.at else "", text_of(step.sentence), _in_brackets(step.duration))))
         for step in steps
     ]
 
@@ -97,7 +97,7 @@ class _Telling:
         if not attempts:
             yield from self._put_back()
         yield from self._end(is_first=not attempts)
-        yield from (Step("note", found("{title}", title=entry.title), entry.at) for entry in later)
+        yield from (Step("note", say("{title}", title=entry.title), entry.at) for entry in later)
 
     def _is_after_the_end(self, entry: Entry) -> bool:
         """Whether staff did it to a job that was dead."""
@@ -112,7 +112,7 @@ class _Telling:
             words = _("Enqueued by job {parent}")
         elif one.schedule_id is not None:
             words = _("Enqueued by a schedule")
-        return Step("enqueued", found(words, parent=parent), self.enqueued_at)
+        return Step("enqueued", say(words, parent=parent), self.enqueued_at)
 
     def _note(self, entry: Entry) -> Iterator[Step]:
         """Tell what staff did, and of the part of a wait that was before it."""
@@ -121,7 +121,7 @@ class _Telling:
             self.since = entry.at
         if entry.title.startswith("died ("):  # and was requeued
             self.is_backing_off, self.number = False, 0
-        yield Step("note", found("{title}", title=entry.title), entry.at)
+        yield Step("note", say("{title}", title=entry.title), entry.at)
 
     def _attempt(self, entry: Entry, *, is_first: bool) -> Iterator[Step]:
         number = entry.attempt or 0
@@ -132,8 +132,8 @@ class _Telling:
         is_lost = entry.kind is Kind.LOST
         words = _("Attempt {number}: its worker died") if is_lost else _("Attempt {number} failed with {error}")
         seconds = (entry.at - begun).total_seconds() if begun and entry.at else entry.run_seconds
-        finding = found(words, number=entry.attempt if entry.attempt is not None else "?", error=entry.title)
-        yield Step("lost" if is_lost else "failed", finding, begun or entry.at, seconds)
+        sentence = say(words, number=entry.attempt if entry.attempt is not None else "?", error=entry.title)
+        yield Step("lost" if is_lost else "failed", sentence, begun or entry.at, seconds)
         self.since, self.is_backing_off, self.number = entry.at, not is_lost, max(number, self.number)
 
     def _begun(self, entry: Entry, *, is_first: bool) -> dt.datetime | None:
@@ -149,7 +149,7 @@ class _Telling:
         words = _("Attempt {first} is not in the history: it asked to go on later, or is not kept any more")
         if last > first:
             words = _("Attempts {first} to {last} are not kept in the history")
-        return Step("gap", found(words, first=first, last=last), None)
+        return Step("gap", say(words, first=first, last=last), None)
 
     def _waits(self, until: dt.datetime | None, *, is_first: bool) -> Iterator[Step]:
         """Tell of the time between the last thing and the next; of the first wait, also for how long it was put off."""
@@ -167,13 +167,13 @@ class _Telling:
     def _wait(self, since: dt.datetime, until: dt.datetime, kind: str, words: str) -> Iterator[Step]:
         seconds = (until - since).total_seconds()
         if seconds >= SHORTEST:
-            yield Step(kind, found(words), since, seconds)
+            yield Step(kind, say(words), since, seconds)
 
     def _put_back(self) -> Iterator[Step]:
         first, last = self.first_started_at, self.started_at
         if first != NEVER and (last - first).total_seconds() >= SHORTEST and self.since and first >= self.since:
             yield from self._waits(first, is_first=False)
-            yield Step("note", found(_("Taken by a worker for the first time, and put back")), first)
+            yield Step("note", say(_("Taken by a worker for the first time, and put back")), first)
             self.since = first
 
     def _end(self, *, is_first: bool) -> Iterator[Step]:
@@ -181,15 +181,13 @@ class _Telling:
             yield from self._finished(is_first=is_first)
         elif isinstance(self.one, DeadJob):
             words = _("Died ({reason}), {time} after it was enqueued")
-            died = found(words, reason=self.one.get_reason_display(), time=self._total(self.one.died_at))
+            died = say(words, reason=self.one.get_reason_display(), time=self._total(self.one.died_at))
             yield Step("died", died, self.one.died_at)
         elif self.one.status == Status.HELD:
-            yield Step(
-                "finished", found(_("Finished; its unique key is held until {time}"), time=self.one.run_at), None
-            )
+            yield Step("finished", say(_("Finished; its unique key is held until {time}"), time=self.one.run_at), None)
         elif self.one.status == Status.RUNNING:
             yield from self._waits(self.started_at, is_first=is_first)
-            running = found(_("Attempt {number} is running"), number=self.one.attempts)
+            running = say(_("Attempt {number} is running"), number=self.one.attempts)
             yield Step("running", running, self.started_at, self._until_now(self.started_at), is_now=True)
         else:
             yield from self._goes_on(self.due)
@@ -197,9 +195,9 @@ class _Telling:
     def _finished(self, *, is_first: bool) -> Iterator[Step]:
         one = self.one
         yield from self._waits(self.started_at, is_first=is_first)
-        words = found(_("Attempt {number} succeeded"), number=one.attempts)
+        words = say(_("Attempt {number} succeeded"), number=one.attempts)
         yield Step("succeeded", words, self.started_at, one.run_seconds)
-        finished = found(_("Finished, {time} after it was enqueued"), time=self._total(one.finished_at))
+        finished = say(_("Finished, {time} after it was enqueued"), time=self._total(one.finished_at))
         yield Step("finished", finished, one.finished_at)
 
     def _goes_on(self, due: dt.datetime) -> Iterator[Step]:
@@ -208,13 +206,13 @@ class _Telling:
             kind, words = "wait", _("Due later, at {time}")
             if self.is_backing_off:
                 kind, words = "backoff", _("Backs off; due again at {time}")
-            yield Step(kind, found(words, time=due), since, (due - since).total_seconds(), is_now=True)
+            yield Step(kind, say(words, time=due), since, (due - since).total_seconds(), is_now=True)
             return
         if due > since:
             words = _("Backed off") if self.is_backing_off else _("Put off until it was due")
             yield from self._wait(since, due, "backoff" if self.is_backing_off else "wait", words)
         since = max(since, due)
-        yield Step("wait", found(_("Waits for its turn")), since, self._until_now(since), is_now=True)
+        yield Step("wait", say(_("Waits for its turn")), since, self._until_now(since), is_now=True)
 
     def _until_now(self, since: dt.datetime) -> float:
         return (self.now - since).total_seconds()

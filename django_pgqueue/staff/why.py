@@ -1,4 +1,4 @@
-"""Why a job is where it is, and what to do where something can be done: one finding after the other."""
+"""Why a job is where it is, and what to do where something can be done: one sentence after the other."""
 
 import datetime as dt
 from collections.abc import Callable, Iterator
@@ -11,13 +11,13 @@ from django_pgqueue import tasks
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.states import MAX_LOST, NEVER, Reason, Scope, Status
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
-from django_pgqueue.staff.finding import Finding, duration, found, job, named
 from django_pgqueue.staff.history import Kind, entries_of
 from django_pgqueue.staff.line import Crew, obstacles, slots, turn, unknown, worker_ref
 from django_pgqueue.staff.schedules import aware
+from django_pgqueue.staff.sentence import Sentence, duration, job, named, say
 
 
-def why(one: Any, alias: str) -> list[Finding]:
+def why(one: Any, alias: str) -> list[Sentence]:
     """Return why a job from any of the three tables is where it is, the most important first."""
     if isinstance(one, DeadJob):
         return list(_dead(one, alias))
@@ -26,24 +26,24 @@ def why(one: Any, alias: str) -> list[Finding]:
     return list(BY_STATUS[Status(one.status)](one, alias))
 
 
-def _scheduled(one: Job, alias: str) -> Iterator[Finding]:
+def _scheduled(one: Job, alias: str) -> Iterator[Sentence]:
     crew = Crew.of(one.queue, alias)
     if one.run_at <= timezone.now():
-        yield found(_("It was due at {time}: any worker queues it within a second."), time=one.run_at)
+        yield say(_("It was due at {time}: any worker queues it within a second."), time=one.run_at)
     else:
         yield _later(one)
     if one.concurrency_strict and one.concurrency_slot is not None:
         key = named("key", one.concurrency_key or "")
-        yield found(_("Meanwhile it keeps its slot of the concurrency key {key}, so that none passes it."), key=key)
+        yield say(_("Meanwhile it keeps its slot of the concurrency key {key}, so that none passes it."), key=key)
     yield from obstacles(one, crew, alias)
     yield from _deadline(one)
 
 
-def _later(one: Job) -> Finding:
+def _later(one: Job) -> Sentence:
     at_once = {"remedy": _("At once:"), "command": f"manage.py pgqueue_jobs run-now {one.pk}"}
     failed = [entry for entry in entries_of(one.errors) if entry.kind is Kind.FAILURE]
     if one.attempts and failed:
-        return found(
+        return say(
             _("Attempt {number} of {most} has failed with {error}. It backs off; the next is due at {time}."),
             number=one.attempts,
             most=one.max_attempts,
@@ -56,32 +56,32 @@ def _later(one: Job) -> Finding:
             words = _("It was put back at {since}, by a worker that does not know its task. Due again at {time}.")
         else:
             words = _("It ran at {since} and asked to go on later. Due again at {time}.")
-        return found(words, since=one.started_at, time=one.run_at, **at_once)
-    return found(_("It is due at {time}, as it was enqueued for."), time=one.run_at, **at_once)
+        return say(words, since=one.started_at, time=one.run_at, **at_once)
+    return say(_("It is due at {time}, as it was enqueued for."), time=one.run_at, **at_once)
 
 
-def _queued(one: Job, alias: str) -> Iterator[Finding]:
+def _queued(one: Job, alias: str) -> Iterator[Sentence]:
     crew = Crew.of(one.queue, alias)
     if one.run_at > timezone.now():
-        yield found(_("It is due at {time}."), time=one.run_at)
+        yield say(_("It is due at {time}."), time=one.run_at)
     held_up = list(obstacles(one, crew, alias))
     yield from held_up
     if not held_up:
-        yield found(_("It may run, and waits for its turn."))
+        yield say(_("It may run, and waits for its turn."))
     yield from turn(one, crew, alias)
     yield from _deadline(one)
 
 
-def _waiting(one: Job, alias: str) -> Iterator[Finding]:
+def _waiting(one: Job, alias: str) -> Iterator[Sentence]:
     yield from slots(one, alias)
     yield from obstacles(one, Crew.of(one.queue, alias), alias)
     yield from _deadline(one)
 
 
-def _running(one: Job, alias: str) -> Iterator[Finding]:
+def _running(one: Job, alias: str) -> Iterator[Sentence]:
     worker = Worker.objects.using(alias).filter(pk=one.worker_id).first()
     now = timezone.now()
-    yield found(
+    yield say(
         _("Attempt {number} of {most} runs since {since}, for {time}, on worker {worker}."),
         number=one.attempts,
         most=one.max_attempts,
@@ -91,39 +91,39 @@ def _running(one: Job, alias: str) -> Iterator[Finding]:
     )
     yield _lease(one, worker, now)
     if one.cancel_requested_at is not None:
-        yield found(
+        yield say(
             _("{by} has asked it to stop at {time}: it ends within some seconds, if need be with its process."),
             by=one.cancelled_by or _("Somebody"),
             time=one.cancel_requested_at,
         )
     if one.timeout_seconds:
         until = one.started_at + dt.timedelta(seconds=one.timeout_seconds)
-        yield found(
+        yield say(
             _("It may take {time}, and is interrupted at {until}."), time=duration(one.timeout_seconds), until=until
         )
     if one.lost:
-        yield found(
+        yield say(
             _("Its worker has died {number} times; with {most} it goes to the dead jobs. So it runs alone."),
             number=one.lost,
             most=MAX_LOST,
         )
 
 
-def _lease(one: Job, worker: Worker | None, now: dt.datetime) -> Finding:
+def _lease(one: Job, worker: Worker | None, now: dt.datetime) -> Sentence:
     if worker is None:
-        return found(
+        return say(
             _("That worker is not registered any more. The job is sent back, or dies, soon after {until}."),
             until=one.lease_until,
         )
     silent = duration((now - worker.heartbeat_at).total_seconds())
     if worker.lease_until > now:
         left = duration((worker.lease_until - now).total_seconds())
-        return found(
+        return say(
             _("The worker is alive: its last heartbeat was {silent} ago, its lease lasts for {left} more."),
             silent=silent,
             left=left,
         )
-    return found(
+    return say(
         _(
             "The worker has been silent for {silent}, and its lease has ended at {until}: another worker sends the "
             "job back, or to the dead jobs. If that does not happen within a minute, no other worker is alive."
@@ -133,20 +133,20 @@ def _lease(one: Job, worker: Worker | None, now: dt.datetime) -> Finding:
     )
 
 
-def _held(one: Job, _alias: str) -> Iterator[Finding]:
-    yield found(
+def _held(one: Job, _alias: str) -> Iterator[Sentence]:
+    yield say(
         _("It has finished. Only its unique key {key} is held, until {time}: no other job can have it."),
         key=named("key", one.unique_key or ""),
         time=one.run_at,
     )
 
 
-def _deadline(one: Job) -> Iterator[Finding]:
+def _deadline(one: Job) -> Iterator[Sentence]:
     if one.expires_at is not None:
-        yield found(_("If it has not started by {time}, it dies as expired."), time=one.expires_at)
+        yield say(_("If it has not started by {time}, it dies as expired."), time=one.expires_at)
 
 
-BY_STATUS: dict[Status, Callable[[Job, str], Iterator[Finding]]] = {
+BY_STATUS: dict[Status, Callable[[Job, str], Iterator[Sentence]]] = {
     Status.SCHEDULED: _scheduled,
     Status.QUEUED: _queued,
     Status.WAITING: _waiting,
@@ -155,11 +155,11 @@ BY_STATUS: dict[Status, Callable[[Job, str], Iterator[Finding]]] = {
 }
 
 
-def _dead(one: DeadJob, alias: str) -> Iterator[Finding]:
+def _dead(one: DeadJob, alias: str) -> Iterator[Sentence]:
     entries = entries_of(one.errors)
     last = entries[-1] if entries else None
     twin = last.raw.get("twin") if last else None
-    yield found(
+    yield say(
         _died(one.reason),
         by=one.cancelled_by or _("somebody"),
         newer=job(twin) if isinstance(twin, int) else _("another"),
@@ -169,19 +169,19 @@ def _dead(one: DeadJob, alias: str) -> Iterator[Finding]:
     for entry in entries:
         if isinstance(other := entry.raw.get("retried_as"), int):
             by = str(entry.raw.get("by") or _("somebody"))
-            yield found(_("{by} has retried it with changed arguments, as job {job}."), by=by, job=job(other))
+            yield say(_("{by} has retried it with changed arguments, as job {job}."), by=by, job=job(other))
     yield from unknown(one.task)
     holder = holder_of(one.unique_key, alias)
     if holder is not None:
-        yield found(
+        yield say(
             _("The live job {job} has its unique key {key}: until that has ended, this one stays dead."),
             job=job(holder),
             key=named("key", one.unique_key or ""),
         )
     if conf.dead_retention_days is not None:
         days = dt.timedelta(days=conf.dead_retention_days)
-        yield found(_("It is removed for good after {time}."), time=one.died_at + days)
-    yield found(
+        yield say(_("It is removed for good after {time}."), time=one.died_at + days)
+    yield say(
         _("It stays dead until somebody sends it back."),
         remedy=_("To do so:"),
         command=f"manage.py pgqueue_jobs requeue {one.pk}",
@@ -216,10 +216,10 @@ def _died(reason: str) -> str:
     }.get(Reason(reason), reason)
 
 
-def _finished(one: FinishedJob) -> Iterator[Finding]:
-    yield found(_("Attempt {number} succeeded after {time}."), number=one.attempts, time=duration(one.run_seconds))
+def _finished(one: FinishedJob) -> Iterator[Sentence]:
+    yield say(_("Attempt {number} succeeded after {time}."), number=one.attempts, time=duration(one.run_seconds))
     if one.prune_at is not None:
-        yield found(_("It is kept until {time}."), time=one.prune_at)
+        yield say(_("It is kept until {time}."), time=one.prune_at)
     elif conf.retention_days:
         days = dt.timedelta(days=conf.retention_days)
-        yield found(_("It is kept until about {time}."), time=one.finished_at + days)
+        yield say(_("It is kept until about {time}."), time=one.finished_at + days)

@@ -12,18 +12,18 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 
 from django_pgqueue import tasks
-from django_pgqueue.admin.parts.findings import Teller
 from django_pgqueue.admin.parts.formatting import exact_moment, history, label, pretty_json, progress
 from django_pgqueue.admin.parts.links import Links
+from django_pgqueue.admin.parts.sentences import Teller
 from django_pgqueue.admin.verbs.table import VerbsAdmin
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.states import DEAD, FINISHED, Status
 from django_pgqueue.lifecycle.find import may_be
 from django_pgqueue.lifecycle.redact import scrub_json, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule
-from django_pgqueue.staff.finding import Finding, Ref, job, named
 from django_pgqueue.staff.line import holders_of
 from django_pgqueue.staff.rows import status_of
+from django_pgqueue.staff.sentence import Ref, Sentence, job, named
 from django_pgqueue.staff.timeline import Step, timeline
 from django_pgqueue.staff.why import why
 
@@ -60,8 +60,8 @@ class JobPage:
         self.tell = Teller(self.links, self.scrub)
 
     @cached_property
-    def why(self) -> list[tuple[str, Finding]]:
-        return [(self.tell.finding(one), one) for one in why(self.one, conf.database)]
+    def why(self) -> list[tuple[str, Sentence]]:
+        return [(self.tell.sentence(one), one) for one in why(self.one, conf.database)]
 
     @cached_property
     def steps(self) -> list[Drawn]:
@@ -113,7 +113,7 @@ class JobPage:
 
     def _drawn(self, step: Step) -> Drawn:
         at = exact_moment(step.at) if step.at else ""
-        return Drawn(step.kind, step.length, at, self.tell.finding(step.finding), step.duration, step.is_now)
+        return Drawn(step.kind, step.length, at, self.tell.sentence(step.sentence), step.duration, step.is_now)
 
     def _facts(self) -> Iterator[Fact]:
         one = self.one

@@ -6,6 +6,6 @@
     formatting   how values of a job are shown
     links        addresses of other pages
     crumbs       the way to a page
-    findings     sentences with links
+    sentences    what is said of a job, with links
     charts       what is drawn
 """

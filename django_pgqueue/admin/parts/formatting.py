@@ -15,9 +15,9 @@ from django.utils.translation import gettext as _
 from django_pgqueue import tasks
 from django_pgqueue.base.states import NEVER
 from django_pgqueue.lifecycle.redact import shown, shown_by_name
-from django_pgqueue.staff.finding import duration
 from django_pgqueue.staff.history import Entry, entries_of
 from django_pgqueue.staff.retention import span
+from django_pgqueue.staff.sentence import duration
 
 LONGEST_JSON = 50_000  # characters shown
 LONGEST_LINE = 120

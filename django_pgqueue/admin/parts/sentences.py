@@ -1,4 +1,4 @@
-"""Findings as people read them in the admin: with links to what they speak of, for users who may see that."""
+"""Sentences as people read them in the admin: with links to what they speak of, for users who may see that."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from django.utils.html import format_html, format_html_join
 from django_pgqueue.admin.parts.formatting import exact_moment
 from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.lifecycle.redact import Scrub
-from django_pgqueue.staff.finding import Finding, Ref
+from django_pgqueue.staff.sentence import Ref, Sentence
 
 TABLES = {"job": ("job", "deadjob", "finishedjob")}
 """A job is asked for at the first page that the user may see: that knows in which table it is by now."""
@@ -16,7 +16,7 @@ NAMES = {"queue", "key", "task"}
 
 
 class Teller:
-    """Tells findings to one user. Whatever stands for their parts is text, never markup.
+    """Tells sentences to one user. Whatever stands for their parts is text, never markup.
 
     Args:
         scrub: takes what is sensitive out of a text.
@@ -26,8 +26,8 @@ class Teller:
         self.links = links
         self.scrub = scrub
 
-    def finding(self, one: Finding) -> str:
-        """Return a finding with links."""
+    def sentence(self, one: Sentence) -> str:
+        """Return a sentence with links."""
         parts = {name: self._part(part) for name, part in one.parts.items()}
         return format_html(one.words, "", **parts)  # something to put in, where there is nothing
 
