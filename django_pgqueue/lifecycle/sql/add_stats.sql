@@ -1,6 +1,6 @@
--- Add what was counted to the counts of each minute, queue and task. Called by stats.add(), with a limit to how long it may
--- wait: whoever adds to the same rows is through in a moment. The rows come in the order of their keys, so two who add
--- cannot wait for each other. Leans on pgqueue_stats_minute. Returns for each row the server's clock.
+-- Add what was counted to the counts of each minute, queue and task. Called by stats.add(), with a limit to how long it
+-- may wait: whoever adds to the same rows is through in a moment. The rows come in the order of their keys, so two who
+-- add cannot wait for each other. Leans on pgqueue_stats_minute. Returns for each row the server's clock.
 INSERT INTO pgqueue_stats AS stat
     (minute, queue, task, succeeded, failed, retried, died, lost, wait_seconds, run_seconds)
 SELECT to_timestamp(60 * counted.minute), counted.queue, counted.task, counted.succeeded, counted.failed, counted.retried,

@@ -1,7 +1,7 @@
 -- Let in the next jobs of the concurrency keys that try_lock.sql has just locked: waiting becomes queued, with a slot.
--- Called by admit.send(). Steps over rows that others hold; one edited between snapshot and lock is left for the next time.
--- Reads the key's entries in pgqueue_jobs_slot and the first ones in pgqueue_jobs_waiting. Returns the queues that have
--- jobs to claim.
+-- Called by admit.send(). Steps over rows that others hold; one edited between snapshot and lock is left for the next
+-- time. Reads the key's entries in pgqueue_jobs_slot and the first ones in pgqueue_jobs_waiting. Returns the queues
+-- that have jobs to claim.
 WITH key AS MATERIALIZED (
     SELECT
         locked.name,

@@ -1,5 +1,5 @@
--- How many jobs that wait for a concurrency key come before a given one, counted up to a limit. Called by staff.line, for
--- people. Walks along pgqueue_jobs_waiting from the first of the key, no further than the limit; locks nothing.
+-- How many jobs that wait for a concurrency key come before a given one, counted up to a limit. Called by staff.line,
+-- for people. Walks along pgqueue_jobs_waiting from the first of the key, no further than the limit; locks nothing.
 SELECT count(*)
 FROM (
     SELECT

@@ -1,5 +1,5 @@
--- How many queued jobs of a queue come before a given one, counted up to a limit. Called by staff.line, for people. Walks
--- along pgqueue_jobs_claim from the head of the queue, no further than the limit; locks nothing.
+-- How many queued jobs of a queue come before a given one, counted up to a limit. Called by staff.line, for people.
+-- Walks along pgqueue_jobs_claim from the head of the queue, no further than the limit; locks nothing.
 SELECT count(*)
 FROM (
     SELECT

@@ -1,5 +1,6 @@
--- How many jobs with the same fair key come before a given one in its queue, counted up to a limit. Called by staff.line,
--- for people. Walks along pgqueue_jobs_fair from the first of the key, no further than the limit; locks nothing.
+-- How many jobs with the same fair key come before a given one in its queue, counted up to a limit. Called by
+-- staff.line, for people. Walks along pgqueue_jobs_fair from the first of the key, no further than the limit; locks
+-- nothing.
 SELECT count(*)
 FROM (
     SELECT

@@ -1,6 +1,6 @@
--- Which queues there are, in alphabetical order, up to a limit: those that are noted, and those of queued and of dead jobs.
--- Called by staff.overview. Walks along pgqueue_jobs_claim and pgqueue_dead_jobs_queue from one name to the next; locks
--- nothing.
+-- Which queues there are, in alphabetical order, up to a limit: those that are noted, and those of queued and of dead
+-- jobs. Called by staff.overview. Walks along pgqueue_jobs_claim and pgqueue_dead_jobs_queue from one name to the next;
+-- locks nothing.
 WITH RECURSIVE queued (name) AS (
     (SELECT job.queue FROM pgqueue_jobs AS job WHERE job.status = 'queued' ORDER BY job.queue LIMIT 1)
     UNION ALL

@@ -1,6 +1,7 @@
 -- Move jobs that succeeded to finished_jobs, with result and run time. Called like finish.sql, when history is on, and
--- finds its rows in the same way. Never waits: locked rows are left for the next flush. No results at all means that all
--- are null; one that was left out, because it cannot be stored, is NULL. Returns the ids, and whether somebody waits.
+-- finds its rows in the same way. Never waits: locked rows are left for the next flush. No results at all means that
+-- all are null; one that was left out, because it cannot be stored, is NULL. Returns the ids, and whether somebody
+-- waits.
 WITH done AS MATERIALIZED (
     SELECT
         job.place,

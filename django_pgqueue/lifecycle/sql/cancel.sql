@@ -1,5 +1,6 @@
 -- Ask running jobs to stop. Called by kill.kill() for staff, after dead_letter.sql. Not fenced: it asks whichever run
--- holds the job now. Locked rows are left out. Found by primary key. The worker reads the request with its next heartbeat, or sooner by NOTIFY.
+-- holds the job now. Locked rows are left out. Found by primary key. The worker reads the request with its next
+-- heartbeat, or sooner by NOTIFY.
 WITH target AS MATERIALIZED (
     SELECT job.id
     FROM pgqueue_jobs AS job

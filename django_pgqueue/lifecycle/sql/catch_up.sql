@@ -1,6 +1,6 @@
--- Let keys catch up that stand behind others without having had more turns: the first 100 jobs of each are moved forward,
--- as far as the first of them. Called by housekeeping.fairness with what fronts.sql has found. Takes a bounded slice and
--- steps over locked rows. Found by pgqueue_jobs_fair (whose IN is repeated). Returns the ids it moved.
+-- Let keys catch up that stand behind others without having had more turns: the first 100 jobs of each are moved
+-- forward, as far as the first of them. Called by housekeeping.fairness with what fronts.sql has found. Takes a bounded
+-- slice and steps over locked rows. Found by pgqueue_jobs_fair (whose IN is repeated). Returns the ids it moved.
 WITH due AS MATERIALIZED (
     SELECT job.place, late.lag
     FROM unnest(

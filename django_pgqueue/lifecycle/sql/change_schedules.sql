@@ -1,5 +1,5 @@
--- Give schedules from code the definition that the code has now. Called by housekeeping.declaring. What was edited in the
--- admin stays as it is; a locked row is left for the next time. A missing next_at stays. Returns the names changed.
+-- Give schedules from code the definition that the code has now. Called by housekeeping.declaring. What was edited in
+-- the admin stays as it is; a locked row is left for the next time. A missing next_at stays. Returns the names changed.
 WITH changed AS MATERIALIZED (
     SELECT
         schedule.id, new.next_at, new.task, new.cron, new.every_seconds, new.timezone, new.jitter_seconds, new.catch_up,

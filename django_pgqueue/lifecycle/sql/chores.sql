@@ -1,7 +1,7 @@
--- What there is to do for housekeeping, in one round trip: most of the time nothing. Called by chores.look() before each
--- pass of the steward. Reads an entry or a few of each partial index, whose predicates are repeated; locks nothing. What is
--- scheduled and what is held stand in the same index: of what is due a hundred entries are looked at for tombstones, and
--- no scheduled job is looked for that is due in more than two seconds.
+-- What there is to do for housekeeping, in one round trip: most of the time nothing. Called by chores.look() before
+-- each pass of the steward. Reads an entry or a few of each partial index, whose predicates are repeated; locks
+-- nothing. What is scheduled and what is held stand in the same index: of what is due a hundred entries are looked at
+-- for tombstones, and no scheduled job is looked for that is due in more than two seconds.
 SELECT
     (
         SELECT extract(epoch FROM job.run_at - statement_timestamp())::double precision

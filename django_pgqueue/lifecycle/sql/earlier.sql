@@ -1,7 +1,7 @@
--- Move jobs that hold unique keys to an earlier time: scheduled ones that are due then are queued, or wait to be admitted;
--- fair ones are promoted, which gives them their turn. Called by unique.meet() in the caller's transaction. Locks, finds
--- and returns like replace.sql. One that has started meanwhile, or is due that early by now, is missing from the answer,
--- and the caller undoes the statement.
+-- Move jobs that hold unique keys to an earlier time: scheduled ones that are due then are queued, or wait to be
+-- admitted; fair ones are promoted, which gives them their turn. Called by unique.meet() in the caller's transaction.
+-- Locks, finds and returns like replace.sql. One that has started meanwhile, or is due that early by now, is missing
+-- from the answer, and the caller undoes the statement.
 WITH due AS MATERIALIZED (
     SELECT COALESCE(
         %(run_at)s::timestamptz,

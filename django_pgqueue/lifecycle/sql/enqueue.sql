@@ -1,6 +1,6 @@
--- Insert one job. Called by enqueue.enqueue_one() in the caller's transaction. Locks nothing but its own row.
--- A missing run_at means queued; a later one is compared by the clock of this statement, because now() is as old as the
--- caller's transaction. Returns the new id, and whether it may run now; of a job of the Tasks framework also when it was
+-- Insert one job. Called by enqueue.enqueue_one() in the caller's transaction. Locks nothing but its own row. A missing
+-- run_at means queued; a later one is compared by the clock of this statement, because now() is as old as the caller's
+-- transaction. Returns the new id, and whether it may run now; of a job of the Tasks framework also when it was
 -- enqueued and is due.
 INSERT INTO pgqueue_jobs (
     task, queue, priority, run_at, status, max_attempts, lease_seconds, timeout_seconds, keep, keep_seconds, parent_id,

@@ -1,7 +1,7 @@
 -- Insert many jobs of one task with the same options. Called by enqueue.enqueue_many() in the caller's transaction.
 -- Locks nothing but its own rows. Returns the new ids, which ascend in the order of the arguments, and whether they may
--- run now; of jobs of the Tasks framework also when they were enqueued and are due. Arguments come as one JSON array for
--- all jobs, or as NULL if no job has any.
+-- run now; of jobs of the Tasks framework also when they were enqueued and are due. Arguments come as one JSON array
+-- for all jobs, or as NULL if no job has any.
 INSERT INTO pgqueue_jobs (
     task, queue, priority, run_at, status, max_attempts, lease_seconds, timeout_seconds, keep, keep_seconds, parent_id,
     backend, args, kwargs, metadata

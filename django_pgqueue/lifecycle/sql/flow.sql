@@ -1,6 +1,6 @@
--- What workers have done in each of the last stretches of time, the one that is not over included, of one queue or of all.
--- Called by staff.flow. Reads for each stretch its range of pgqueue_stats_minute; locks nothing. Returns the beginning
--- of each stretch, also of those in which nothing was done, and the sums.
+-- What workers have done in each of the last stretches of time, the one that is not over included, of one queue or of
+-- all. Called by staff.flow. Reads for each stretch its range of pgqueue_stats_minute; locks nothing. Returns the
+-- beginning of each stretch, also of those in which nothing was done, and the sums.
 WITH stretch AS MATERIALIZED (
     SELECT
         date_bin(

@@ -1,6 +1,6 @@
 -- What workers have done in each queue in each quarter of an hour of the last day, the one that is not over included.
--- Called by staff.flow. Reads that range of pgqueue_stats_minute once; locks nothing. Returns the beginning, the queue and
--- the sums; and the beginning of each quarter once without a queue, also of those in which nothing was done.
+-- Called by staff.flow. Reads that range of pgqueue_stats_minute once; locks nothing. Returns the beginning, the queue
+-- and the sums; and the beginning of each quarter once without a queue, also of those in which nothing was done.
 WITH last AS MATERIALIZED (
     SELECT date_bin(
         INTERVAL '15 minutes', COALESCE(%(now)s::timestamptz, statement_timestamp()), TIMESTAMPTZ 'epoch'

@@ -1,5 +1,5 @@
--- Remove schedules from code that no worker's code has declared for thirty days. Called by housekeeping.declaring behind
--- confirm_schedules.sql. A locked row is left for the next time. Returns the names.
+-- Remove schedules from code that no worker's code has declared for thirty days. Called by housekeeping.declaring
+-- behind confirm_schedules.sql. A locked row is left for the next time. Returns the names.
 WITH gone AS MATERIALIZED (
     SELECT schedule.id
     FROM pgqueue_schedules AS schedule

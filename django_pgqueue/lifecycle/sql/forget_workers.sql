@@ -1,5 +1,5 @@
--- Remove processes that have been silent for an hour and run nothing. Called by reaper.forget_workers(). Takes a bounded
--- slice; never waits: locked rows are left for the next pass.
+-- Remove processes that have been silent for an hour and run nothing. Called by reaper.forget_workers(). Takes a
+-- bounded slice; never waits: locked rows are left for the next pass.
 WITH silent AS MATERIALIZED (
     SELECT worker.id
     FROM pgqueue_workers AS worker

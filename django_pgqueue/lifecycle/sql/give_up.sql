@@ -1,6 +1,6 @@
--- Take their unique keys from tombstones whose time is over, where housekeeping has not come by yet. Called by unique.meet()
--- in the caller's transaction, before the insert is tried again. Locks the rows in order of the keys, and waits for
--- others that do the same. Found like those of finish.sql, by pgqueue_jobs_unique. Returns the keys.
+-- Take their unique keys from tombstones whose time is over, where housekeeping has not come by yet. Called by
+-- unique.meet() in the caller's transaction, before the insert is tried again. Locks the rows in order of the keys, and
+-- waits for others that do the same. Found like those of finish.sql, by pgqueue_jobs_unique. Returns the keys.
 UPDATE pgqueue_jobs AS job
 SET unique_scope = 'started'
 WHERE job.id = ANY (ARRAY(

@@ -1,6 +1,6 @@
 -- Renew the leases of all processes of one command. Called by heartbeat.beat(). Steps over locked rows. Leans on the
--- primary key. An id missing from the answer was locked, or forgotten after an hour of silence. Returns the ids, and who
--- has asked the command to stop.
+-- primary key. An id missing from the answer was locked, or forgotten after an hour of silence. Returns the ids, and
+-- who has asked the command to stop.
 WITH alive AS MATERIALIZED (
     SELECT worker.id, process.pid, process.memory_bytes
     FROM unnest(%(worker_ids)s::bigint[], %(pids)s::integer[], %(memory_bytes)s::bigint[])

@@ -1,5 +1,5 @@
--- How many jobs each of these worker processes holds, begun or fetched ahead, up to a limit. Called by staff.workers. Reads
--- pgqueue_jobs_running up to the limit for each; locks nothing.
+-- How many jobs each of these worker processes holds, begun or fetched ahead, up to a limit. Called by staff.workers.
+-- Reads pgqueue_jobs_running up to the limit for each; locks nothing.
 SELECT
     chosen.id,
     (

@@ -1,6 +1,6 @@
 -- Who is in the way of partitions that are to be made or dropped: sessions that have used pgqueue_finished_jobs in a
--- transaction that is still open, and older than a second. Called by staff.retention. Locks nothing. Returns pid, name of
--- the application, and for how many seconds; null where this role may not know.
+-- transaction that is still open, and older than a second. Called by staff.retention. Locks nothing. Returns pid, name
+-- of the application, and for how many seconds; null where this role may not know.
 SELECT DISTINCT
     held.pid,
     activity.application_name,

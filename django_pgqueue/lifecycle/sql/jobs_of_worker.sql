@@ -1,6 +1,6 @@
 -- The jobs that a worker process holds, those first that were claimed first. Called by staff.workers. Reads
--- pgqueue_jobs_running for up to 5,000 of them, which is more than a process holds; locks nothing. Returns id, task, queue,
--- attempt and its bound, and the seconds since the claim.
+-- pgqueue_jobs_running for up to 5,000 of them, which is more than a process holds; locks nothing. Returns id, task,
+-- queue, attempt and its bound, and the seconds since the claim.
 SELECT held.id, held.task, held.queue, held.attempts, held.max_attempts,
     date_part('epoch', statement_timestamp() - held.started_at)
 FROM (

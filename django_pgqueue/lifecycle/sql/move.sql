@@ -1,7 +1,7 @@
 -- Move jobs that do not run to another queue. Called by bulk.move_jobs() for staff. Locked rows are left out. Found by
 -- primary key. What holds a slot of its concurrency key keeps it, and its place. Any other job with a fair key is
--- scheduled, so that promote.sql gives it a turn in its new queue. The history gets a note. Returns the ids, and whether
--- each may run now.
+-- scheduled, so that promote.sql gives it a turn in its new queue. The history gets a note. Returns the ids, and
+-- whether each may run now.
 WITH target AS MATERIALIZED (
     SELECT job.id
     FROM pgqueue_jobs AS job

@@ -1,7 +1,7 @@
--- Which tasks the jobs have that come next: of the first ones of each queue, in the order of the claim, and of the first
--- scheduled ones, up to a limit each; an unknown task puts its jobs off, so they are often found among these. Called by
--- staff.health. Reads pgqueue_jobs_claim for each of the given queues, and pgqueue_jobs_due; locks nothing. Returns the
--- task, how many jobs were seen, and one of them.
+-- Which tasks the jobs have that come next: of the first ones of each queue, in the order of the claim, and of the
+-- first scheduled ones, up to a limit each; an unknown task puts its jobs off, so they are often found among these.
+-- Called by staff.health. Reads pgqueue_jobs_claim for each of the given queues, and pgqueue_jobs_due; locks nothing.
+-- Returns the task, how many jobs were seen, and one of them.
 SELECT seen.task, count(*), min(seen.id)
 FROM (
     SELECT first.task, first.id

@@ -1,5 +1,5 @@
--- Note at schedules which job was their latest. Called by schedules.run_schedules(). A locked row goes without: it is for
--- people to read. Returns the names.
+-- Note at schedules which job was their latest. Called by schedules.run_schedules(). A locked row goes without: it is
+-- for people to read. Returns the names.
 WITH chosen AS MATERIALIZED (
     SELECT schedule.id, job.id AS job_id
     FROM unnest(%(names)s::text[], %(job_ids)s::bigint[]) AS job (name, id)

@@ -1,6 +1,6 @@
 -- For how many seconds the job of each queue has waited that could have run for longest, paused queues included; no row
--- for a queue where none waits. Called by staff.overview. As oldest_runnable.sql: walks along pgqueue_jobs_claim from one
--- priority of a queue to the next, and reads the first entry of each; locks nothing.
+-- for a queue where none waits. Called by staff.overview. As oldest_runnable.sql: walks along pgqueue_jobs_claim from
+-- one priority of a queue to the next, and reads the first entry of each; locks nothing.
 WITH RECURSIVE heads (queue, rank, run_at, since) AS (
     (
         SELECT

@@ -1,7 +1,7 @@
--- For how many seconds the job has waited that could have run for longest, in the served queues (patterns of LIKE; wanted
--- NULL means all) that are not paused; NULL where none waits. Called by backlog.oldest_runnable() for probes of a worker's
--- health. Walks along pgqueue_jobs_claim from one priority of a queue to the next, and reads the first entry of each;
--- locks nothing. The run_at of a fair job is its turn, which may be before it was enqueued.
+-- For how many seconds the job has waited that could have run for longest, in the served queues (patterns of LIKE;
+-- wanted NULL means all) that are not paused; NULL where none waits. Called by backlog.oldest_runnable() for probes of
+-- a worker's health. Walks along pgqueue_jobs_claim from one priority of a queue to the next, and reads the first entry
+-- of each; locks nothing. The run_at of a fair job is its turn, which may be before it was enqueued.
 WITH RECURSIVE heads (queue, rank, run_at, since) AS (
     (
         SELECT

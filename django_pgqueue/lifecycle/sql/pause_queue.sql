@@ -1,5 +1,6 @@
--- Pause a queue, or change why, by whom and until when it is. Called by gates.pause_queue() in the caller's transaction.
--- Makes the queue's row if there is none; waits for whoever is just changing it. Returns whether it had not been paused.
+-- Pause a queue, or change why, by whom and until when it is. Called by gates.pause_queue() in the caller's
+-- transaction. Makes the queue's row if there is none; waits for whoever is just changing it. Returns whether it had
+-- not been paused.
 WITH before AS MATERIALIZED (
     SELECT one.paused_at
     FROM pgqueue_queues AS one

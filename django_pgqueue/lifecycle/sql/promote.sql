@@ -1,7 +1,7 @@
 -- Make due scheduled jobs claimable, or waiting where they have a concurrency key and no slot. Called by
--- housekeeping.promote. Takes a bounded slice in order of run_at and steps over locked rows, so any number of workers may
--- try. The IN repeats the predicate of pgqueue_jobs_due, so that it can be used; the = narrows it. Returns one row for
--- each queue, whose key is NULL, and for each concurrency key of jobs that wait. Fair jobs get their turns now.
+-- housekeeping.promote. Takes a bounded slice in order of run_at and steps over locked rows, so any number of workers
+-- may try. The IN repeats the predicate of pgqueue_jobs_due, so that it can be used; the = narrows it. Returns one row
+-- for each queue, whose key is NULL, and for each concurrency key of jobs that wait. Fair jobs get their turns now.
 WITH due AS MATERIALIZED (
     SELECT job.ctid AS place, job.id, job.run_at, job.queue, job.priority, job.fair_key
     FROM pgqueue_jobs AS job

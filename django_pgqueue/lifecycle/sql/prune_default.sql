@@ -1,7 +1,7 @@
--- Remove what is older than the retention from one stretch of the default partition. Called by prune.prune_default(), from
--- stretch to stretch. No index knows the age, and none is worth its upkeep for a table that is almost always empty: so 64
--- pages are read by their numbers, whatever is in them. Steps over locked rows. Returns how many it removed, and how many
--- pages there are.
+-- Remove what is older than the retention from one stretch of the default partition. Called by prune.prune_default(),
+-- from stretch to stretch. No index knows the age, and none is worth its upkeep for a table that is almost always
+-- empty: so 64 pages are read by their numbers, whatever is in them. Steps over locked rows. Returns how many it
+-- removed, and how many pages there are.
 WITH gone AS (
     DELETE FROM pgqueue_finished_jobs_default
     WHERE ctid = ANY (ARRAY(

@@ -1,6 +1,6 @@
--- Remove counts that are so many days old, by the hour, so that there is something to remove once in an hour and no more.
--- Called by prune.prune_stats(). Takes a bounded slice from the old end of pgqueue_stats_minute and steps over locked rows.
--- Returns their ids.
+-- Remove counts that are so many days old, by the hour, so that there is something to remove once in an hour and no
+-- more. Called by prune.prune_stats(). Takes a bounded slice from the old end of pgqueue_stats_minute and steps over
+-- locked rows. Returns their ids.
 DELETE FROM pgqueue_stats
 WHERE ctid = ANY (ARRAY(
     SELECT stat.ctid

@@ -1,6 +1,6 @@
--- Remove finished jobs that were to be kept for a time of their own, which is over. Called by prune.prune_timed(). Takes a
--- bounded slice along pgqueue_finished_jobs_prune, in which no others stand, and steps over locked rows; then finds each
--- by the primary key of its partition. Returns their ids.
+-- Remove finished jobs that were to be kept for a time of their own, which is over. Called by prune.prune_timed().
+-- Takes a bounded slice along pgqueue_finished_jobs_prune, in which no others stand, and steps over locked rows; then
+-- finds each by the primary key of its partition. Returns their ids.
 WITH due AS MATERIALIZED (
     SELECT finished.id, finished.finished_at
     FROM pgqueue_finished_jobs AS finished

@@ -1,6 +1,6 @@
--- Remove tombstones whose time is over. Called by housekeeping.unique. Takes a bounded slice in order of run_at and steps
--- over locked rows, so any number of workers may try. The IN repeats the predicate of pgqueue_jobs_due, so that it can be
--- used; the = narrows it. Returns the ids.
+-- Remove tombstones whose time is over. Called by housekeeping.unique. Takes a bounded slice in order of run_at and
+-- steps over locked rows, so any number of workers may try. The IN repeats the predicate of pgqueue_jobs_due, so that
+-- it can be used; the = narrows it. Returns the ids.
 DELETE FROM pgqueue_jobs
 WHERE ctid = ANY (ARRAY(
     SELECT job.ctid

@@ -1,5 +1,5 @@
--- Remove dead jobs for good. Called by bulk.purge() for staff. Locked rows are left out. Found by primary key. Returns the
--- ids removed.
+-- Remove dead jobs for good. Called by bulk.purge() for staff. Locked rows are left out. Found by primary key. Returns
+-- the ids removed.
 WITH target AS MATERIALIZED (
     SELECT dead.id
     FROM pgqueue_dead_jobs AS dead

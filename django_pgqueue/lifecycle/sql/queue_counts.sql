@@ -1,6 +1,6 @@
--- How many jobs are queued, running and waiting in the given queues, up to a limit of each. Called by backlog.counts(), for
--- staff. Reads pgqueue_jobs_claim up to the limit for each queue, and all running jobs and waiting ones up to a hundred
--- times the limit; locks nothing.
+-- How many jobs are queued, running and waiting in the given queues, up to a limit of each. Called by backlog.counts(),
+-- for staff. Reads pgqueue_jobs_claim up to the limit for each queue, and all running jobs and waiting ones up to a
+-- hundred times the limit; locks nothing.
 WITH running AS MATERIALIZED (
     SELECT found.queue, count(*) AS number
     FROM (

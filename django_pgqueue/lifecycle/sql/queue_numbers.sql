@@ -1,8 +1,8 @@
 -- How many jobs of each status some queues have, and how many dead ones. Called by staff.overview. No backlog makes it
 -- take long: for each queue it reads pgqueue_jobs_claim and pgqueue_dead_jobs_queue up to the limit; what has no index
 -- by queue is read up to ``most`` rows over all queues, the scheduled ones in the order in which they are due. Locks
--- nothing. Returns the name; queued, scheduled, waiting, running and dead; and whether of the scheduled, the waiting and
--- the running ones there were more than were looked at, so that the number may be too low.
+-- nothing. Returns the name; queued, scheduled, waiting, running and dead; and whether of the scheduled, the waiting
+-- and the running ones there were more than were looked at, so that the number may be too low.
 WITH scheduled AS MATERIALIZED (
     SELECT job.queue, job.status
     FROM pgqueue_jobs AS job

@@ -1,6 +1,6 @@
--- Send jobs back whose worker died while running them: queued at once, the attempt counted, "worker lost" in the history.
--- The slot of a concurrency key is kept. Called by reap.settle(). Never waits: locked rows are left for the next pass.
--- Found like those of finish.sql.
+-- Send jobs back whose worker died while running them: queued at once, the attempt counted, "worker lost" in the
+-- history. The slot of a concurrency key is kept. Called by reap.settle(). Never waits: locked rows are left for the
+-- next pass. Found like those of finish.sql.
 WITH lost AS MATERIALIZED (
     SELECT job.place, ack.error::jsonb AS error
     FROM unnest(%(ids)s::bigint[], %(lease_tokens)s::bigint[], %(errors)s::text[]) AS ack (id, lease_token, error)

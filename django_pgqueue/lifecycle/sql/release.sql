@@ -1,7 +1,7 @@
--- Give jobs back that were not run, or not to their end, with the attempt restored: queued at once, or scheduled after a
--- delay. Called by release.release(), and by ack.send(), for outcomes, for children that died, for claims that were
--- never answered. Never waits: locked rows are left out. Found like those of finish.sql. The slot of a concurrency key is
--- kept, but not over a delay, unless the job is to keep its place. Returns ids, and false like retry.sql.
+-- Give jobs back that were not run, or not to their end, with the attempt restored: queued at once, or scheduled after
+-- a delay. Called by release.release(), and by ack.send(), for outcomes, for children that died, for claims that were
+-- never answered. Never waits: locked rows are left out. Found like those of finish.sql. The slot of a concurrency key
+-- is kept, but not over a delay, unless the job is to keep its place. Returns ids, and false like retry.sql.
 WITH unrun AS MATERIALIZED (
     SELECT job.place, ack.delay_seconds
     FROM unnest(

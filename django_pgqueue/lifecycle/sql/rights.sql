@@ -1,6 +1,6 @@
--- What the role may do that takes more than to run jobs: VACUUM pgqueue_jobs, as owner of the table or database or, from
--- PostgreSQL 17 on, by MAINTAIN; make and drop partitions, as owner of pgqueue_finished_jobs; and lock and remove dead
--- jobs. Called by vacuum.rights(), because VACUUM itself only warns. No row where the tables are not there.
+-- What the role may do that takes more than to run jobs: VACUUM pgqueue_jobs, as owner of the table or database or,
+-- from PostgreSQL 17 on, by MAINTAIN; make and drop partitions, as owner of pgqueue_finished_jobs; and lock and remove
+-- dead jobs. Called by vacuum.rights(), because VACUUM itself only warns. No row where the tables are not there.
 SELECT
     pg_has_role(jobs.relowner, 'USAGE')
     OR pg_has_role(here.datdba, 'USAGE')

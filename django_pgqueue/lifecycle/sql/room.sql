@@ -1,6 +1,7 @@
--- What a limited queue has left after a claim: whether a job waits there that is due, and for how many seconds its bucket
--- has no whole token (0 where it has one, or there is no rate). Called by claim.send_limited(), so that a worker knows when
--- to come back. Reads the queue's row and one entry of pgqueue_jobs_claim; locks nothing. No row: no such queue.
+-- What a limited queue has left after a claim: whether a job waits there that is due, and for how many seconds its
+-- bucket has no whole token (0 where it has one, or there is no rate). Called by claim.send_limited(), so that a worker
+-- knows when to come back. Reads the queue's row and one entry of pgqueue_jobs_claim; locks nothing. No row: no such
+-- queue.
 SELECT
     EXISTS (
         SELECT

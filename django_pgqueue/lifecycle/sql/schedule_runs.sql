@@ -1,6 +1,6 @@
--- The latest jobs of a schedule and what became of them, the newest first, up to a limit. Called by staff.schedules. Reads
--- pgqueue_dead_jobs_schedule, and pgqueue_finished_jobs_schedule of each partition; of the live jobs that with the given
--- id alone, since no index finds the others. Locks nothing. Returns the columns of schedules.Run.
+-- The latest jobs of a schedule and what became of them, the newest first, up to a limit. Called by staff.schedules.
+-- Reads pgqueue_dead_jobs_schedule, and pgqueue_finished_jobs_schedule of each partition; of the live jobs that with
+-- the given id alone, since no index finds the others. Locks nothing. Returns the columns of schedules.Run.
 SELECT run.id, run.status, run.reason, run.attempts, run.run_at, run.started_at, run.ended_at, run.run_seconds, run.error
 FROM (
     (

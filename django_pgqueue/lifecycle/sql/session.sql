@@ -1,6 +1,6 @@
 -- Whose session a server process is, as far as this role may see: application, user, state, for how many seconds its
--- transaction has been open, and the client's address. Called by staff.health of who holds an old snapshot. Reads memory;
--- no row where the session has ended.
+-- transaction has been open, and the client's address. Called by staff.health of who holds an old snapshot. Reads
+-- memory; no row where the session has ended.
 SELECT
     activity.application_name,
     activity.usename::text,

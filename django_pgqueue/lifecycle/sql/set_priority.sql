@@ -1,6 +1,6 @@
--- Give jobs that do not run another priority. Called by bulk.set_priority() for staff. Locked rows are left out. Found by
--- primary key. Slots, fair keys and the note as in move.sql; keys take turns within a priority. Returns the ids, their
--- queues, and whether each may run now.
+-- Give jobs that do not run another priority. Called by bulk.set_priority() for staff. Locked rows are left out. Found
+-- by primary key. Slots, fair keys and the note as in move.sql; keys take turns within a priority. Returns the ids,
+-- their queues, and whether each may run now.
 WITH target AS MATERIALIZED (
     SELECT job.id
     FROM pgqueue_jobs AS job

@@ -1,6 +1,6 @@
--- How many rows the tables of jobs and the partitions of finished_jobs have, about, and how much room they take, indexes
--- included. Called by staff.retention. The server counts rows as they come; where it has lost that, it knows them from
--- its last VACUUM or ANALYZE. Returns schema, name, rows and bytes.
+-- How many rows the tables of jobs and the partitions of finished_jobs have, about, and how much room they take,
+-- indexes included. Called by staff.retention. The server counts rows as they come; where it has lost that, it knows
+-- them from its last VACUUM or ANALYZE. Returns schema, name, rows and bytes.
 SELECT
     space.nspname::text,
     kept.relname::text,

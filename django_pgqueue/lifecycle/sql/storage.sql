@@ -1,6 +1,6 @@
--- How the tables of jobs are stored and cared for: the storage options of pgqueue_jobs, whether the server runs autovacuum
--- at all, and about how many rows lie in the default partition of finished jobs. Called by staff.health. Reads the
--- catalogue and counters in memory, no table.
+-- How the tables of jobs are stored and cared for: the storage options of pgqueue_jobs, whether the server runs
+-- autovacuum at all, and about how many rows lie in the default partition of finished jobs. Called by staff.health.
+-- Reads the catalogue and counters in memory, no table.
 SELECT
     COALESCE(jobs.reloptions, '{}'),
     current_setting('autovacuum') = 'on',

@@ -1,6 +1,6 @@
--- Which jobs have given their unique key up at their start, are not running any more, and have found another job with that
--- key. Called by housekeeping.unique, which moves them to dead_jobs in the same transaction. Locks them, steps over those
--- that others hold, and takes a bounded slice. Leans on pgqueue_jobs_started and pgqueue_jobs_unique.
+-- Which jobs have given their unique key up at their start, are not running any more, and have found another job with
+-- that key. Called by housekeeping.unique, which moves them to dead_jobs in the same transaction. Locks them, steps
+-- over those that others hold, and takes a bounded slice. Leans on pgqueue_jobs_started and pgqueue_jobs_unique.
 -- Returns the id of the job and that of its twin, and the job's queue and task.
 SELECT job.id, twin.id, job.queue, job.task
 FROM pgqueue_jobs AS job

@@ -1,7 +1,7 @@
 -- Which concurrency keys have both a waiting job and room for it, of the next keys in alphabetical order. Called by
 -- housekeeping.sweep. Walks along pgqueue_jobs_waiting from one key to the next, looks at its first job, and counts its
--- entries in pgqueue_jobs_slot; locks nothing. Returns one row: those keys, the last key that was looked at, and whether
--- there may be more behind it.
+-- entries in pgqueue_jobs_slot; locks nothing. Returns one row: those keys, the last key that was looked at, and
+-- whether there may be more behind it.
 WITH RECURSIVE key (name, number) AS (
     (
         SELECT job.concurrency_key, 1

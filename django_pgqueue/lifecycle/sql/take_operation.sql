@@ -1,6 +1,6 @@
 -- Take one operation whose next slice is due, those first that have waited longest; or a certain one. Called by
--- operations.carry_on(), in the transaction that does the slice. Locks the row; those that others hold are left out. Read
--- along pgqueue_operations_open.
+-- operations.carry_on(), in the transaction that does the slice. Locks the row; those that others hold are left out.
+-- Read along pgqueue_operations_open.
 SELECT
     operation.id, operation.created_at, operation.after_id, operation.until_id, operation.rate, operation.verb,
     operation.source, operation.by, operation.filter::text, operation.said::text, operation.outcome::text,

@@ -1,5 +1,6 @@
 -- Lock those schedules that are still due. Called by housekeeping.schedules in the transaction that inserts their jobs.
--- Steps over locked rows: another worker is just seeing to them, or somebody edits them. Returns the rows, and the time.
+-- Steps over locked rows: another worker is just seeing to them, or somebody edits them. Returns the rows, and the
+-- time.
 SELECT
     schedule.id, schedule.name, schedule.task, schedule.cron, schedule.every_seconds, schedule.timezone,
     schedule.jitter_seconds, schedule.catch_up, schedule.catch_up_limit, schedule.args::text, schedule.kwargs::text,

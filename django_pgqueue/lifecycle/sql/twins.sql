@@ -1,7 +1,7 @@
--- Which live jobs hold these unique keys. Called by unique.meet() for jobs that met a twin, in a statement of its own: the
--- snapshot of the insert is older than the twin. Found like those of finish.sql, by pgqueue_jobs_unique; locks nothing.
--- Returns key and id; whether it is a tombstone whose time is over; and whether it stays as it is: it runs, has finished,
--- or there is nothing to change about it.
+-- Which live jobs hold these unique keys. Called by unique.meet() for jobs that met a twin, in a statement of its own:
+-- the snapshot of the insert is older than the twin. Found like those of finish.sql, by pgqueue_jobs_unique; locks
+-- nothing. Returns key and id; whether it is a tombstone whose time is over; and whether it stays as it is: it runs,
+-- has finished, or there is nothing to change about it.
 SELECT
     call.unique_key,
     job.id,

@@ -1,7 +1,7 @@
--- Whether anything is left to drain: claimable, due or about to be admitted in the served queues (patterns of LIKE; wanted
--- NULL means all) that are not paused, or running in the given processes. Called by drain.is_drained(). Walks along
--- pgqueue_jobs_claim from queue to queue and along pgqueue_jobs_waiting from key to key; leans on the due and the running
--- index. Locks nothing, stops at the first row, and returns one boolean.
+-- Whether anything is left to drain: claimable, due or about to be admitted in the served queues (patterns of LIKE;
+-- wanted NULL means all) that are not paused, or running in the given processes. Called by drain.is_drained(). Walks
+-- along pgqueue_jobs_claim from queue to queue and along pgqueue_jobs_waiting from key to key; leans on the due and the
+-- running index. Locks nothing, stops at the first row, and returns one boolean.
 WITH RECURSIVE backlog (queue) AS (
     (SELECT job.queue FROM pgqueue_jobs AS job WHERE job.status = 'queued' ORDER BY job.queue LIMIT 1)
     UNION ALL

@@ -1,5 +1,5 @@
--- Write down what a slice of an operation came to, and where the next one begins. Called by operations.carry_on(), in the
--- transaction of the slice, which has locked the row. Found by primary key.
+-- Write down what a slice of an operation came to, and where the next one begins. Called by operations.carry_on(), in
+-- the transaction of the slice, which has locked the row. Found by primary key.
 UPDATE pgqueue_operations AS operation
 SET started_at = COALESCE(operation.started_at, statement_timestamp()),
     next_at = statement_timestamp() + make_interval(secs => %(pause_seconds)s::double precision),

@@ -1,7 +1,7 @@
 -- Write into running jobs how far they have come, and their metadata, where they have told of it: NULL leaves it as it
--- is. Called by progress.send() for the pump, with the outcomes of the same turn behind it, and by progress.write_alone()
--- in an atomic task's own transaction. Never waits: locked rows are left for the next time. Found like those of
--- finish.sql. Returns the ids written.
+-- is. Called by progress.send() for the pump, with the outcomes of the same turn behind it, and by
+-- progress.write_alone() in an atomic task's own transaction. Never waits: locked rows are left for the next time.
+-- Found like those of finish.sql. Returns the ids written.
 WITH told AS MATERIALIZED (
     SELECT job.place, news.progress::jsonb AS progress, news.metadata::jsonb AS metadata
     FROM unnest(
