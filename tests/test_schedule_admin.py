@@ -259,6 +259,10 @@ def test_sensitive_arguments_are_neither_shown_nor_edited(staff):
     assert "[redacted]" in text
     staff.post(page(row), entered(task="tests.app.tasks.log_in", args='["eve", "x"]', every_seconds="60"))
     assert (Schedule.objects.get().args, Schedule.objects.get().every_seconds) == (["ann", "hunter2"], 60)
+    answer = staff.post(page(row), entered(task="tests.app.tasks.record", every_seconds="90"))
+    assert answer.status_code == 302, errors_of(answer)
+    assert (Schedule.objects.get().task, Schedule.objects.get().every_seconds) == ("tests.app.tasks.log_in", 90)
+    assert "hunter2" not in staff.get(page(row)).content.decode()
 
 
 def test_schedules_are_paused_resumed_and_run_after_a_confirmation(staff):

@@ -125,8 +125,9 @@ class ScheduleAdmin(ActingAdmin):
         return tuple(name for name in parts["fields"] if obj is not None or name not in self.only_shown)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Keep what the code says, and the task whose arguments are hidden: another one may not declare them so."""
         of_code = ("name", "task") if obj is not None and obj.source == "code" else ()
-        hidden = () if _may_edit_arguments(obj) else ("hidden_args", "hidden_kwargs")
+        hidden = () if _may_edit_arguments(obj) else ("task", "hidden_args", "hidden_kwargs")
         return (*self.only_shown, *of_code, *hidden)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's
