@@ -37,6 +37,7 @@ PAGES: dict[str, str] = {
     "dead-jobs": f"{APP}/deadjob/",
     "causes": f"{APP}/deadjob/causes/",
     "dead-job": f"{APP}/deadjob/?reason=exhausted",
+    "retry": f"{APP}/deadjob/?reason=exhausted",
     "finished-jobs": f"{APP}/finishedjob/",
     "finished-job": f"{APP}/finishedjob/",
     "queues": f"{APP}/queue/",
@@ -44,13 +45,26 @@ PAGES: dict[str, str] = {
     "schedules": f"{APP}/schedule/",
     "schedule": f"{APP}/schedule/",
     "workers": f"{APP}/worker/",
+    "worker": f"{APP}/worker/",
     "operations": f"{APP}/operation/",
     "operation": f"{APP}/operation/",
 }
 """Where they are; of one row: the list that it is the first of."""
 
-ROWS = {"job": "search", "waiting-job": "", "dead-job": "", "finished-job": "", "schedule": "rates", "operation": ""}
+ROWS = {
+    "job": "search",
+    "waiting-job": "",
+    "dead-job": "",
+    "retry": "",
+    "finished-job": "",
+    "schedule": "rates",
+    "worker": "",
+    "operation": "",
+}
 """Pages of one row, with a word in the line of the list by which it is found."""
+
+BEHIND = {"retry": "Retry with changed arguments"}
+"""Pages behind a link of that."""
 
 
 def main() -> None:
@@ -93,6 +107,8 @@ def take(page: Page, site: str, name: str, size: str, theme: str) -> None:
     if name in ROWS:
         line = page.locator("#result_list tbody tr, .results tbody tr").filter(has_text=re.compile(ROWS[name])).first
         page.goto(site + str(line.locator("th a, td a").first.get_attribute("href")))
+    if name in BEHIND:
+        page.get_by_role("link", name=BEHIND[name]).click()
     page.wait_for_load_state("networkidle")
     height = min(page.evaluate("document.documentElement.scrollHeight"), round(TALLEST[size] * TALL.get(name, 1)))
     clip = {"x": 0, "y": 0, "width": SIZES[size]["width"], "height": height}
