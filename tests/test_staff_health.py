@@ -60,7 +60,11 @@ def nothing(sql) -> bool:
 
 
 def forget_counters(sql) -> None:
-    """Let the server begin to count anew: what other tests did in the same tables is none of this one's business."""
+    """Let the server begin to count anew: what other tests did in the same tables is none of this one's business.
+
+    What ANALYZE has found in a transaction of theirs stays when that is rolled back.
+    """
+    sql("ANALYZE pgqueue_finished_jobs_default")
     sql("SELECT pg_stat_force_next_flush()")  # else this session may tell of that later
     sql("SELECT pg_stat_clear_snapshot()")
     for table in COUNTED:
