@@ -1,7 +1,7 @@
 -- Enqueue a new job like a dead one, with other arguments, and write into both histories what came of what. Called by
--- retry_changed() for staff. Never waits: a locked row is left out. Found by primary key. Nothing is inserted where the
--- dead job's history has the same form already, or another live job the unique key. The note goes before the last
--- entry, which stays what the job died of. Returns the id of the new job, its queue and its concurrency key.
+-- retry_changed() for staff. A locked row is left out; it waits only for an insert of the same unique key that is not
+-- committed, as enqueueing does. Found by primary key. Inserts nothing where the dead job's history has the same form
+-- already, or a live job the unique key. The note goes before the last entry, what it died of. Returns the new one.
 WITH target AS MATERIALIZED (
     SELECT dead.*
     FROM pgqueue_dead_jobs AS dead
