@@ -11,7 +11,8 @@ from django_pgqueue import tasks
 from django_pgqueue.db import QueueConnection
 from django_pgqueue.lifecycle import wake
 from tests.pgbouncer import PgBouncer
-from tests.server import FIRST
+from tests.server import FIRST, own_database
+from tests.wheel import Environment, build
 from tests.workers import Worker
 
 settings.register_profile("quick", max_examples=25, stateful_step_count=40, deadline=None, print_blob=True)
@@ -131,3 +132,25 @@ def sql(db):
 @pytest.fixture(scope="session")
 def project() -> Path:
     return Path(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built package."""
+    return build(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def outside(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Environment:
+    """A virtual environment that has the built package and cannot find this repository; for reading only."""
+    return Environment(tmp_path_factory.mktemp("outside") / "venv", wheel)
+
+
+@pytest.fixture
+def libpq() -> Iterator[dict[str, str]]:
+    """The variables that lead libpq to an empty database, for a project of a test's own: PGHOST, PGDATABASE and so on.
+
+    Django reads them too, where DATABASES says nothing else: but for the NAME, which it wants to be told.
+    """
+    with own_database() as variables:
+        yield variables

@@ -5,13 +5,17 @@ make the server wait. ``TEST_SERVERS`` may name servers that run already, by the
 each process. Where ``DATABASE_URL`` is given all share that one; then let one process run all tests.
 """
 
+import contextlib
 import os
+import secrets
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import environ
 import psycopg
 
 from django_pgqueue.embedded import embedded_database_url
@@ -44,6 +48,21 @@ def start(folder: Path) -> str:
             session.execute("ALTER SYSTEM SET fsync = off")
             session.execute("SELECT pg_reload_conf()")
     return url
+
+
+@contextlib.contextmanager
+def own_database() -> Iterator[dict[str, str]]:
+    """Make an empty database on this process' server, which is gone afterwards; give what libpq finds it by."""
+    server = environ.Env.db_url_config(database_url())
+    known = {"host": server["HOST"], "port": server["PORT"], "user": server["USER"], "password": server["PASSWORD"]}
+    given = {word: str(value) for word, value in known.items() if value}
+    name = f"own_{secrets.token_hex(8)}"
+    with psycopg.connect(dbname=server["NAME"], autocommit=True, **given) as session:
+        session.execute(f"CREATE DATABASE {name}")
+        try:
+            yield {f"PG{word.upper()}": value for word, value in given.items()} | {"PGDATABASE": name}
+        finally:
+            session.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 class Server:
