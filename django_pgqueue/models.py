@@ -6,6 +6,7 @@ the claimed row is no larger than the queued one and lands on the same page.
 """
 
 from django.db import models
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.functions import Now
 from django.db.models.lookups import Exact
 from django.utils.translation import gettext_lazy as _
@@ -25,6 +26,7 @@ from django_pgqueue.base.states import (
 PRIORITIES = models.Q(priority__range=(LOWEST_PRIORITY, HIGHEST_PRIORITY))
 EMPTY_LIST = models.Value([], models.JSONField())
 EMPTY_OBJECT = models.Value({}, models.JSONField())
+NO_COUNTS = models.Value("{}", models.TextField())
 
 
 class Negative(models.Func):
@@ -55,6 +57,13 @@ class Cause(models.Func):
         ", '#', 'g'), 0)"
     )
     output_field = models.BigIntegerField()
+
+
+class Counts(models.Field[list[int], list[int]]):
+    """An array of numbers. Not Django's ArrayField, which wants django.contrib.postgres to be installed."""
+
+    def db_type(self, connection: BaseDatabaseWrapper) -> str:  # noqa: ARG002 - the base class's signature
+        return "integer[]"
 
 
 class Job(models.Model):
@@ -508,8 +517,11 @@ class Stat(models.Model):
     retried = models.BigIntegerField(db_default=0, help_text=_("Of those that failed: the job runs again."))
     died = models.BigIntegerField(db_default=0, help_text=_("Jobs that went to the dead jobs."))
     lost = models.BigIntegerField(db_default=0, help_text=_("Attempts whose worker died."))
+    stale = models.BigIntegerField(db_default=0, help_text=_("Results that were dropped: the lease was lost."))
     wait_seconds = models.FloatField(db_default=0.0, help_text=_("From run_at to the claim, of all these attempts."))
     run_seconds = models.FloatField(db_default=0.0, help_text=_("Of all these attempts."))
+    wait_buckets = Counts(db_default=NO_COUNTS, help_text=_("How many waited up to 1 ms, up to 2.5 ms, and so on."))
+    run_buckets = Counts(db_default=NO_COUNTS, help_text=_("The same of how long they ran."))
     queue = models.TextField()
     task = models.TextField()
 

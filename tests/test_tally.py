@@ -4,6 +4,7 @@ import datetime as dt
 import math
 import threading
 import time
+from itertools import zip_longest
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from django.db import OperationalError, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
+from django_pgqueue.base.buckets import BOUNDS
 from django_pgqueue.base.records import Ends, Fate, Outcome
 from django_pgqueue.base.states import Reason
 from django_pgqueue.housekeeping.expire import expire
@@ -22,6 +24,7 @@ from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import Job, Stat
 from django_pgqueue.runtime import tally as tallies
 from django_pgqueue.runtime.heart import Pulse
+from django_pgqueue.runtime.meter import Meter
 from django_pgqueue.runtime.steward import Steward
 from django_pgqueue.runtime.tally import Tally
 from tests.test_housekeeping import lost, register  # noqa: F401 - a fixture
@@ -29,7 +32,7 @@ from tests.test_plans import explain
 from tests.test_pump import pump, turn  # noqa: F401 - a fixture
 from tests.workers import beside, eventually
 
-WORK = {"succeeded", "failed", "retried", "died", "lost"}
+WORK = {"succeeded", "failed", "retried", "died", "lost", "stale"}
 
 
 @pytest.fixture
@@ -79,7 +82,14 @@ def test_outcome_that_lost_its_lease_is_not_counted(queue, tally):
     first, second = claimed(queue, 2)
     tally.count([Outcome(first, Fate.SUCCEEDED), Outcome(second, Fate.SUCCEEDED)], stale={first.id})
     tally.add()
-    assert written() == {"succeeded": 1}
+    assert written() == {"succeeded": 1, "stale": 1}
+
+
+def test_job_that_is_given_back_too_late_is_no_stale_result(queue, tally):
+    [job] = claimed(queue)
+    tally.count([Outcome(job, Fate.RELEASED)], stale={job.id})
+    tally.add()
+    assert written() == {}
 
 
 def test_counts_are_kept_apart_by_queue_and_task_and_added_to_those_that_are_there(queue, tally):
@@ -103,6 +113,38 @@ def test_wait_is_from_when_it_was_due_to_its_claim_by_the_clock_of_the_database(
     here.count([Outcome(job, Fate.SUCCEEDED) for job in jobs], stale=frozenset())
     here.add()
     assert 2 * day - 60 < sum(Stat.objects.values_list("wait_seconds", flat=True)) < 3 * day
+
+
+def test_buckets_are_added_to_those_that_are_there_however_many_there_are(queue, tally):
+    jobs = claimed(queue, 3)
+    for run_seconds in (0.2, 0.0005, 40.0):
+        tally.count([Outcome(job, Fate.SUCCEEDED, run_seconds=run_seconds) for job in jobs], stale=frozenset())
+        tally.add()
+    sums = [sum(counts) for counts in zip_longest(*Stat.objects.values_list("run_buckets", flat=True), fillvalue=0)]
+    assert {BOUNDS[bucket]: number for bucket, number in enumerate(sums) if number} == {0.001: 3, 0.25: 3, 60.0: 3}
+    assert sum(map(sum, Stat.objects.values_list("wait_buckets", flat=True))) == 9
+
+
+def test_attempts_that_came_to_no_end_are_in_no_bucket(queue, tally):
+    tally.count_ends(Ends(lost=[("default", "x")]))
+    tally.add()
+    assert list(Stat.objects.values_list("lost", "wait_buckets", "run_buckets")) == [(1, [], [])]
+
+
+def test_meter_is_told_the_same(queue):
+    queue.autocommit()
+    meter = Meter()
+    here = Tally(queue, meter)
+    first, second, third = claimed(queue, 3)
+    done = [Outcome(first, Fate.SUCCEEDED, run_seconds=0.2), Outcome(second, Fate.RETRIED, error={"error": "x"})]
+    here.count([*done, Outcome(third, Fate.SUCCEEDED)], stale={third.id})
+    here.count_ends(Ends(lost=[("default", app.noop.name)]))
+    here.add()
+    [(name, task, sums)] = meter.rows()
+    assert (name, task) == ("default", app.noop.name)
+    rows = list(Stat.objects.values_list(*stats.NAMES))
+    assert sums[: len(stats.NAMES)] == pytest.approx([sum(column) for column in zip(*rows, strict=True)])
+    assert sum(sums[stats.RUN_BUCKETS :]) == 2
 
 
 def test_nobody_has_waited_for_less_than_no_time(queue, tally):
@@ -228,7 +270,12 @@ def test_counts_do_not_grow_without_bound(queue, tally, monkeypatch):
 
 
 def test_rows_come_in_order_so_that_two_who_add_cannot_wait_for_each_other():
-    counted = {(2, "b", "x"): [1] * 7, (1, "c", "x"): [2] * 7, (2, "a", "y"): [3] * 7, (2, "a", "x"): [4] * 7}
+    counted = {
+        (2, "b", "x"): [1] * stats.WIDTH,
+        (1, "c", "x"): [2] * stats.WIDTH,
+        (2, "a", "y"): [3] * stats.WIDTH,
+        (2, "a", "x"): [4] * stats.WIDTH,
+    }
     parameters = stats._parameters(counted)
     assert parameters["minutes"] == "{1,2,2,2}"
     assert (parameters["queues"], parameters["tasks"]) == (["c", "a", "a", "b"], ["x", "x", "y", "x"])
@@ -241,7 +288,7 @@ def test_rows_to_add_to_are_found_by_the_unique_index(queue, sql):
         "SELECT date_trunc('minute', now()) - make_interval(mins => n), 'q', 't' FROM generate_series(0, 1999) AS n"
     )
     minute = int(time.time() // 60)
-    nodes = explain(queue, statement("add_stats"), stats._parameters({(minute, "q", "t"): [1] * 7}))
+    nodes = explain(queue, statement("add_stats"), stats._parameters({(minute, "q", "t"): [1] * stats.WIDTH}))
     assert "pgqueue_stats_minute" in str(nodes[0]["Conflict Arbiter Indexes"])
     assert not [node for node in nodes if node["Node Type"] == "Seq Scan"]
 

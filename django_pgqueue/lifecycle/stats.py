@@ -3,16 +3,21 @@
 import time
 from collections.abc import Mapping, Sequence
 
+from django_pgqueue.base.buckets import BUCKETS
 from django_pgqueue.db import Parameters, QueueConnection, number_array
 from django_pgqueue.lifecycle.sql import statement
 
 Key = tuple[int, str, str]
 """Minutes since 1970, queue, task."""
 
-COLUMNS = SUCCEEDED, FAILED, RETRIED, DIED, LOST, WAIT_SECONDS, RUN_SECONDS = range(7)
-"""Where in a list of sums each of them stands."""
+COLUMNS = SUCCEEDED, FAILED, RETRIED, DIED, LOST, STALE, WAIT_SECONDS, RUN_SECONDS = range(8)
+"""Where in a list of sums each of them stands; behind these, how many jobs there are in each bucket."""
 
-NAMES = ("succeeded", "failed", "retried", "died", "lost", "wait_seconds", "run_seconds")
+NAMES = ("succeeded", "failed", "retried", "died", "lost", "stale", "wait_seconds", "run_seconds")
+
+WAIT_BUCKETS = len(NAMES)
+RUN_BUCKETS = WAIT_BUCKETS + BUCKETS
+WIDTH = RUN_BUCKETS + BUCKETS
 
 LOCK_MILLISECONDS = 100
 """So long the row of a minute is waited for that another process is just adding to."""
@@ -42,10 +47,19 @@ def add(
 def _parameters(counted: Mapping[Key, Sequence[float]]) -> Parameters:
     keys = sorted(counted)
     minutes, queues, tasks = zip(*keys, strict=True)
-    sums = zip(*map(counted.__getitem__, keys), strict=True)
+    rows = [counted[key] for key in keys]
+    sums = zip(*(row[:WAIT_BUCKETS] for row in rows), strict=True)
     return {
         "minutes": number_array(minutes),
         "queues": list(queues),
         "tasks": list(tasks),
+        "wait_buckets": [_buckets(row[WAIT_BUCKETS:RUN_BUCKETS]) for row in rows],
+        "run_buckets": [_buckets(row[RUN_BUCKETS:]) for row in rows],
         **dict(zip(NAMES, map(number_array, sums), strict=True)),
     }
+
+
+def _buckets(counts: Sequence[float]) -> str:
+    """Return an array without the zeros at its end: most rows have but a few buckets, and there are many rows."""
+    last = max((bucket for bucket, count in enumerate(counts) if count), default=-1)
+    return number_array(counts[: last + 1])

@@ -36,7 +36,8 @@
         refused    what is written where the database refuses an outcome
         progress   what running jobs tell of themselves
       report     one line in the log for each job at most
-    marks        memory that a child and its supervisor share
+    marks        memory that a child and its supervisor share: what it holds
+    meter        and what it has done so far, for metrics
     admissions   concurrency keys whose next jobs are to be let in, by the pump and by the steward
     plan, logs   what a command is to do, and how it speaks
     waiting      those who wait for the end of jobs, in any process

@@ -9,16 +9,31 @@ import math
 import random
 import time
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from django.db import Error
 
+from django_pgqueue.base.buckets import counted
 from django_pgqueue.base.database_errors import is_locked, is_transient, one_line
 from django_pgqueue.base.records import Ends, Fate, Outcome
 from django_pgqueue.base.states import Reason
 from django_pgqueue.db import QueueConnection
 from django_pgqueue.lifecycle import stats
-from django_pgqueue.lifecycle.stats import DIED, FAILED, LOST, RETRIED, RUN_SECONDS, SUCCEEDED, WAIT_SECONDS, Key
+from django_pgqueue.lifecycle.stats import (
+    DIED,
+    FAILED,
+    LOST,
+    RETRIED,
+    RUN_BUCKETS,
+    RUN_SECONDS,
+    STALE,
+    SUCCEEDED,
+    WAIT_BUCKETS,
+    WAIT_SECONDS,
+    WIDTH,
+    Key,
+)
+from django_pgqueue.runtime.meter import Meter
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -40,10 +55,12 @@ class Tally:
 
     Args:
         database: whose clock says which minute it is, and where the counts go.
+        meter: counts the same, for those who read it at once; None: nobody does.
     """
 
-    def __init__(self, database: QueueConnection) -> None:
+    def __init__(self, database: QueueConnection, meter: Meter | None = None) -> None:
         self._database = database
+        self._meter = meter
         self._counted: dict[Key, list[float]] = {}
         self._add_at = 0.0  # not before, monotonic
 
@@ -54,7 +71,7 @@ class Tally:
             stale: the ids of those that were dropped, because their lease is gone.
         """
         if stale:
-            outcomes = [outcome for outcome in outcomes if outcome.job.id not in stale]
+            outcomes = self._without_stale(outcomes, stale)
         found: dict[str, dict[str, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
         queue = None
         for outcome in outcomes:
@@ -73,7 +90,7 @@ class Tally:
         minute = self._minute()
         for column, kinds in ((LOST, ends.lost), (FAILED, ends.failed), (RETRIED, ends.retried), (DIED, ends.died)):
             for queue, task in kinds:
-                self._sums((minute, queue, task))[column] += 1
+                self._add((minute, queue, task), ((column, 1),))
 
     def add_at(self) -> float:
         """Return when to add what was counted, monotonic; infinity if there is nothing."""
@@ -115,34 +132,49 @@ class Tally:
             outcomes = [outcome for outcome in outcomes if outcome.fate is succeeded]
             outcomes += [outcome for outcome in others if self._has_run(key, outcome)]
         if outcomes:
-            sums, offset = self._sums(key), self._database.clock_offset
-            waited = sum([outcome.job.claimed_at - outcome.job.run_at for outcome in outcomes]) + len(outcomes) * offset
-            sums[SUCCEEDED] += number
-            sums[WAIT_SECONDS] += max(waited, 0.0)
-            sums[RUN_SECONDS] += sum([outcome.run_seconds for outcome in outcomes])
+            offset = self._database.clock_offset
+            waits = [max(outcome.job.claimed_at - outcome.job.run_at + offset, 0.0) for outcome in outcomes]
+            runs = [outcome.run_seconds for outcome in outcomes]
+            self._add(key, ((SUCCEEDED, number), (WAIT_SECONDS, sum(waits)), (RUN_SECONDS, sum(runs))))
+            for first, seconds in ((WAIT_BUCKETS, waits), (RUN_BUCKETS, runs)):
+                self._add(key, ((first + bucket, many) for bucket, many in counted(seconds).items()))
 
     def _has_run(self, key: Key, outcome: Outcome) -> bool:
         """Count an outcome that is not a plain success; return whether there was a run that has come to its end."""
         match outcome.fate:
             case Fate.REPEATED | Fate.RECORDED:
-                self._sums(key)[SUCCEEDED] += 1
+                self._add(key, ((SUCCEEDED, 1),))
                 return True
             case Fate.RETRIED:
-                self._sums(key)[FAILED] += 1
-                self._sums(key)[RETRIED] += 1
+                self._add(key, ((FAILED, 1), (RETRIED, 1)))
                 return True
             case Fate.DIED:
                 has_failed = outcome.reason is None or outcome.reason in FAILURES
-                self._sums(key)[DIED] += 1
-                self._sums(key)[FAILED] += has_failed
+                self._add(key, ((DIED, 1), (FAILED, int(has_failed))))
                 return has_failed
         return False
+
+    def _without_stale(self, outcomes: Collection[Outcome], stale: Collection[int]) -> list[Outcome]:
+        """Count the results that were dropped, and return the others; to give a job back is no result."""
+        minute = self._minute()
+        for outcome in outcomes:
+            if outcome.job.id in stale and outcome.fate is not Fate.RELEASED:
+                self._add((minute, outcome.job.queue, outcome.job.task), ((STALE, 1),))
+        return [outcome for outcome in outcomes if outcome.job.id not in stale]
+
+    def _add(self, key: Key, numbers: Iterable[tuple[int, float]]) -> None:
+        """Add numbers to the sums in their places."""
+        sums, row = self._sums(key), self._meter.row(*key[1:]) if self._meter else None
+        for place, number in numbers:
+            sums[place] += number
+            if row is not None:
+                row[place] += number
 
     def _sums(self, key: Key) -> list[float]:
         """Return the sums to add to: those of the key, or some that nobody will see where there are too many."""
         if sums := self._counted.get(key):
             return sums
-        sums = [0, 0, 0, 0, 0, 0.0, 0.0]
+        sums = [0] * WIDTH
         if not self._counted:
             pause = ADD_SECONDS * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
             self._add_at = max(self._add_at, time.monotonic() + pause)

@@ -1,0 +1,58 @@
+"""Percentiles are told from buckets."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_pgqueue.base.buckets import BOUNDS, BUCKETS, counted, percentile
+
+
+def counts_of(seconds):
+    found = counted(seconds)
+    return [found[bucket] for bucket in range(BUCKETS)]
+
+
+@pytest.mark.parametrize("bucket", range(len(BOUNDS)))
+def test_bound_belongs_to_the_bucket_that_ends_with_it(bucket):
+    assert counted([BOUNDS[bucket]]) == {bucket: 1}
+    assert counted([BOUNDS[bucket] * 1.001]) == {bucket + 1: 1}
+
+
+def test_bounds_ascend():
+    assert list(BOUNDS) == sorted(set(BOUNDS))
+
+
+def test_nothing_has_no_percentile():
+    assert percentile([], 0.5) is None
+    assert percentile([0] * BUCKETS, 0.99) is None
+
+
+def test_percentile_lies_in_its_bucket_in_proportion():
+    counts = counts_of([0.03] * 100)  # above 25 ms, up to 50 ms
+    assert percentile(counts, 0.5) == pytest.approx(0.0375)
+    assert percentile(counts, 1.0) == pytest.approx(0.05)
+
+
+def test_percentile_does_not_mind_zeros_that_are_missing():
+    assert percentile([0, 4], 0.5) == percentile([0, 4, 0, 0, 0], 0.5)
+
+
+def test_of_what_is_longer_than_the_highest_bound_no_more_is_known():
+    assert percentile(counts_of([1e6]), 0.5) == BOUNDS[-1]
+
+
+def test_other_bounds_may_be_given():
+    assert percentile([0, 10], 0.5, bounds=(1, 2)) == pytest.approx(1.5)
+
+
+@given(
+    st.lists(st.floats(min_value=0.0, max_value=14400.0), min_size=2, max_size=200), st.sampled_from([0.5, 0.95, 0.99])
+)
+def test_percentile_is_in_the_bucket_of_the_value_itself(seconds, share):
+    ranked = sorted(seconds)
+    value = ranked[max(math.ceil(len(ranked) * share), 1) - 1]
+    [bucket] = counted([value])
+    lower = BOUNDS[bucket - 1] if bucket else 0.0
+    assert lower <= percentile(counts_of(seconds), share) <= BOUNDS[bucket]
