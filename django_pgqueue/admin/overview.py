@@ -9,7 +9,7 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from django_pgqueue.admin.parts.bounded import TookTooLong, bounded, bounded_page
+from django_pgqueue.admin.parts.bounded import bounded_page
 from django_pgqueue.admin.parts.charts import STYLES, of_flow
 from django_pgqueue.admin.parts.crumbs import crumbs
 from django_pgqueue.admin.parts.formatting import brief
@@ -18,6 +18,7 @@ from django_pgqueue.base.conf import conf
 from django_pgqueue.base.states import Status
 from django_pgqueue.models import Overview, Worker
 from django_pgqueue.staff import flow
+from django_pgqueue.staff.bounded import TookTooLong, bounded
 from django_pgqueue.staff.health import Finding, Level, findings
 from django_pgqueue.staff.overview import Number, Pace, QueueLine, lines, living_workers, paces, total
 from django_pgqueue.staff.queues import pause_of

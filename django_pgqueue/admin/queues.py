@@ -12,7 +12,6 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue.admin.base import ActingAdmin
 from django_pgqueue.admin.lists.listing import CappedPaginator, JobList
 from django_pgqueue.admin.pages.queue_form import RATE, LimitsForm
-from django_pgqueue.admin.parts.bounded import bounded
 from django_pgqueue.admin.parts.charts import STYLES, of_flow
 from django_pgqueue.admin.parts.formatting import brief, label, linked, live, moment_of
 from django_pgqueue.admin.parts.links import Links
@@ -24,6 +23,7 @@ from django_pgqueue.base.states import LONGEST_QUEUE, Status
 from django_pgqueue.lifecycle.gates import UNCHANGED, limit_queue
 from django_pgqueue.models import Queue
 from django_pgqueue.staff import flow
+from django_pgqueue.staff.bounded import bounded
 from django_pgqueue.staff.overview import lines_of, paces
 from django_pgqueue.staff.queues import PAUSED, limits_of, pause_of
 

@@ -13,7 +13,6 @@ from django_pgqueue.admin.base import ActingAdmin
 from django_pgqueue.admin.lists.listing import JobList
 from django_pgqueue.admin.pages.schedule_form import TIMING, ScheduleForm, is_shown_whole
 from django_pgqueue.admin.pages.schedule_runs import page_of_job, told_runs
-from django_pgqueue.admin.parts.bounded import bounded
 from django_pgqueue.admin.parts.formatting import arguments_of, label, linked, live, moment, moment_of
 from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.admin.verbs.actions import choose
@@ -24,6 +23,7 @@ from django_pgqueue.base.exceptions import InvalidSchedule
 from django_pgqueue.lifecycle.redact import shown
 from django_pgqueue.lifecycle.schedules import GONE
 from django_pgqueue.models import Schedule
+from django_pgqueue.staff.bounded import bounded
 from django_pgqueue.staff.health.schedules import IS_LATE
 from django_pgqueue.staff.schedules import aware, in_words, is_strange, outcomes, problem, runs, timing, upcoming
 from django_pgqueue.timetable import declared

@@ -27,5 +27,6 @@
     causes        what jobs have died of
     operations    what is said of what is done to many jobs in the background
     retention     what is said of history and of the tables' care, by pgqueue_retention
+    bounded       reading that ends
     terminal      who sits there, what is asked, and text that is fit to be read there
 """

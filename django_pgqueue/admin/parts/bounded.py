@@ -5,21 +5,19 @@ A list or a page of figures must never be what holds a snapshot of a busy databa
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
-from django.db import OperationalError, connections, transaction
 from django.http import HttpRequest, HttpResponse
 from django.template.response import SimpleTemplateResponse, TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from psycopg.errors import QueryCanceled
 
 from django_pgqueue.admin.parts.crumbs import crumbs
 from django_pgqueue.base.conf import conf
-from django_pgqueue.lifecycle.browse import INDEX_ONLY
+from django_pgqueue.staff.bounded import TookTooLong, bounded
 
 if TYPE_CHECKING:
     from django.db.models import Model
@@ -28,39 +26,9 @@ if TYPE_CHECKING:
 else:
     ModelAdmin = admin.ModelAdmin  # generic for the type checker only
 
-LIMITED = f"{INDEX_ONLY}, set_config('statement_timeout', %s, true)"
 READING = {"GET", "HEAD"}
 
 Page = Callable[..., HttpResponse]
-
-
-class TookTooLong(Exception):  # noqa: N818 - reads as what happened
-    """PostgreSQL has stopped a statement of a page for the time it took."""
-
-
-@contextlib.contextmanager
-def bounded(alias: str | None = None) -> Iterator[None]:
-    """Read inside, each statement for ``ADMIN_TIMEOUT_SECONDS`` at most and along an index where there is one.
-
-    It is a transaction, or a savepoint, that is rolled back to end the settings: write nothing inside.
-
-    Args:
-        alias: default: that of the queue.
-
-    Raises:
-        TookTooLong: a statement was stopped.
-    """
-    alias = alias or conf.database
-    try:
-        with transaction.atomic(using=alias):
-            with connections[alias].cursor() as cursor:
-                cursor.execute(LIMITED, [f"{conf.admin_timeout_seconds * 1000:.0f}ms"])
-            yield
-            transaction.set_rollback(True, using=alias)
-    except OperationalError as error:
-        if isinstance(error.__cause__, QueryCanceled):
-            raise TookTooLong from error
-        raise
 
 
 def bounded_page(view: Page) -> Page:

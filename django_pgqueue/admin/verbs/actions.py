@@ -16,10 +16,10 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 
 from django_pgqueue.admin.lists.listing import CURSORS
-from django_pgqueue.admin.parts.bounded import bounded
 from django_pgqueue.admin.verbs.table import MOST_JOBS, VerbsAdmin
 from django_pgqueue.admin.verbs.verb import Change, Verb
 from django_pgqueue.base.conf import conf
+from django_pgqueue.staff.bounded import bounded
 
 MOST_NAMED = 20  # that the confirmation names
 

@@ -16,7 +16,6 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, override
 
 from django_pgqueue.admin.lists.listing import CAP
-from django_pgqueue.admin.parts.bounded import TookTooLong, bounded
 from django_pgqueue.admin.parts.crumbs import crumbs
 from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.admin.verbs.filtered import in_words, sentence
@@ -27,6 +26,7 @@ from django_pgqueue.lifecycle import verbs
 from django_pgqueue.lifecycle.browse import Filter
 from django_pgqueue.lifecycle.operations import FASTEST, begin
 from django_pgqueue.models import Operation
+from django_pgqueue.staff.bounded import TookTooLong, bounded
 from django_pgqueue.staff.operations import somebody_works
 
 SLOWEST = 0.01
