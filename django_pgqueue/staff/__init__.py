@@ -21,6 +21,7 @@
     queues        what is said of queues, by pgqueue_queues and the admin
     flow          how much goes through the queues, how fast and how well
     overview      how all queues stand, each number bounded
+    measures      the same in one look, shared for a second, for metrics
     health        what is wrong, and what to do about it
     schedules     what is said of schedules, by pgqueue_schedule and the admin
     workers       what is said of worker processes

@@ -134,7 +134,7 @@ def numbers_of(names: Collection[str], alias: str) -> dict[str, dict[str, Number
 
 def oldest(alias: str) -> dict[str, float]:
     """Return for how many seconds the oldest runnable job of each queue has waited."""
-    return dict(CallerConnection(alias).rows(statement("oldest_of_queues"), {}))
+    return dict(CallerConnection(alias).rows(statement("oldest_of_queues"), {"most": MOST_LOOKED_AT}))
 
 
 def living_workers(alias: str) -> QuerySet[Worker]:

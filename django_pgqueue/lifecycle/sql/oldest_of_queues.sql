@@ -1,6 +1,7 @@
 -- For how many seconds the job of each queue has waited that could have run for longest, paused queues included; no row
 -- for a queue where none waits. Called by staff.overview. As oldest_runnable.sql: walks along pgqueue_jobs_claim from
--- one priority of a queue to the next, and reads the first entry of each; locks nothing.
+-- one priority of a queue to the next, and reads the first entry of each. What is due but still scheduled counts too, as
+-- nobody promotes it while no worker is there: the first ``most`` of it along pgqueue_jobs_due. Locks nothing.
 WITH RECURSIVE heads (queue, rank, run_at, since) AS (
     (
         SELECT
@@ -23,8 +24,18 @@ WITH RECURSIVE heads (queue, rank, run_at, since) AS (
         ORDER BY job.queue, (-job.priority), job.run_at, job.id
         LIMIT 1
     ) AS next
+),
+due AS MATERIALIZED (
+    SELECT job.queue, job.run_at, job.status
+    FROM pgqueue_jobs AS job
+    WHERE job.status IN ('scheduled', 'held') AND job.run_at <= statement_timestamp()
+    ORDER BY job.run_at
+    LIMIT %(most)s::bigint
 )
-SELECT heads.queue, extract(epoch FROM statement_timestamp() - min(heads.since))::double precision
-FROM heads
-WHERE heads.run_at <= statement_timestamp()
-GROUP BY heads.queue;
+SELECT found.queue, extract(epoch FROM statement_timestamp() - min(found.since))::double precision
+FROM (
+    SELECT heads.queue, heads.since FROM heads WHERE heads.run_at <= statement_timestamp()
+    UNION ALL
+    SELECT due.queue, due.run_at FROM due WHERE due.status = 'scheduled'
+) AS found
+GROUP BY found.queue;

@@ -1,0 +1,131 @@
+"""One look at the tables, however many ask."""
+
+import datetime as dt
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import OperationalError
+from django.utils import timezone
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many
+from django_pgqueue.models import Job, Queue
+from django_pgqueue.staff import measures
+from django_pgqueue.staff.bounded import TookTooLong
+from django_pgqueue.staff.measures import Measures, Shared, look
+from tests.test_staff_health import worker
+
+pytestmark = pytest.mark.django_db
+
+NOTHING = Measures(queues=(), workers=0)
+
+
+def oldest(name: str) -> float | None:
+    return {line.name: line.oldest_seconds for line in look().queues}[name]
+
+
+def test_a_look_tells_queues_and_workers():
+    worker(queues=["mail"])
+    Queue.objects.create(name="mail")
+    enqueue_many(app.noop, [()] * 3)
+    found = look()
+    assert {line.name: (line.queued.value, line.workers) for line in found.queues} == {
+        "default": (3, 0),
+        "mail": (0, 1),
+    }
+    assert found.workers == 1
+
+
+def test_age_counts_from_run_at_by_the_clock_of_the_database(sql):
+    """Neither when the job was stored counts, nor what this machine thinks of the time."""
+    Job.objects.create(task="x", queue="a", run_at=timezone.now() - dt.timedelta(hours=1))
+    Job.objects.create(task="x", queue="a", run_at=timezone.now() + dt.timedelta(hours=1), priority=5)
+    true = "SELECT extract(epoch FROM statement_timestamp() - min(run_at))::float FROM pgqueue_jobs"
+    [(before,)], found, [(after,)] = sql(true), oldest("a"), sql(true)
+    assert before <= found <= after
+
+
+def test_job_that_is_due_ages_although_no_worker_is_there_to_promote_it(sql):
+    job = app.noop.using(queue="a", run_at=dt.timedelta(hours=1)).enqueue()
+    Queue.objects.create(name="a")
+    assert oldest("a") is None
+    sql("UPDATE pgqueue_jobs SET run_at = statement_timestamp() - interval '7 min' WHERE id = %s", job.id)
+    assert oldest("a") >= 420
+
+
+def test_tombstone_does_not_age(sql):
+    Queue.objects.create(name="a")
+    app.noop.using(queue="a", run_at=dt.timedelta(hours=1)).enqueue()
+    sql("UPDATE pgqueue_jobs SET run_at = statement_timestamp() - interval '7 min', status = 'held'")
+    assert oldest("a") is None
+
+
+def test_look_is_stopped_in_time(settings, monkeypatch, sql):
+    settings.PGQUEUE = {"ADMIN_TIMEOUT_SECONDS": 0.05}
+    monkeypatch.setattr(measures.overview, "living_workers", lambda _: sql("SELECT pg_sleep(60)"))
+    with pytest.raises(TookTooLong):
+        look()
+
+
+def test_whoever_asks_within_a_second_gets_the_same_look(monkeypatch):
+    looks: list[int] = []
+    shared = Shared(lambda: looks.append(1) or NOTHING)
+    shared.measures()
+    shared.measures()
+    assert len(looks) == 1
+    monkeypatch.setattr(measures, "FRESH_SECONDS", 0.0)
+    shared.measures()
+    assert len(looks) == 2
+
+
+def test_those_who_ask_during_a_look_wait_for_it():
+    looks, asked, go_on = [], threading.Barrier(9), threading.Event()
+
+    def slow() -> Measures:
+        looks.append(1)
+        go_on.wait(60)
+        return NOTHING
+
+    def ask() -> Measures:
+        asked.wait(60)
+        return shared.measures()
+
+    shared = Shared(slow)
+    with ThreadPoolExecutor(8) as threads:
+        answers = [threads.submit(ask) for _ in range(8)]
+        asked.wait(60)
+        go_on.set()
+        assert {id(answer.result(60)) for answer in answers} == {id(NOTHING)}
+    assert len(looks) == 1
+
+
+def test_trouble_is_shared_too():
+    looks: list[int] = []
+
+    def failing() -> Measures:
+        looks.append(1)
+        raise OperationalError("away")
+
+    shared = Shared(failing)
+    for _ in range(2):
+        with pytest.raises(OperationalError, match="away"):
+            shared.measures()
+    assert len(looks) == 1
+
+
+def test_nobody_waits_for_longer_than_wanted_for_a_look_in_another_thread():
+    go_on = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def begin(looking) -> None:
+        threads.append(threading.Thread(target=looking))
+        threads[0].start()
+
+    shared = Shared(lambda: go_on.wait(60) and NOTHING, begin)
+    with pytest.raises(TimeoutError):
+        shared.measures(wait_seconds=0.0)
+    go_on.set()
+    assert shared.measures(wait_seconds=60) is NOTHING
+    threads[0].join()
+    assert len(threads) == 1
