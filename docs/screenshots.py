@@ -113,9 +113,13 @@ def take(page: Page, site: str, name: str, size: str, theme: str) -> None:
     height = min(page.evaluate("document.documentElement.scrollHeight"), round(TALLEST[size] * TALL.get(name, 1)))
     clip = {"x": 0, "y": 0, "width": SIZES[size]["width"], "height": height}
     shot = page.screenshot(full_page=True, clip=clip)  # type: ignore[arg-type]
-    path = IMAGES / f"admin-{name}-{size}-{theme}.webp"
+    save(shot, IMAGES / f"admin-{name}-{size}-{theme}.webp", WIDTH[size])
+
+
+def save(shot: bytes, path: Path, width: int) -> None:
+    """Write a picture as small as it can still be read."""
     picture = Image.open(io.BytesIO(shot)).convert("RGB")
-    picture.thumbnail((WIDTH[size], 10_000), Image.Resampling.LANCZOS)
+    picture.thumbnail((width, 10_000), Image.Resampling.LANCZOS)
     picture.save(path, "WEBP", quality=QUALITY, method=6)
     print(f"{path.stat().st_size / 1024:6.1f} kB  {path.name}", file=sys.stderr)  # noqa: T201 - a script
 
