@@ -275,7 +275,7 @@ def test_tasks_page_names_everything_public(name):
 def worker_options() -> dict[str, argparse.Action]:
     parser = CommandParser(add_help=False)
     Command().add_arguments(parser)
-    return {action.option_strings[0]: action for action in parser._actions}
+    return {action.option_strings[0]: action for action in parser._actions if action.help != argparse.SUPPRESS}
 
 
 def test_worker_page_lists_every_option_with_its_default():
@@ -283,7 +283,9 @@ def test_worker_page_lists_every_option_with_its_default():
     rows.pop("--verbosity", None)
     assert set(rows) == set(worker_options())
     for option, action in worker_options().items():
-        if action.default not in (False, ""):
+        if action.default is None:
+            assert rows[option] == "with `DEBUG`", option
+        elif action.default not in (False, ""):
             default = action.default
             assert names(rows[option]) == [default if isinstance(default, str) else f"{default:g}"], option
         else:

@@ -40,6 +40,9 @@
     meter        and what it has done so far, for metrics
     admissions   concurrency keys whose next jobs are to be let in, by the pump and by the steward
     plan, logs   what a command is to do, and how it speaks
+    reloader     one command after the other, in development: a new one when the code has changed
+      sources    which files that is
+      tether     the pipe between them, as the command sees it
     waiting      those who wait for the end of jobs, in any process
       watch      what their thread does
       ear        LISTEN for them

@@ -1,9 +1,12 @@
+import argparse
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
+from django.utils.autoreload import get_child_arguments
 
 from django_pgqueue import tasks
 from django_pgqueue.base.conf import conf
@@ -13,7 +16,9 @@ from django_pgqueue.management.database import check_database
 from django_pgqueue.runtime.logs import configure
 from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.process import can_read_memory
+from django_pgqueue.runtime.reloader import Reloader
 from django_pgqueue.runtime.supervisor import Supervisor
+from django_pgqueue.runtime.tether import hold
 
 QUEUES_HELP = (
     "comma-separated, served in this order; * stands for any characters, a leading - excludes (write --queues=-slow); "
@@ -26,6 +31,7 @@ class Command(BaseCommand):
 
     help = "Run jobs: workers, reaper and promotion of due jobs in one command. Stops gracefully on SIGTERM or Ctrl-C."
     requires_migrations_checks = True
+    _called_from_command_line: bool  # Django knows
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--queues", default="", help=QUEUES_HELP)
@@ -60,6 +66,12 @@ class Command(BaseCommand):
             help="not ready while a job that could run has waited for longer",
         )
         parser.add_argument("--name", default="", help="shown in the admin beside host and pid")
+        parser.add_argument(
+            "--reload",
+            action=argparse.BooleanOptionalAction,
+            help="start the worker again when its code changes; default: where DEBUG is on",
+        )
+        parser.add_argument("--tether", type=int, default=0, help=argparse.SUPPRESS)  # of a worker with a reloader
 
     def get_check_kwargs(self, options: dict[str, Any]) -> Any:
         """Let the checks ask the queue's database too, where the settings name one."""
@@ -67,15 +79,36 @@ class Command(BaseCommand):
         aliases = [conf.database] if isinstance(given, dict) and conf.database in connections else []
         return super().get_check_kwargs(options) | {"databases": aliases}
 
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        """Leave the checks to the worker where there will be one: it makes them each time it starts."""
+        if options["reload"] is None:
+            options["reload"] = settings.DEBUG and self._called_from_command_line
+        if options["reload"]:
+            self.requires_system_checks = []
+            self.requires_migrations_checks = False
+        return super().execute(*args, **options)
+
     def handle(self, *args: Any, **options: Any) -> None:
         plan = plan_from(options)
+        if options["reload"]:
+            self.reload(plan)
         check_database()
         configure(plan.verbosity)
         if not tasks.known():
             self.stderr.write(
                 self.style.WARNING("No tasks are registered. Define some in the tasks.py of an installed app.")
             )
-        supervisor_of(plan).run()
+        supervisor = supervisor_of(plan)
+        if options["tether"]:
+            hold(options["tether"], when_gone=supervisor.stop)
+        supervisor.run()
+
+    def reload(self, plan: Plan) -> NoReturn:
+        """Run this command without ``--reload``, again and again; end as the last one ended."""
+        if not self._called_from_command_line:
+            raise CommandError("--reload needs a command line that it can repeat: call manage.py, not call_command().")
+        configure(plan.verbosity)
+        sys.exit(Reloader([*get_child_arguments(), "--no-reload"], grace_seconds=plan.grace_seconds).run())
 
 
 def supervisor_of(plan: Plan) -> Supervisor:

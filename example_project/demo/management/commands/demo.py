@@ -92,6 +92,7 @@ class Command(BaseCommand):
         worker = running.enter_context(
             managed(
                 "pgqueue_worker",
+                "--no-reload",
                 "--name=demo",
                 "--concurrency=8",
                 "--grace=5",

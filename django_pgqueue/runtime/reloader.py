@@ -1,0 +1,187 @@
+"""``pgqueue_worker --reload``: runs the same command without that option, and anew whenever its code has changed.
+
+The worker has a session of its own, so that Ctrl-C in a terminal reaches it once: from here. By a pipe it says what it
+is made of, which this process, with the code of its own start, cannot know; and by its end it learns that this process
+is gone.
+"""
+
+import contextlib
+import logging
+import math
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+from django_pgqueue.runtime.sources import sources
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+LOOK_SECONDS = 1.0
+"""How often to look at the files; as Django's runserver."""
+
+SETTLE_SECONDS = 0.2
+"""How long nothing may have changed before the worker starts again: editors and git write one file after the other."""
+
+PATIENCE_SECONDS = 3.0
+"""How long running jobs may go on in code that has changed. Then they go back, and run in the new code."""
+
+
+class Reloader:
+    """Runs a worker command, one process after the other.
+
+    Until a file has changed the first time it is as if the worker had been started directly: how it ends is how this
+    ends. Later a worker that ends with an error may well have code that does not work yet: the next change starts it.
+
+    Args:
+        command: starts the worker.
+        grace_seconds: how long its running jobs may go on when it stops; shortened where the code has changed.
+    """
+
+    def __init__(self, command: Sequence[str], *, grace_seconds: float) -> None:
+        self._command = command
+        self._patience = min(grace_seconds, PATIENCE_SECONDS)
+        self._sources = sources()
+        self._known = self._latest = self._sources.snapshot()  # when the worker started; when looked at last
+        self._has_reloaded = False
+        self._signals_seen: list[int] = []
+        self._ring_read, self._ring = os.pipe()
+
+    def run(self) -> int:
+        """Work until the worker has ended for good; return its exit code, as a shell would give it.
+
+        SIGTERM and SIGINT are passed on.
+        """
+        logger.info("Watching %d files: the worker starts again when one changes", len(self._known))
+        with self._signals():
+            self._worker = Worker(self._command)
+            while (code := self._turn()) is None:
+                pass
+        return code if code >= 0 else 128 - code
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        def handle(number: int, _frame: Any) -> None:
+            self._signals_seen.append(number)
+            os.write(self._ring, b"!")
+
+        previous = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _turn(self) -> int | None:
+        """Wait for news or a moment, and do what is due; return the exit code of a worker that was the last one."""
+        self._wait()
+        changed = self._changed()
+        code = self._worker.process.poll()
+        if self._signals_seen:
+            self._worker.pass_on(self._signals_seen)
+            return code
+        if code is not None and (changed or self._worker.is_stopping):
+            self._start_again()
+        elif code is not None:
+            return self._judge(code)
+        elif changed or self._worker.is_stopping:
+            self._press(changed)
+        return None
+
+    def _wait(self) -> None:
+        is_impatient = self._worker.is_stopping or self._latest != self._known
+        tether = [] if self._worker.tether.closed else [self._worker.tether]
+        for ready in wait([self._ring_read, *tether], timeout=SETTLE_SECONDS if is_impatient else LOOK_SECONDS):
+            if ready == self._ring_read:
+                os.read(self._ring_read, 1024)
+            elif told := self._worker.hear():
+                self._learn(told)
+
+    def _learn(self, told: bytes) -> None:
+        """Look at what the worker is made of too. What is new in that has not changed since its start."""
+        seen = self._sources.snapshot()
+        self._sources.learn(told)
+        added = {file: changed_at for file, changed_at in self._sources.snapshot().items() if file not in seen}
+        self._known = self._known | added
+        self._latest = self._latest | added
+
+    def _changed(self) -> list[Path]:
+        """Return the files that are new, gone or changed since the start of the worker; none until that has settled."""
+        before, self._latest = self._latest, self._sources.snapshot()
+        if self._latest != before:
+            return []
+        return sorted({file for file, _ in self._latest.items() ^ self._known.items()})
+
+    def _press(self, changed: list[Path]) -> None:
+        """Have the worker stop, without waiting for long."""
+        if not self._worker.is_stopping:
+            others = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+            logger.info("%s changed: the worker starts again", f"{short(changed[0])}{others}")
+        self._worker.press(self._patience)
+
+    def _start_again(self) -> None:
+        self._has_reloaded = True
+        self._known = self._latest
+        self._worker = Worker(self._command)
+
+    def _judge(self, code: int) -> int | None:
+        """Return the exit code of a worker that has ended by itself, unless a change may help."""
+        if code == 0 or not self._has_reloaded:
+            return code
+        if not self._worker.is_mourned:
+            self._worker.is_mourned = True
+            logger.error("The worker has ended with exit code %d: it starts again after the next change", code)
+        return None
+
+
+class Worker:
+    """One worker command that was started, to its end."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.tether, theirs = Pipe()
+        with theirs:
+            self.process = subprocess.Popen(  # noqa: S603 - what the user has called
+                [*command, f"--tether={theirs.fileno()}"],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self._signals_sent = 0
+        self._stop_until = math.inf
+        self.is_mourned = False
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._signals_sent > 0
+
+    def press(self, patience: float) -> None:
+        """Have it stop; after so many seconds, without its running jobs. To be repeated until it has ended."""
+        if not self.is_stopping:
+            self._stop_until = time.monotonic() + patience
+        self.pass_on([signal.SIGTERM] * (2 if time.monotonic() >= self._stop_until else 1))
+
+    def pass_on(self, signals: Sequence[int]) -> None:
+        """Send the signals that it has not had; those that it had for another reason count."""
+        for number in signals[self._signals_sent :]:
+            self.process.send_signal(number)
+            self._signals_sent += 1
+
+    def hear(self) -> bytes | None:
+        """Return what it says; None: nothing, as it has ended."""
+        try:
+            return self.tether.recv_bytes()
+        except (EOFError, OSError):
+            self.tether.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(SETTLE_SECONDS)  # its files are closed a moment before
+            return None
+
+
+def short(file: Path) -> str:
+    """Return the path as the user would type it."""
+    return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)

@@ -1,0 +1,206 @@
+"""Workers that start again when their code changes, in a small project whose files the tests write."""
+
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from django_pgqueue.base.states import NEVER
+from django_pgqueue.models import FinishedJob, Job
+from tests.workers import Worker, eventually
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SETTINGS = """
+from tests.settings import *
+
+DEBUG = True
+INSTALLED_APPS = [*INSTALLED_APPS, "shelf"]
+"""
+
+TASKS = """
+import time
+from pathlib import Path
+
+from django_pgqueue import task
+
+
+@task
+def title() -> str:
+    return "first"
+
+
+@task
+def subtitle() -> str:
+    from shelf import subtitles
+
+    return subtitles.SUBTITLE
+
+
+@task(max_attempts=1)
+def hold(folder: str) -> str:
+    Path(folder, "held").touch()
+    while not Path(folder, "let go").exists():
+        time.sleep(0.01)
+    return "first"
+"""
+
+
+class Project:
+    """Its files, and its worker commands."""
+
+    def __init__(self, folder: Path, root: Path, start_worker, sql) -> None:
+        self.folder = folder
+        self.environment = {"PYTHONPATH": f"{folder}:{root}", "DJANGO_SETTINGS_MODULE": "shelf_settings"}
+        self.commands: list[Worker] = []
+        self._start_worker = start_worker
+        self._sql = sql
+
+    def write(self, path: str, text: str) -> None:
+        file = self.folder / path
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+
+    def change(self, path: str, before: str, after: str) -> None:
+        """Change a part; to another length, since Python takes a file of the same second and size for the same."""
+        text = (self.folder / path).read_text()
+        assert before in text
+        assert len(before) != len(after)
+        self.write(path, text.replace(before, after))
+
+    def start(self, *options: str, **environment: str) -> Worker:
+        self.commands.append(self._start_worker(*options, **self.environment, **environment))
+        return self.commands[-1]
+
+    def end(self) -> None:
+        """Stop what still runs, without its jobs: killed, it would leave workers that need a moment more."""
+        for command in self.commands:
+            while command.process.poll() is None:
+                command.signal(signal.SIGTERM)
+                time.sleep(0.1)
+
+    def enqueue(self, task: str, argument: str = "") -> int:
+        [(job_id,)] = self._sql("SELECT pgqueue_enqueue(%s, %s)", task, f'["{argument}"]' if argument else "[]")
+        return job_id
+
+    def result(self, task: str) -> str:
+        """Run a job and return what came of it."""
+        job_id = self.enqueue(task)
+        return eventually(FinishedJob.objects.filter(pk=job_id).first).result
+
+
+@pytest.fixture
+def shelf(tmp_path, project, start_worker, sql):
+    made = Project(tmp_path / "project", project, start_worker, sql)
+    made.folder.mkdir()
+    made.write("shelf_settings.py", SETTINGS)
+    made.write("shelf/__init__.py", "")
+    made.write("shelf/tasks.py", TASKS)
+    made.write("shelf/subtitles.py", 'SUBTITLE = "one"\n')
+    yield made
+    made.end()
+
+
+def workers_of(command: Worker) -> list[int]:
+    """Return the pids of the workers that a command has started, which their first lines tell."""
+    lines = [line for line in command.text().splitlines() if "pgqueue worker" in line]
+    return [int(line.partition("[")[2].partition("]")[0]) for line in lines]
+
+
+def wait_for_worker(command: Worker, number: int) -> None:
+    eventually(lambda: len(workers_of(command)) == number or command.must_live())
+
+
+def is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def test_next_job_runs_the_new_code(shelf):
+    command = shelf.start()
+    assert (shelf.result("shelf.tasks.title"), shelf.result("shelf.tasks.subtitle")) == ("first", "one")
+    shelf.change("shelf/tasks.py", '"first"', '"second"')
+    shelf.change("shelf/subtitles.py", "one", "another")  # which only the job imports
+    wait_for_worker(command, 2)
+    assert (shelf.result("shelf.tasks.title"), shelf.result("shelf.tasks.subtitle")) == ("second", "another")
+    assert "changed: the worker starts again" in command.text()
+    command.signal(signal.SIGTERM)
+    assert command.wait() == 0
+    assert not [pid for pid in workers_of(command) if is_alive(pid)]
+
+
+def test_code_that_cannot_be_imported_is_waited_for(shelf):
+    command = shelf.start()
+    wait_for_worker(command, 1)
+    shelf.change("shelf/tasks.py", '"first"', '"second to')
+    eventually(lambda: "it starts again after the next change" in command.text() or command.must_live())
+    assert "SyntaxError" in command.text()
+    shelf.change("shelf/tasks.py", '"second to', '"third"')
+    assert shelf.result("shelf.tasks.title") == "third"
+    assert command.text().count("it starts again after the next change") == 1
+
+
+def test_files_of_an_app_that_is_new_count(shelf):
+    """The reloader cannot import it: it has started before. The worker says what it is made of."""
+    command = shelf.start()
+    wait_for_worker(command, 1)
+    shelf.write("annex/__init__.py", "")
+    shelf.write("annex/tasks.py", TASKS)
+    shelf.change("shelf_settings.py", '"shelf"]', '"shelf", "annex"]')
+    assert shelf.result("annex.tasks.title") == "first"
+    shelf.change("annex/tasks.py", '"first"', '"second"')
+    wait_for_worker(command, 3)
+    assert shelf.result("annex.tasks.title") == "second"
+
+
+def test_job_that_runs_too_long_goes_back_uncharged_and_runs_in_the_new_code(shelf, tmp_path):
+    command = shelf.start("--grace=3600")
+    job_id = shelf.enqueue("shelf.tasks.hold", str(tmp_path))
+    eventually((tmp_path / "held").exists)
+    shelf.change("shelf/tasks.py", 'return "first"', 'return "second"')
+    wait_for_worker(command, 2)
+    eventually(Job.objects.filter(pk=job_id, status="running", attempts=1, lost=0).exists)
+    (tmp_path / "let go").touch()
+    finished = eventually(FinishedJob.objects.filter(pk=job_id).first)
+    assert (finished.result, finished.attempts, finished.errors) == ("second", 1, [])
+
+
+def test_ctrl_c_is_passed_on_once_and_the_second_time_does_not_wait(shelf, tmp_path):
+    command = shelf.start("--grace=3600")
+    job_id = shelf.enqueue("shelf.tasks.hold", str(tmp_path))
+    eventually((tmp_path / "held").exists)
+    command.signal(signal.SIGINT)
+    eventually(lambda: "Stopping on SIGINT" in command.text())
+    assert "not waiting for jobs" not in command.text()
+    command.signal(signal.SIGINT)
+    assert command.wait() == 0
+    assert command.text().count("Stopping on SIGINT") == 2
+    assert command.text().count("not waiting for jobs") == 1
+    left = Job.objects.values_list("status", "attempts", "lease_token", "first_started_at").get(pk=job_id)
+    assert left == ("queued", 0, 0, NEVER)
+
+
+def test_reloader_that_is_killed_takes_its_worker_with_it(shelf):
+    command = shelf.start()
+    wait_for_worker(command, 1)
+    [pid] = workers_of(command)
+    command.process.kill()
+    eventually(lambda: not is_alive(pid))
+    assert "Stopping, as the reloader has ended" in command.text()
+    assert command.text().rstrip().endswith("Stopped")
+
+
+def test_drained_worker_ends_its_reloader(shelf):
+    job_id = shelf.enqueue("shelf.tasks.title")
+    command = shelf.start("--reload", "--drain")
+    assert command.wait() == 0
+    assert FinishedJob.objects.filter(pk=job_id).exists()
+
+
+def test_worker_that_cannot_start_ends_its_reloader_with_the_same_error(shelf):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        command = shelf.start("--health-port", str(taken.getsockname()[1]))
+        assert command.wait() == 1
+    assert "CommandError: " in command.text()
+    assert not workers_of(command)

@@ -1,0 +1,121 @@
+"""Which commands get a reloader, and what it looks at. What it does is in tests/processes/test_reload.py."""
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils.autoreload import autoreload_started
+
+from django_pgqueue.management.commands import pgqueue_worker
+from django_pgqueue.runtime.sources import Sources, sources
+
+
+@pytest.fixture
+def command(monkeypatch):
+    """Run a command line; return the one that a reloader would repeat, or the error that comes where there is none."""
+    repeated = []
+
+    class Reloader:
+        def __init__(self, command, *, grace_seconds):
+            repeated.append(command[command.index("pgqueue_worker") :])
+
+        def run(self):
+            return 7
+
+    def begin():
+        raise CommandError("no reloader")
+
+    monkeypatch.setattr(pgqueue_worker, "Reloader", Reloader)
+    monkeypatch.setattr(pgqueue_worker, "check_database", begin)
+    monkeypatch.setattr(pgqueue_worker.Command, "requires_migrations_checks", False)
+
+    def run(*options):
+        line = ["manage.py", "pgqueue_worker", "--skip-checks", *options]
+        monkeypatch.setattr("sys.argv", [sys.argv[0], *line[1:]])  # which Django repeats
+        with pytest.raises(SystemExit) as end:
+            pgqueue_worker.Command().run_from_argv(line)
+        assert end.value.code == (7 if repeated else 1)
+        return repeated
+
+    return run
+
+
+@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize("option", [None, "--reload", "--no-reload"])
+def test_reloader_is_for_development_unless_the_option_says_otherwise(command, settings, debug, option):
+    settings.DEBUG = debug
+    options = ["--queues=mail", *([option] if option else [])]
+    wanted = debug if option is None else option == "--reload"
+    assert command(*options) == ([["pgqueue_worker", "--skip-checks", *options, "--no-reload"]] if wanted else [])
+
+
+def test_options_that_cannot_work_are_found_before_anything_starts(command, capsys):
+    assert command("--reload", "--concurrency=0") == []
+    assert "--concurrency must be 1 to 1000, not 0." in capsys.readouterr().err
+
+
+def test_code_that_calls_the_command_gets_no_reloader(command, settings):
+    settings.DEBUG = True
+    with pytest.raises(CommandError, match="no reloader"):
+        call_command("pgqueue_worker")
+    with pytest.raises(CommandError, match="--reload needs a command line"):
+        call_command("pgqueue_worker", reload=True)
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """The folder of a package that is imported, with a module that is not."""
+    module = ModuleType("bookshelf")
+    folder = tmp_path / "bookshelf"
+    module.__path__ = [str(folder)]
+    folder.mkdir()
+    (folder / "later.py").touch()
+    monkeypatch.setitem(sys.modules, "bookshelf", module)
+    return folder
+
+
+def test_everything_python_in_a_package_of_the_project_counts(package):
+    looked_at = sources()
+    assert package / "later.py" in looked_at.snapshot()
+    (package / "inner").mkdir()
+    (package / "inner" / "new.py").touch()
+    (package / "inner" / "notes.txt").touch()
+    assert {path.name for path in looked_at.snapshot() if path.is_relative_to(package)} == {"later.py", "new.py"}
+
+
+def test_of_what_was_installed_only_imported_modules_count(package, tmp_path):
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    sys.modules["bookshelf"].__path__ = [str(package.rename(installed / "bookshelf"))]
+    found = sources().snapshot()
+    assert not [path for path in found if path.is_relative_to(installed)]
+    assert Path(pytest.__file__) in found
+
+
+def test_receivers_of_django_add_what_the_project_wants_watched(tmp_path):
+    def watch(sender, **_):
+        sender.watch_dir(tmp_path, "*.toml")
+
+    def fail(**_):
+        raise ValueError("not for workers")
+
+    (tmp_path / "prices.toml").touch()
+    autoreload_started.connect(fail)
+    autoreload_started.connect(watch)
+    try:
+        assert tmp_path / "prices.toml" in sources().snapshot()
+    finally:
+        autoreload_started.disconnect(watch)
+        autoreload_started.disconnect(fail)
+
+
+def test_what_one_process_is_made_of_can_be_told_to_another(package, tmp_path):
+    (tmp_path / "extra.ini").touch()
+    told = sources()
+    told.extra_files.add(tmp_path / "extra.ini")
+    other = Sources()
+    other.learn(told.told())
+    assert other.snapshot() == told.snapshot()
+    assert {package / "later.py", tmp_path / "extra.ini"} <= set(other.snapshot())
