@@ -3,7 +3,8 @@
 E001 unknown key in PGQUEUE · E002 value out of range · E003 database alias missing · E004 database not PostgreSQL ·
 E005 schedule that cannot be stored ·
 W001 router missing · W002 psycopg without its C speedups · W003 no role that can look after the tables ·
-W005 schedule of a task that another backend runs · W006 IMMEDIATE without DEBUG.
+W005 schedule of a task that another backend runs · W006 IMMEDIATE without DEBUG ·
+W007 tables, indexes, checks or functions missing or of no use · W008 partitions missing · W009 storage options changed.
 E006 to E009 and W004 are about aliases in TASKS, see backend
 """
 
@@ -17,6 +18,7 @@ from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as Caution
 from django.db import Error as DatabaseTrouble
 from django.db import connections
+from django.utils import translation
 from django.utils.module_loading import import_string
 
 from django_pgqueue.base.conf import DEFAULTS, conf
@@ -24,6 +26,7 @@ from django_pgqueue.base.exceptions import InvalidArguments
 from django_pgqueue.db import CallerConnection
 from django_pgqueue.housekeeping.declaring import definition_of
 from django_pgqueue.housekeeping.vacuum import Rights, rights
+from django_pgqueue.staff.health import SCHEMA_LOOKS, findings
 from django_pgqueue.timetable import Declared, declared, left_out
 
 SWITCHES = {
@@ -32,6 +35,18 @@ SWITCHES = {
     "PREPARED_STATEMENTS": (None, True, False),
     "TRACING": (True, False),
 }
+OF_FINDINGS = {
+    "columns-missing": "pgqueue.W007",
+    "indexes-missing": "pgqueue.W007",
+    "indexes-invalid": "pgqueue.W007",
+    "checks-missing": "pgqueue.W007",
+    "functions-missing": "pgqueue.W007",
+    "partitions-missing": "pgqueue.W008",
+    "storage-options": "pgqueue.W009",
+    "autovacuum-off": "pgqueue.W009",
+}
+"""What the database lacks, by the names of docs/reference/findings.md."""
+
 ROUTER = "django_pgqueue.routers.PgQueueRouter"
 
 
@@ -128,6 +143,18 @@ def check_rights(databases: Collection[str] | None = None, **_: Any) -> list[Che
             id="pgqueue.W003",
         )
     ]
+
+
+@register(Tags.database)
+def check_schema(databases: Collection[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """Say what is missing in the database, or is not as the migrations have made it. Asks its catalogue alone."""
+    if not isinstance(getattr(settings, "PGQUEUE", {}), dict) or conf.database not in (databases or ()):
+        return []
+    if _rights_of(conf.database) is None:
+        return []
+    with translation.override(None):  # like other checks
+        found = findings(conf.database, queues=[], looks=SCHEMA_LOOKS)
+    return [Caution(one.what, hint=one.remedy, id=OF_FINDINGS[one.name]) for one in found if one.name in OF_FINDINGS]
 
 
 def _missing_tables(alias: str) -> Iterator[CheckMessage]:

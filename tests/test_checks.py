@@ -4,6 +4,7 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.db import connection
 from django.test import override_settings
+from django.utils import translation
 
 ROUTER = "django_pgqueue.routers.PgQueueRouter"
 
@@ -152,3 +153,60 @@ def test_queue_on_a_second_database_works_from_migration_to_enqueue():
             call_command("migrate", "django_pgqueue", "zero", database="other", verbosity=0)
     assert "pgqueue_jobs" not in connections["other"].introspection.table_names()
     call_command("migrate", "django_pgqueue", database="other", verbosity=0)
+
+
+def lacking() -> dict[str, str]:
+    """Return what is said of the database's tables: the messages by their ids."""
+    messages = run_checks(tags=["database"], databases=["default"])
+    return {one.id: f"{one.msg} {one.hint}" for one in messages if one.id != "pgqueue.W003"}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("statement", "expected", "text"),
+    [
+        ("DROP INDEX pgqueue_jobs_claim", "pgqueue.W007", 'CREATE INDEX CONCURRENTLY "pgqueue_jobs_claim"'),
+        ("ALTER TABLE pgqueue_jobs DROP CONSTRAINT pgqueue_jobs_names", "pgqueue.W007", "ADD CONSTRAINT"),
+        ("DROP FUNCTION pgqueue_enqueue", "pgqueue.W007", "sqlmigrate django_pgqueue 0004_flow_control"),
+        ("ALTER TABLE pgqueue_workers DROP COLUMN memory_bytes", "pgqueue.W007", "pgqueue_workers.memory_bytes"),
+        ("ALTER TABLE pgqueue_jobs RESET (fillfactor)", "pgqueue.W009", "SET (fillfactor = 50);"),
+    ],
+)
+def test_what_the_database_lacks_is_told_with_the_remedy(sql, statement, expected, text):
+    assert lacking() == {}
+    sql(statement)
+    [(found, message)] = lacking().items()
+    assert found == expected
+    assert text in message
+
+
+@pytest.mark.django_db
+def test_missing_partition_is_told(sql):
+    [(day,)] = sql("SELECT to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')")
+    sql(f"DROP TABLE pgqueue_finished_jobs_{day}")
+    assert list(lacking()) == ["pgqueue.W008"]
+
+
+@pytest.mark.django_db
+def test_what_comes_with_a_migration_is_not_told_before_it_is_applied(sql):
+    """As by ``migrate`` itself, which runs these checks first."""
+    sql("ALTER TABLE pgqueue_workers DROP COLUMN memory_bytes")
+    sql("DELETE FROM django_migrations WHERE app = 'django_pgqueue' AND name = '0010_admin'")
+    assert lacking() == {}
+
+
+@pytest.mark.django_db
+def test_what_the_database_lacks_is_asked_of_the_queues_database_alone(sql):
+    sql("DROP INDEX pgqueue_jobs_claim")
+    assert run_checks(tags=["database"], databases=[]) == []
+    assert run_checks(tags=["pgqueue"]) == []
+    with pytest.raises(SystemCheckError, match=r"pgqueue\.W007"):
+        call_command("check", deploy=True, databases=["default"], fail_level="WARNING")
+
+
+@pytest.mark.django_db
+def test_what_the_database_lacks_is_told_in_english_as_other_checks_are(sql):
+    sql("DROP INDEX pgqueue_jobs_claim")
+    with translation.override("de"):
+        assert lacking()["pgqueue.W007"].startswith("An index is missing: pgqueue_jobs_claim.")
+        assert translation.get_language() == "de"

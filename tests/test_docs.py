@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -29,10 +30,12 @@ from django_pgqueue.base.conf import DEFAULTS
 from django_pgqueue.base.database_errors import REFUSING_CLASSES
 from django_pgqueue.base.options import LONGEST_DELAY, LONGEST_TIMEOUT_SECONDS, Options
 from django_pgqueue.base.states import Reason, Status
-from django_pgqueue.checks import check_settings
+from django_pgqueue.checks import OF_FINDINGS, check_settings
 from django_pgqueue.cutover.management.commands.pgqueue_cutover import Command as CutoverCommand
 from django_pgqueue.cutover.models import Call
 from django_pgqueue.cutover.stages import STAGES
+from django_pgqueue.management.commands import pgqueue_doctor
+from django_pgqueue.management.commands.pgqueue_doctor import Command as DoctorCommand
 from django_pgqueue.management.commands.pgqueue_jobs import Command as JobsCommand
 from django_pgqueue.management.commands.pgqueue_queues import Command as QueuesCommand
 from django_pgqueue.management.commands.pgqueue_retention import Command as RetentionCommand
@@ -40,6 +43,7 @@ from django_pgqueue.management.commands.pgqueue_schedule import Command as Sched
 from django_pgqueue.management.commands.pgqueue_worker import Command
 from django_pgqueue.migrations._enqueue import WITH_KEYS
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule, Worker
+from django_pgqueue.staff import health
 from django_pgqueue.testing import Report, Run, assert_enqueued, refute_enqueued, run_jobs
 
 ROOT = Path(__file__).parent.parent
@@ -354,11 +358,14 @@ def test_page_of_the_app_for_switching_lists_stages_options_and_columns():
     assert sorted(first_names(section(page, "## pgqueue_cutover_calls"))) == sorted(columns)
 
 
-def test_page_of_the_retention_command_lists_every_option():
+@pytest.mark.parametrize(
+    ("page", "command"), [("retention-command", RetentionCommand), ("doctor-command", DoctorCommand)]
+)
+def test_page_of_the_command_lists_every_option(page, command):
     parser = CommandParser(add_help=False)
-    RetentionCommand().add_arguments(parser)
+    command().add_arguments(parser)
     options = [action.option_strings[0] for action in parser._actions]
-    assert sorted(first_names(reference("retention-command"))) == sorted(options)
+    assert sorted(first_names(reference(page))) == sorted(options)
 
 
 # The jobs command
@@ -438,9 +445,42 @@ def test_page_of_the_framework_lists_every_option():
 
 def test_checks_page_lists_every_id():
     code = "".join((PACKAGE / path).read_text() for path in ("checks.py", "backend/checking.py"))
-    ids = set(re.findall(r'id="(pgqueue\.[EW]\d+)"', code))
-    assert ids
+    ids = {*re.findall(r'id="(pgqueue\.[EW]\d+)"', code), *OF_FINDINGS.values()}
+    assert len(ids) > len(set(OF_FINDINGS.values()))
     assert sorted(first_names(reference("checks"))) == sorted(ids)
+
+
+def names_found_by(looks: Iterable[Callable]) -> set[str]:
+    """Return what stands as the name of a finding in the modules of these looks."""
+    code = {inspect.getmodule(look): inspect.getsource(inspect.getmodule(look)) for look in looks}
+    return {name for text in code.values() for name in re.findall(r'\bname="([a-z-]+)"', text)}
+
+
+def test_findings_page_lists_every_finding_and_those_of_the_doctor_apart():
+    page = reference("findings")
+    of_panel = names_found_by(health.LOOKS) | {health.NOT_LOOKED_AT}
+    of_doctor = names_found_by(set(health.ALL_LOOKS) - set(health.LOOKS))
+    assert len(of_panel) + len(of_doctor) > 25
+    assert not of_panel & of_doctor
+    assert sorted(first_names(page.partition("\n## ")[0])) == sorted(of_panel)
+    assert sorted(first_names(section(page, "## By pgqueue_doctor alone"))) == sorted(of_doctor)
+    assert set(OF_FINDINGS) <= of_panel
+
+
+def test_levels_on_the_findings_page_are_those_of_the_code():
+    """Those that have one level only; of the others the page says when it is which."""
+    rows = {names(row[0])[0]: row[1] for row in table(reference("findings")) if row[1] in {"error", "warning"}}
+    code = "".join(inspect.getsource(module) for module in map(inspect.getmodule, health.ALL_LOOKS))
+    levels = dict(re.findall(r'\bname="([a-z-]+)",\n\s+level=Level\.(\w+),', code))
+    assert len(rows) > 20
+    assert {name: levels[name].lower() for name in rows if name != health.NOT_LOOKED_AT} == {
+        name: level for name, level in rows.items() if name != health.NOT_LOOKED_AT
+    }
+
+
+def test_exit_codes_on_the_doctors_page_are_those_of_the_code():
+    rows = table(section(reference("doctor-command"), "## Exit codes"))
+    assert [row[0] for row in rows] == ["0", str(pgqueue_doctor.FOUND), str(pgqueue_doctor.COULD_NOT_LOOK)]
 
 
 def test_signals_page_lists_every_signal():

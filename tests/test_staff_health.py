@@ -9,6 +9,7 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, pause_queue
+from django_pgqueue.base.version import VERSION
 from django_pgqueue.housekeeping.vacuum import Holder
 from django_pgqueue.models import FinishedJob, Schedule, Worker
 from django_pgqueue.staff import health
@@ -33,7 +34,7 @@ def worker(**values) -> Worker:
             "session_pid": 4712,
             "concurrency": 8,
             "host": "shop-1",
-            "version": "1",
+            "version": VERSION,
             **values,
         }
     )

@@ -37,6 +37,9 @@ MOST_FAIL = 0.5
 PAGES = {
     "no-workers": "worker",
     "polling": "worker",
+    "versions-differ": "worker",
+    "connections-short": "worker",
+    "operations-stalled": "operation",
     "schedules-late": "schedule",
     "schedules-refused": "schedule",
     "unknown-tasks": "job",

@@ -18,16 +18,15 @@ def sought(job: ClaimedJob) -> Task[..., Any] | None:
     Called by the pump, which must outlive whatever a name in the table leads to.
     """
     alias = json.loads(job.rest or "{}").get("backend")
-    if not alias:
-        return None
     try:
-        return _sought(job.task, alias)
+        return find_at(job.task, alias) if alias else None
     except Exception:
         logger.exception("The backend %s cannot find the task %s of job %s", alias, job.task, job.id, extra=fields(job))
         return None
 
 
-def _sought(name: str, alias: str) -> Task[..., Any] | None:
+def find_at(name: str, alias: str) -> Task[..., Any] | None:
+    """Return the task of this name as the backend with this alias in ``TASKS`` finds it; None where it does not."""
     try:
         from django_pgqueue.base.framework import InvalidTaskBackend, task_backends  # noqa: PLC0415 - may be missing
     except ConfigurationError:

@@ -94,7 +94,7 @@ class Listener:
 
     def _connect(self) -> None:
         connection: Any = self._database.autocommit()
-        useless = self._try(connection)
+        useless = listen(self._database, connection)
         worked, self.works = self.works, useless is None
         self.is_settled.set()
         if self.works:
@@ -110,38 +110,6 @@ class Listener:
         self.close()
         self._session.forgo()
 
-    def _try(self, connection: Any) -> str | None:
-        """Listen, and see whether a notification arrives that was sent the way that enqueuers send theirs.
-
-        Returns:
-            Why it is of no use to listen; None: it is.
-        """
-        other = QueueConnection(conf.database, "listener echo")
-        try:
-            if self._database.is_pooled and is_lent(connection, other):
-                return DEAF
-            [backend] = connection.execute(BACKEND).fetchone()
-            connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
-            if useless := self._hears_not(connection, other):
-                unlisten(connection, backend)
-            return useless
-        finally:
-            other.close()
-
-    def _hears_not(self, connection: Any, other: QueueConnection) -> str | None:
-        payload = ECHO + secrets.token_hex(8)
-        try:
-            announce(other, [payload])
-        except Error as error:
-            if is_over_limit(error):
-                return FULL
-            raise
-        deadline = time.monotonic() + ECHO_SECONDS
-        while (left := deadline - time.monotonic()) > 0:
-            if any(notify.payload == payload for notify in connection.notifies(timeout=left, stop_after=1)):
-                return None
-        return DEAF
-
     def _wait(self) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(self._connection.fileno(), selectors.EVENT_READ)
@@ -153,6 +121,60 @@ class Listener:
             self._heard(payloads)
         if only_reads(self._connection):
             self.close()  # whoever notifies is on another server by now
+
+
+def try_out() -> str | None:
+    """Listen as a worker does, for a moment, by connections of its own.
+
+    Returns:
+        Why that is of no use: ``DEAF`` or ``FULL``. None: notifications arrive.
+
+    Raises:
+        django.db.Error: a database cannot be reached.
+        psycopg.Error: likewise, once it was.
+    """
+    database = QueueConnection(conf.listen_database, "doctor")
+    try:
+        return listen(database, database.autocommit())
+    finally:
+        database.close()
+
+
+def listen(database: QueueConnection, connection: Any) -> str | None:
+    """Listen, and see whether a notification arrives that was sent the way that enqueuers send theirs.
+
+    Args:
+        connection: that of ``database``.
+
+    Returns:
+        Why it is of no use to listen; None: it is.
+    """
+    other = QueueConnection(conf.database, "listener echo")
+    try:
+        if database.is_pooled and is_lent(connection, other):
+            return DEAF
+        [backend] = connection.execute(BACKEND).fetchone()
+        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
+        if useless := _hears_not(connection, other):
+            unlisten(connection, backend)
+        return useless
+    finally:
+        other.close()
+
+
+def _hears_not(connection: Any, other: QueueConnection) -> str | None:
+    payload = ECHO + secrets.token_hex(8)
+    try:
+        announce(other, [payload])
+    except Error as error:
+        if is_over_limit(error):
+            return FULL
+        raise
+    deadline = time.monotonic() + ECHO_SECONDS
+    while (left := deadline - time.monotonic()) > 0:
+        if any(notify.payload == payload for notify in connection.notifies(timeout=left, stop_after=1)):
+            return None
+    return DEAF
 
 
 def is_lent(connection: Any, other: QueueConnection) -> bool:

@@ -16,6 +16,8 @@ from django_pgqueue.models import FinishedJob, Job
 from django_pgqueue.runtime import listener as listener_module
 from django_pgqueue.runtime.listener import Listener
 from django_pgqueue.runtime.session import Session
+from django_pgqueue.staff.health import findings
+from django_pgqueue.staff.health.listening import listening
 from tests.app.models import Mark
 from tests.server import Server
 from tests.workers import eventually
@@ -171,6 +173,16 @@ def test_worker_polls_while_the_notification_queue_is_full(hoarder, server, star
     assert text.count("LISTEN by way of 'default' is of no use now") == 1
     assert "Traceback" not in text, text
     assert "cannot work with the database" not in text, text
+
+
+@override_settings(PGQUEUE={"DATABASE": ALIAS})
+def test_doctor_finds_the_full_notification_queue_until_nobody_hoards_any_more(hoarder):
+    def found() -> set[str]:
+        return {finding.name for finding in findings(looks=[listening])}
+
+    assert found() == {"notifications-full"}
+    hoarder.close()
+    eventually(lambda: not found())
 
 
 @override_settings(PGQUEUE={"DATABASE": ALIAS})

@@ -1,11 +1,13 @@
 """Look who waits too long, or in vain."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from django_pgqueue import tasks
+from django_pgqueue.lifecycle.framework import find_at
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.staff import flow
 from django_pgqueue.staff.health.finding import Finding, Level
@@ -69,10 +71,11 @@ def unknown_tasks(view: View) -> Iterator[Finding]:
     """Say which tasks of waiting jobs this code does not know. Of each queue the first hundred jobs are looked at."""
     names = [queue.name for queue in view.queues if queue.queued.value][:MOST_QUEUES]
     rows = view.database.rows(statement("next_tasks"), {"names": names, "limit": MOST_JOBS})
-    unknown = {task: (number, job_id) for task, number, job_id in sorted(rows) if tasks.find(task) is None}
+    unknown = [(task, number, job_id) for task, backend, number, job_id in sorted(rows) if not task_of(task, backend)]
     if not unknown:
         return
-    number = sum(number for number, _id in unknown.values())
+    number = sum(number for _task, number, _id in unknown)
+    found = {task: job_id for task, _number, job_id in unknown}
     yield Finding(
         name="unknown-tasks",
         level=Level.WARNING,
@@ -81,13 +84,18 @@ def unknown_tasks(view: View) -> Iterator[Finding]:
             "At least %(number)s jobs wait whose tasks this code does not know: %(tasks)s.",
             number,
         )
-        % {"number": f"{number:,}", "tasks": named(list(unknown))},
+        % {"number": f"{number:,}", "tasks": named(list(found))},
         remedy=_(
             "Deploy the code that has the task to the workers, or give the task that replaces it the old name in "
             "aliases=. Jobs that have never run go to the dead jobs after a day."
         ),
-        facts={"tasks": {task: job_id for task, (_number, job_id) in unknown.items()}},
+        facts={"tasks": found},
     )
+
+
+def task_of(name: str, backend: str) -> tasks.Task[..., Any] | None:
+    """Return the task of a job as a worker with this code would find it."""
+    return tasks.find(name) or (find_at(name, backend) if backend else None)
 
 
 def _is_failing(counts: flow.Counts) -> bool:

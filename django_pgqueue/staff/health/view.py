@@ -3,10 +3,13 @@
 import functools
 from collections.abc import Sequence
 
+from django.db import connections
+
 from django_pgqueue.db import CallerConnection
 from django_pgqueue.housekeeping import vacuum
 from django_pgqueue.housekeeping.vacuum import Signs
 from django_pgqueue.models import Worker
+from django_pgqueue.staff.health.catalogue import Catalogue, unapplied
 from django_pgqueue.staff.overview import QueueLine, living_workers
 
 
@@ -31,6 +34,22 @@ class View:
     def signs(self) -> Signs:
         """Dead rows of pgqueue_jobs, and its last VACUUM."""
         return vacuum.look(self.database)
+
+    @functools.cached_property
+    def unapplied(self) -> list[str]:
+        """Migrations of this code that the database has not seen."""
+        return unapplied(self.alias)
+
+    @functools.cached_property
+    def catalogue(self) -> Catalogue:
+        """What the database has of the tables."""
+        return Catalogue(self.alias)
+
+    @functools.cached_property
+    def is_pooled(self) -> bool:
+        """Whether a pooler stands before the server: it tells its clients process ids of its own."""
+        [(pid,)] = self.database.rows("SELECT pg_backend_pid()", {})
+        return bool(connections[self.alias].connection.info.backend_pid != pid)
 
     @functools.cached_property
     def with_work(self) -> list[QueueLine]:

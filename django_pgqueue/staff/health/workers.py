@@ -1,4 +1,4 @@
-"""Look whether anybody is there, and hears."""
+"""Look whether anybody is there, hears, and does what staff have asked for."""
 
 import datetime as dt
 from collections.abc import Iterator
@@ -8,6 +8,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from django_pgqueue.base.conf import conf
+from django_pgqueue.base.version import VERSION
+from django_pgqueue.models import Operation
 from django_pgqueue.staff.health.finding import Finding, Level
 from django_pgqueue.staff.health.view import View
 from django_pgqueue.staff.health.words import named
@@ -15,6 +17,12 @@ from django_pgqueue.staff.overview import living_workers, total
 
 DEAF = dt.timedelta(minutes=1)
 """A worker that is younger may just not have connected yet."""
+
+
+STALLED = dt.timedelta(minutes=1)
+"""An operation whose next slice was due so long ago is done by nobody: workers look every second."""
+
+MOST_OPERATIONS = 100
 
 
 def no_workers(view: View) -> Iterator[Finding]:
@@ -77,4 +85,43 @@ def polling(view: View) -> Iterator[Finding]:
             "PGQUEUE['NOTIFY'] to False: announcing is for nothing then."
         ),
         facts={"commands": commands, "polling": number},
+    )
+
+
+def versions(view: View) -> Iterator[Finding]:
+    """Say that workers run another version of the package than this process."""
+    other = [worker.version for worker in view.workers if worker.version != VERSION]
+    if not other:
+        return
+    yield Finding(
+        name="versions-differ",
+        level=Level.WARNING,
+        what=ngettext(
+            "%(number)s of %(all)s worker process runs another version of django-pgqueue than %(here)s: %(versions)s.",
+            "%(number)s of %(all)s worker processes run another version of django-pgqueue than %(here)s: %(versions)s.",
+            len(view.workers),
+        )
+        % {"number": len(other), "all": len(view.workers), "here": VERSION, "versions": named(sorted(set(other)))},
+        remedy=_("While a deployment is under way that is right. Afterwards, restart the workers with the new code."),
+        facts={"here": VERSION, "versions": sorted(set(other)), "processes": len(other)},
+    )
+
+
+def stalled_operations(view: View) -> Iterator[Finding]:
+    """Say which operations of staff nobody carries on, although a slice is due."""
+    due = Operation.objects.using(view.alias).filter(ended_at=None, next_at__lt=Now() - STALLED).order_by("next_at")
+    stalled = list(due[:MOST_OPERATIONS])
+    if not stalled:
+        return
+    yield Finding(
+        name="operations-stalled",
+        level=Level.WARNING,
+        what=ngettext(
+            "Nobody carries on %(number)s operation: %(operations)s.",
+            "Nobody carries on %(number)s operations: %(operations)s.",
+            len(stalled),
+        )
+        % {"number": len(stalled), "operations": named([str(operation) for operation in stalled])},
+        remedy=_("Any worker does. Start one, or look into the log of those that run; or stop the operation."),
+        facts={"operations": [operation.pk for operation in stalled]},
     )

@@ -1,0 +1,107 @@
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import Error
+
+from django_pgqueue.base.conf import conf
+from django_pgqueue.base.database_errors import one_line
+from django_pgqueue.base.version import VERSION
+from django_pgqueue.management.database import check_database
+from django_pgqueue.staff.health import ALL_LOOKS, NOT_LOOKED_AT, Finding, Level, findings
+from django_pgqueue.staff.terminal import plain
+
+FOUND, COULD_NOT_LOOK = 1, 2
+
+HELP = """
+Look at the queue as it is and name what will hurt, each with the remedy. Changes nothing, and may be run at any time.
+Exit code: 0 healthy, 1 something was found of the level, 2 it could not look, or not at everything.
+"""
+
+
+class Command(BaseCommand):
+    """Name what is wrong with the live queue."""
+
+    help = HELP
+    requires_system_checks = ["pgqueue"]
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--json", action="store_true", help="print JSON")
+        parser.add_argument(
+            "--fail-level",
+            choices=[level.value for level in Level],
+            default=Level.ERROR.value,
+            help="exit with 1 where something as bad as this is found; default: error",
+        )
+        parser.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['DATABASE']")
+
+    def check(self, *args: Any, **options: Any) -> None:
+        with _looking():
+            super().check(*args, **options)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        alias = options["database"] or conf.database
+        with _looking():
+            check_database(alias)
+            found = findings(alias, looks=ALL_LOOKS)
+        self.stdout.write(_json(alias, found) if options["json"] else _text(found))
+        _judge(found, Level(options["fail_level"]))
+
+
+@contextmanager
+def _looking() -> Iterator[None]:
+    """Let whatever keeps it from looking end it with a code of its own."""
+    try:
+        yield
+    except CommandError as error:
+        error.returncode = COULD_NOT_LOOK
+        raise
+    except (Error, psycopg.Error) as error:
+        raise CommandError(one_line(error), returncode=COULD_NOT_LOOK) from error
+
+
+def _judge(found: Sequence[Finding], fail_level: Level) -> None:
+    """Raise CommandError where the findings are not what a deployment may go on with."""
+    if any(finding.level is Level.ERROR or finding.level is fail_level for finding in found):
+        raise CommandError(f"Found: {_counts(found)}.", returncode=FOUND)
+    if any(finding.name == NOT_LOOKED_AT for finding in found):
+        raise CommandError("Not everything could be looked at.", returncode=COULD_NOT_LOOK)
+
+
+def _text(found: Sequence[Finding]) -> str:
+    if not found:
+        return "healthy"
+    told = [
+        f"{finding.level.upper()} {finding.name}\n  {plain(finding.what)}\n  {plain(finding.remedy)}"
+        for finding in found
+    ]
+    return "\n\n".join(told)
+
+
+def _json(alias: str, found: Sequence[Finding]) -> str:
+    told = {
+        "healthy": not found,
+        "database": alias,
+        "version": VERSION,
+        "findings": [
+            {
+                "name": finding.name,
+                "level": finding.level,
+                "what": finding.what,
+                "remedy": finding.remedy,
+                "facts": dict(finding.facts),
+            }
+            for finding in found
+        ],
+    }
+    return json.dumps(told, cls=DjangoJSONEncoder, indent=2)
+
+
+def _counts(found: Sequence[Finding]) -> str:
+    number = Counter(finding.level for finding in found)
+    return ", ".join(f"{number[level]} {level}{'s' if number[level] > 1 else ''}" for level in Level if number[level])

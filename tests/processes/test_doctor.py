@@ -1,0 +1,95 @@
+"""pgqueue_doctor as people run it: beside real workers, by other roles, through poolers."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many
+from django_pgqueue.models import FinishedJob
+from tests.pgbouncer import BINARY, MISSING
+from tests.ports import free_port
+from tests.test_staff_health import forget_counters, worker
+from tests.workers import MANAGE, database_url, eventually
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def doctor(*words: str, **environment: str) -> tuple[str, str, int]:
+    """Return what the command prints, what it complains of, and its exit code."""
+    done = subprocess.run(
+        [sys.executable, str(MANAGE), "pgqueue_doctor", *words],
+        env={**os.environ, "DATABASE_URL": database_url(), "SQLITE_NAME": "unused", **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.stdout, done.stderr, done.returncode
+
+
+def named(text: str) -> set[str]:
+    """Return which findings are told."""
+    return {line.split()[1] for line in text.splitlines() if line.startswith(("ERROR ", "WARNING "))}
+
+
+def test_nothing_is_found_while_a_worker_works_and_it_is_missed_once_it_is_gone(start_worker, sql):
+    real = start_worker("--processes", "2", LEASE_SECONDS="3").wait_until_ready()
+    enqueue_many(app.record, [("x",)] * 50)
+    eventually(lambda: FinishedJob.objects.count() == 50)
+    eventually(lambda: forget_counters(sql) or doctor() == ("healthy\n", "", 0))
+    real.kill_group()
+    enqueue_many(app.record, [("x",)])
+    eventually(lambda: named(doctor()[0]) == {"no-workers"})
+    assert doctor()[1:] == ("CommandError: Found: 1 error.\n", 1)
+
+
+@pytest.mark.skipif(not BINARY, reason=MISSING)
+def test_pooler_under_listen_is_found_until_there_is_a_direct_way(pooler, sql):
+    worker()
+    forget_counters(sql)
+    text, _, code = doctor("--fail-level", "warning", **pooler.environment())
+    assert (named(text), code) == ({"listen-behind-pooler"}, 1)
+    assert "'default' hears nothing" in text
+    assert doctor(**pooler.environment_to_listen()) == ("healthy\n", "", 0)
+    silent = pooler.environment() | {"PGQUEUE": '{"NOTIFY": false}'}
+    assert doctor(**silent) == ("healthy\n", "", 0)
+
+
+def test_role_with_too_few_connections_is_found_until_it_has_more(login_as, start_worker, sql):
+    """It is the role of the workers that counts, whoever asks."""
+    url = login_as("shop_worker")
+    sql("ALTER ROLE shop_worker CONNECTION LIMIT 12")
+    start_worker("--concurrency", "8", DATABASE_URL=url).wait_until_ready()  # 4 + 1 + 8
+    eventually(lambda: forget_counters(sql) or named(doctor()[0]) == {"connections-short"})
+    text, _, code = doctor(DATABASE_URL=url)
+    assert "ALTER ROLE shop_worker CONNECTION LIMIT allows it 12" in text
+    assert (named(text), code) == ({"connections-short"}, 1)
+    sql("ALTER ROLE shop_worker CONNECTION LIMIT 13")
+    assert doctor(DATABASE_URL=url) == ("healthy\n", "", 0)
+
+
+def test_role_that_may_not_read_everything_says_so(login_as, sql):
+    worker()
+    forget_counters(sql)
+    url = login_as("shop_worker")
+    sql("REVOKE SELECT ON pgqueue_operations FROM shop_worker")
+    text, complaint, code = doctor(DATABASE_URL=url)
+    assert (named(text), code) == ({"not-looked-at"}, 2)
+    assert "permission denied for table pgqueue_operations" in text
+    assert "Not everything could be looked at" in complaint
+
+
+def test_database_that_is_away_is_no_finding():
+    text, complaint, code = doctor(DATABASE_URL=f"postgresql://nobody@127.0.0.1:{free_port()}/nothing")
+    assert (text, code) == ("", 2)
+    assert "cannot be reached" in complaint
+
+
+def test_wrong_settings_keep_it_from_looking():
+    text, complaint, code = doctor(PGQUEUE='{"LEASE_SECONDS": 0}')
+    assert (text, code) == ("", 2)
+    assert "pgqueue.E002" in complaint
