@@ -1,8 +1,9 @@
-"""Draw the pictures of docs/explanation/performance.md from what the benchmarks have written.
+"""Draw the pictures of docs/explanation from what the benchmarks have written.
 
 python -m benchmarks.sweep --json sweep.json
 python -m benchmarks.latency --json latency.json
-python -m benchmarks.curves sweep.json latency.json
+python -m benchmarks.bloat --json bloat.json
+python -m benchmarks.curves sweep.json latency.json bloat.json
 """
 
 import argparse
@@ -107,6 +108,36 @@ def draw_latencies(samples: Samples, folder: Path) -> Path:
     return save(figure, folder / "latency.svg")
 
 
+def draw_bloat(samples: Samples, folder: Path) -> Path:
+    """Draw three panels below each other, over the same seconds; the part in which the snapshot was held is shaded."""
+    figure, (dead, room, claim) = plt.subplots(3, 1, sharex=True, figsize=(6.4, 5.4))
+    seconds = samples["seconds"]
+    held = [at for at, is_held in zip(seconds, samples["held"], strict=True) if is_held]
+    for axes in (dead, room, claim):
+        axes.axvspan(held[0] - 0.5, held[-1], color=ORANGE, alpha=0.12, linewidth=0)
+        axes.set_ylim(bottom=0, auto=True)
+    dead.plot(seconds, samples["dead rows"], color=BLUE)
+    dead.yaxis.set_major_formatter(EngFormatter(sep=" "))
+    dead.set_title("dead rows, as the server counts them; shaded: an old snapshot is held")
+    for name, colour in (("table", BLUE), ("indexes", ORANGE)):
+        room.plot(seconds, samples[name], color=colour)
+        room.annotate(
+            name, (seconds[-1], samples[name][-1]), xytext=(-4, 4), textcoords="offset points", color=colour, ha="right"
+        )
+    room.set_title("MB on the disk")
+    claim.plot(seconds, smoothed(samples["claim from the head"]), color=BLUE)
+    claim.set_title("milliseconds of a claim from the head of the queue: medians of five")
+    claim.set_xlabel("seconds")
+    for axes in (dead, room, claim):
+        axes.set_ylim(bottom=0)
+    return save(figure, folder / "bloat.svg")
+
+
+def smoothed(values: list[float]) -> list[float]:
+    """Return the median of each value and its two neighbours on either side."""
+    return [statistics.median(values[max(0, number - 2) : number + 3]) for number in range(len(values))]
+
+
 def save(figure: Any, path: Path) -> Path:
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
@@ -117,6 +148,7 @@ DRAWINGS = {
     "bare loop over batch size": draw_batches,
     "worker over processes": draw_processes,
     "pick-up latency, p50": draw_latencies,
+    "dead rows over time": draw_bloat,
 }
 
 if __name__ == "__main__":
