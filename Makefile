@@ -31,7 +31,7 @@ INSTALLED := $(VENV)/.installed$(if $(DJANGO),-django-$(DJANGO))
 CODE := django_pgqueue pytest_django_pgqueue.py tests example_project benchmarks docs
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo screenshots test pytest soak docs bench lint types clean
+.PHONY: help install demo screenshots test pytest soak docs reference bench lint types clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -61,6 +61,9 @@ types: $(INSTALLED) ## Check types
 
 docs: $(INSTALLED) ## Build the documentation, warnings as errors
 	$(BIN)/python -m sphinx -q -W --keep-going docs docs/_build/html
+
+reference: $(INSTALLED) ## Write the tables of docs/reference that come from the code
+	@$(BIN)/python -m docs.generate
 
 bench: $(INSTALLED) ## Measure all that is promised about speed, in about an hour; QUICK=1: see that it works
 	$(BIN)/python -m benchmarks $(if $(filter-out 0 no false,$(QUICK)),--quick)

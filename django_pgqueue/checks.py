@@ -29,6 +29,18 @@ from django_pgqueue.housekeeping.vacuum import Rights, rights
 from django_pgqueue.staff.health import SCHEMA_LOOKS, findings
 from django_pgqueue.timetable import Declared, declared, left_out
 
+BOUNDS: dict[str, tuple[Any, float, float]] = {
+    "LEASE_SECONDS": (int, 3, 86400),
+    "MAX_ATTEMPTS": (int, 1, 32767),
+    "MAX_PAYLOAD_BYTES": (int, 1, 256 * 1024 * 1024),
+    "POLL_SECONDS": ((int, float), 0.01, 3600),
+    "RETENTION_DAYS": (int, 0, 36500),
+    "DEAD_RETENTION_DAYS": (int, 1, 36500),
+    "STATS_DAYS": (int, 1, 36500),
+    "VACUUM_DEAD_ROWS": (int, 0, 1_000_000_000),
+    "STATEMENT_TIMEOUT_SECONDS": (int, 1, 86400),
+    "ADMIN_TIMEOUT_SECONDS": ((int, float), 0.01, 3600),
+}
 SWITCHES = {
     "NOTIFY": (True, False),
     "IMMEDIATE": (True, False),
@@ -173,23 +185,11 @@ def _unknown_keys(given: dict[str, Any]) -> Iterator[CheckMessage]:
 
 
 def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
-    bounds = {
-        "LEASE_SECONDS": (int, 3, 86400),
-        "MAX_ATTEMPTS": (int, 1, 32767),
-        "MAX_PAYLOAD_BYTES": (int, 1, 256 * 1024 * 1024),
-        "POLL_SECONDS": ((int, float), 0.01, 3600),
-        "RETENTION_DAYS": (int, 0, 36500),
-        "DEAD_RETENTION_DAYS": (int, 1, 36500),
-        "STATS_DAYS": (int, 1, 36500),
-        "VACUUM_DEAD_ROWS": (int, 0, 1_000_000_000),
-        "STATEMENT_TIMEOUT_SECONDS": (int, 1, 86400),
-        "ADMIN_TIMEOUT_SECONDS": ((int, float), 0.01, 3600),
-    }
-    for key, (kind, lowest, highest) in bounds.items():
+    for key, (kind, lowest, highest) in BOUNDS.items():
         value = values[key]
         if value is DEFAULTS[key] is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, kind) or not lowest <= value <= highest:  # type: ignore[arg-type]
+        if isinstance(value, bool) or not isinstance(value, kind) or not lowest <= value <= highest:
             hint = f"Use a number from {lowest} to {highest}{', or None' if DEFAULTS[key] is None else ''}."
             yield Error(f"PGQUEUE[{key!r}] is {value!r}.", hint=hint, id="pgqueue.E002")
     for key, allowed in SWITCHES.items():
