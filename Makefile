@@ -56,8 +56,9 @@ lint: $(INSTALLED) ## Check style and format
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 
-types: $(INSTALLED) ## Check types
+types: $(INSTALLED) ## Check types, and those that others see
 	$(BIN)/mypy
+	$(BIN)/python -m tests.typing
 
 docs: $(INSTALLED) ## Build the documentation, warnings as errors
 	$(BIN)/python -m sphinx -q -W --keep-going docs docs/_build/html

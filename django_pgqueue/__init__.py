@@ -4,6 +4,7 @@ Everything listed in ``__all__`` is public and importable before Django's apps a
 """
 
 from django_pgqueue.base.exceptions import Discard, RetryLater
+from django_pgqueue.base.options import TaskOptions
 from django_pgqueue.lifecycle.bulk import move_jobs, purge, set_priority
 from django_pgqueue.lifecycle.context import current_job
 from django_pgqueue.lifecycle.dead_letter import requeue
@@ -21,6 +22,7 @@ __all__ = [
     "JobHandle",
     "RetryLater",
     "Task",
+    "TaskOptions",
     "current_job",
     "enqueue",
     "enqueue_many",

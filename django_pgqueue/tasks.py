@@ -9,13 +9,13 @@ import difflib
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from django_pgqueue.base import keys
 from django_pgqueue.base.backoff import Backoff, exponential
 from django_pgqueue.base.exceptions import ConfigurationError, InvalidJob, UnknownTask
 from django_pgqueue.base.keys import KeyBy, Keys, KeysBy
-from django_pgqueue.base.options import Options
+from django_pgqueue.base.options import Options, TaskOptions
 
 if TYPE_CHECKING:
     from django_pgqueue.base.records import ClaimedJob, Outcome
@@ -111,14 +111,14 @@ class Task(Generic[P, R]):
         self.aliases = aliases
         self.sensitive = sensitive
         self.keys_by = keys_by
-        self.needs_control = options.needs_control or keys_by != keys.NONE
-        self.is_async = inspect.iscoroutinefunction(func)
-        self.signature = signature or inspect.signature(func)
+        self.needs_control: bool = options.needs_control or keys_by != keys.NONE
+        self.is_async: bool = inspect.iscoroutinefunction(func)
+        self.signature: inspect.Signature = signature or inspect.signature(func)
         self.backend = backend
         self.contract = contract
         self.__doc__ = func.__doc__
         self.__module__ = func.__module__
-        self.__name__ = getattr(func, "__name__", name)
+        self.__name__: str = getattr(func, "__name__", name)
         self.__wrapped__ = func
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -127,7 +127,7 @@ class Task(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
 
-    def using(self, **options: Any) -> "Task[P, R]":
+    def using(self, **options: Unpack[TaskOptions]) -> "Task[P, R]":
         """Return the same task with other options for the jobs enqueued through the result.
 
         Args:

@@ -4,12 +4,13 @@ import datetime as dt
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, Unpack
 
 from django.conf import settings
 
 from django_pgqueue import tasks
 from django_pgqueue.base.exceptions import ConfigurationError, InvalidSchedule
+from django_pgqueue.base.options import TaskOptions
 from django_pgqueue.base.states import CatchUp
 from django_pgqueue.base.ticks import Rhythm
 from django_pgqueue.tasks import Task
@@ -58,7 +59,7 @@ def periodic(
     jitter: float | dt.timedelta = 0,
     catch_up: str = "last",
     catch_up_limit: int = 100,
-    **options: Any,
+    **options: Unpack[TaskOptions],
 ) -> Callable[[T], T]:
     """Declare that a task is to be enqueued again and again. Goes above ``@task``; may stand there several times.
 

@@ -1,11 +1,13 @@
 import datetime as dt
+from typing import get_type_hints
 
 import pytest
 from django.template import Context, Template
 
 import tests.app.tasks as app
-from django_pgqueue import Task, task, tasks
+from django_pgqueue import Task, TaskOptions, task, tasks
 from django_pgqueue.base.exceptions import ConfigurationError, InvalidJob, UnknownTask
+from django_pgqueue.base.options import Options
 
 
 def test_task_is_named_by_its_path_and_can_be_called():
@@ -25,6 +27,10 @@ def test_former_names_find_the_task():
 def test_unknown_name_suggests_the_nearest():
     with pytest.raises(UnknownTask, match=r"'tests\.app\.tasks\.recrod'.*Did you mean 'tests\.app\.tasks\.record'"):
         tasks.get("tests.app.tasks.recrod")
+
+
+def test_options_for_type_checkers_are_those_there_are():
+    assert get_type_hints(TaskOptions) == get_type_hints(Options)
 
 
 def test_using_makes_another_task_and_leaves_the_first():

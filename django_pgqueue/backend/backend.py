@@ -45,7 +45,7 @@ class PgQueueBackend(BaseTaskBackend):
     otherwise; and ``database``, the alias that holds the queue's tables. Default: ``PGQUEUE["DATABASE"]``.
     """
 
-    task_class = PgQueueTask
+    task_class: type[PgQueueTask] = PgQueueTask
     supports_defer = True
     supports_async_task = True
     supports_priority = True

@@ -105,7 +105,7 @@ class JobFailed(NoResult):
     def __init__(self, message: str, reason: str = "", error: dict[str, Any] | None = None) -> None:
         super().__init__(message)
         self.reason = reason
-        self.error = error or {}
+        self.error: dict[str, Any] = error or {}
 
 
 class ResultNotKept(NoResult, LookupError):  # noqa: N818 - the name says what is wrong

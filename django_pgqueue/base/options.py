@@ -4,7 +4,7 @@ import dataclasses
 import datetime as dt
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from django.conf import settings
 from django.utils import timezone
@@ -163,6 +163,29 @@ class Options:
     @property
     def delay_seconds(self) -> float:
         return self.run_at.total_seconds() if isinstance(self.run_at, dt.timedelta) else 0.0
+
+
+class TaskOptions(TypedDict, total=False):
+    """The fields of ``Options``, for type checkers: what ``using()`` takes."""
+
+    queue: str
+    priority: int
+    max_attempts: int | None
+    timeout: float | dt.timedelta | None
+    lease: float | dt.timedelta | None
+    keep: bool | float | dt.timedelta
+    run_at: dt.datetime | dt.timedelta | None
+    expires: float | dt.datetime | dt.timedelta | None
+    unique_key: str | None
+    unique_scope: str
+    unique_for: float | dt.timedelta | None
+    on_conflict: str
+    concurrency_key: str | None
+    concurrency_limit: int
+    concurrency_strict: bool
+    fair_key: str | None
+    metadata: Mapping[str, Any]
+    database: str | None
 
 
 def check_name(option: str, value: Any, longest: int) -> None:

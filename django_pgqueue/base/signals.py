@@ -34,21 +34,21 @@ from django.dispatch import Signal
 
 from django_pgqueue.base.records import Fate
 
-logger = logging.getLogger("django_pgqueue.jobs")
+logger: Final = logging.getLogger("django_pgqueue.jobs")
 
-job_enqueued = Signal()
-job_started = Signal()
-job_finished = Signal()
-job_succeeded = Signal()
-job_retried = Signal()
-job_released = Signal()
-job_died = Signal()
-job_lost = Signal()
-job_expired = Signal()
-job_superseded = Signal()
-job_killed = Signal()
-job_requeued = Signal()
-job_purged = Signal()
+job_enqueued: Final = Signal()
+job_started: Final = Signal()
+job_finished: Final = Signal()
+job_succeeded: Final = Signal()
+job_retried: Final = Signal()
+job_released: Final = Signal()
+job_died: Final = Signal()
+job_lost: Final = Signal()
+job_expired: Final = Signal()
+job_superseded: Final = Signal()
+job_killed: Final = Signal()
+job_requeued: Final = Signal()
+job_purged: Final = Signal()
 
 OF_FATE: Final = {
     Fate.SUCCEEDED: job_succeeded,

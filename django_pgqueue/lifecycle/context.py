@@ -38,12 +38,12 @@ class CurrentJob:
     """When the next job like it is to run, if the task has asked for one."""
 
     # For those who interrupt it, monotonic.
-    stop_at = math.inf  # when to do so next
-    interrupted_at = 0.0  # when they first did
+    stop_at: float = math.inf  # when to do so next
+    interrupted_at: float = 0.0  # when they first did
 
     # For those who write down what it tells.
-    has_told = False  # anything at all
-    written_at = -math.inf  # the last time, monotonic
+    has_told: bool = False  # anything at all
+    written_at: float = -math.inf  # the last time, monotonic
     _has_news = False  # since somebody last looked
     _progress: dict[str, Any] | None = None
     _metadata: str | None = None  # JSON

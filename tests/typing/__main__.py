@@ -1,0 +1,67 @@
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from shutil import copytree
+
+from tests.wheel import ROOT, Environment, build
+
+CONSUMER = Path(__file__).with_name("consumer")
+CACHE = ROOT / ".mypy_cache" / "consumer"
+
+PUBLIC = re.compile(
+    r"django_pgqueue\.(?:(?:testing|backend|logs|embedded|base\.signals|base\.exceptions|base\.options)\.)?[A-Za-z]\w*"
+)
+"""Names that others may use. Those of classes stand for their members."""
+
+OF_MODELS = {"django_pgqueue.testing.assert_enqueued"}
+"""Return models, whose fields have no types but for the mypy plugin of django-stubs."""
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        environment = Environment(Path(folder) / "venv", build(Path(folder)))
+        consumer = copytree(CONSUMER, Path(folder) / "consumer")
+        codes = [
+            call(environment, "mypy", f"--cache-dir={CACHE}", ".", cwd=consumer),
+            call(environment, "basedpyright", cwd=consumer),
+        ]
+        unknown = unknown_types(environment, consumer)
+    if unknown:
+        print("Public, and not fully typed:", *unknown, sep="\n  ")
+    return 1 if unknown or any(codes) else 0
+
+
+def call(environment: Environment, *arguments: str, cwd: Path) -> int:
+    return subprocess.run(
+        [environment.python, "-m", *arguments], cwd=cwd, env=environment.variables(), check=False
+    ).returncode
+
+
+def unknown_types(environment: Environment, folder: Path) -> list[str]:
+    """Return the public names whose type pyright has to guess, or cannot know."""
+    done = subprocess.run(
+        [
+            environment.python,
+            "-m",
+            "basedpyright",
+            "--verifytypes",
+            "django_pgqueue",
+            "--ignoreexternal",
+            "--outputjson",
+        ],
+        cwd=folder,
+        env=environment.variables(),
+        capture_output=True,
+        check=False,
+    )
+    symbols = json.loads(done.stdout)["typeCompleteness"]["symbols"]
+    public = [symbol for symbol in symbols if PUBLIC.fullmatch(symbol["name"]) and symbol["name"] not in OF_MODELS]
+    assert public, done.stderr
+    return [symbol["name"] for symbol in public if not symbol["isTypeKnown"] or symbol["isTypeAmbiguous"]]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

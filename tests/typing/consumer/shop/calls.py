@@ -1,0 +1,75 @@
+"""Jobs, from their enqueueing to their results."""
+
+import datetime as dt
+from typing import Any, assert_type
+
+from django_pgqueue import (
+    JobHandle,
+    TaskOptions,
+    enqueue,
+    enqueue_many,
+    enqueue_on_commit,
+    job,
+    kill,
+    limit_queue,
+    move_jobs,
+    pause_queue,
+    requeue,
+)
+from django_pgqueue.base.exceptions import JobFailed, PgQueueError
+from django_pgqueue.lifecycle.find import JobState
+from shop.tasks import pack, write
+
+
+def buy(order_id: int) -> int:
+    handle = pack.enqueue(order_id, gift=True)
+    assert_type(handle, JobHandle)
+    assert_type(enqueue(pack, order_id), JobHandle)
+    assert_type(enqueue("shop.tasks.pack", order_id), JobHandle)
+    assert_type(enqueue_many(pack, [(1,), {"order_id": 2}]), list[int])
+    enqueue_on_commit(pack, (order_id,), database="shop")
+
+    pack.enqueue()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    pack.enqueue("seven")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    pack.enqueue(7, gifft=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    enqueue(pack, "seven")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    return handle.id
+
+
+async def abuy(order_id: int) -> Any:
+    handle = await write.aenqueue(order_id)
+    assert_type(handle, JobHandle)
+    await write.aenqueue(None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(await handle.astate(), JobState)
+    return await handle.await_(timeout=5)
+
+
+def defer(options: TaskOptions) -> JobHandle:
+    later = pack.using(run_at=dt.timedelta(hours=1), priority=10, unique_key="order:7", metadata={"by": "ann"})
+    later.enqueue("seven")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    pack.using(priority="high")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    pack.using(prioritty=10)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    return later.using(**options).enqueue(7)
+
+
+def look(job_id: int) -> None:
+    handle = job(job_id)
+    try:
+        result: dict[str, int] = handle.result()  # whatever JSON it is, the caller knows
+        print(result, handle.wait(timeout=dt.timedelta(seconds=1)))
+    except JobFailed as failure:
+        assert_type(failure.reason, str)
+        assert_type(failure.error, dict[str, Any])
+    except PgQueueError:
+        pass
+    assert_type(handle.state().attempts, int)
+    assert_type(handle.state().ended_at, dt.datetime | None)
+
+
+def see_to_it(ids: list[int]) -> None:
+    assert_type(move_jobs(ids, queue="slow", by="ann"), list[int])
+    assert_type(pause_queue("mail", by="ann", resume_at=dt.timedelta(hours=1)), bool)
+    limit_queue("mail", max_running=4, rate=None)
+    requeue(ids, by="ann")
+    kill(ids, by="ann")
+    kill(ids)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

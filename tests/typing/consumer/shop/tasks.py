@@ -1,0 +1,41 @@
+"""Tasks, and what they know of their jobs."""
+
+import datetime as dt
+from typing import assert_type
+
+from django_pgqueue import Discard, RetryLater, Task, current_job, periodic, task
+
+
+@task
+def pack(order_id: int, *, gift: bool = False) -> str:
+    return f"order {order_id}{' with a ribbon' if gift else ''}"
+
+
+@task(queue="mail", max_attempts=8, backoff=lambda attempt: 2.0**attempt, unique_by=["order_id"])
+async def write(order_id: int) -> None:
+    job = current_job()
+    if job is None:
+        return
+    job.set_progress(1, 2, "half of it")
+    job.set_metadata(order=order_id)
+    if job.is_cancelled:
+        raise Discard("no longer wanted")
+    if job.attempt < job.max_attempts:
+        raise RetryLater(delay=60)
+    job.run_again(dt.timedelta(hours=1))
+
+
+@periodic(cron="@daily", queue="mail")
+@task
+def clean() -> None: ...
+
+
+assert_type(clean, Task[[], None])
+assert_type(pack(1, gift=True), str)
+packing: Task[..., str] = pack
+pack("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+periodic(cron="@daily", prioritty=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+async def hurry() -> None:
+    assert_type(await write(1), None)

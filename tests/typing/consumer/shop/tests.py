@@ -1,0 +1,21 @@
+"""A project's own tests."""
+
+from typing import assert_type
+
+from django.test import TestCase
+
+from django_pgqueue.testing import Report, Run, assert_enqueued, refute_enqueued, run_jobs
+from shop.tasks import pack
+
+
+class Packing(TestCase):
+    def test_order_is_packed(self) -> None:
+        pack.enqueue(7)
+        assert_enqueued(pack, args=(7,))
+        report = run_jobs(queue="default", errors="collect")
+        assert_type(report, Report)
+        assert_type(report[0], Run)
+        assert_type(report.succeeded, list[Run])
+        assert_type(report.errors, list[BaseException])
+        refute_enqueued(pack)
+        run_jobs(errors="ignore")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
