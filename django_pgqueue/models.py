@@ -10,7 +10,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.functions import Now
 from django.db.models.lookups import Exact
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
+from django_pgqueue.base.labels import CATCH_UPS, REASONS, STATUSES
 from django_pgqueue.base.states import (
     HIGHEST_PRIORITY,
     LATEST,
@@ -92,7 +94,7 @@ class Job(models.Model):
     unique_for_seconds = models.IntegerField(db_default=0, help_text=_("The key is held for so long after success."))
     keep = models.BooleanField(db_default=True, help_text=_("Keep in finished jobs after success."))
     concurrency_strict = models.BooleanField(db_default=False, help_text=_("Keeps its slot while it backs off."))
-    status = models.TextField(_("status"), choices=[(s.value, s.value) for s in Status], db_default=Status.QUEUED)
+    status = models.TextField(_("status"), choices=[(s.value, STATUSES[s]) for s in Status], db_default=Status.QUEUED)
     queue = models.TextField(_("queue"), db_default="default")
     task = models.TextField(_("task"))
     backend = models.TextField(db_default="", help_text=_("Alias in TASKS, for jobs of the Tasks framework."))
@@ -114,10 +116,10 @@ class Job(models.Model):
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
         permissions = [
-            ("run_job", _("Can run jobs now")),
-            ("kill_job", _("Can kill jobs")),
-            ("move_job", _("Can move jobs to another queue")),
-            ("reprioritize_job", _("Can change the priority of jobs")),
+            ("run_job", "Can run jobs now"),
+            ("kill_job", "Can kill jobs"),
+            ("move_job", "Can move jobs to another queue"),
+            ("reprioritize_job", "Can change the priority of jobs"),
         ]
         indexes = [
             models.Index(
@@ -231,7 +233,7 @@ class DeadJob(models.Model):
     unique_for_seconds = models.IntegerField(db_default=0)
     keep = models.BooleanField(db_default=True)
     concurrency_strict = models.BooleanField(db_default=False)
-    reason = models.TextField(_("reason"), choices=[(r.value, r.value.replace("_", " ")) for r in Reason])
+    reason = models.TextField(_("reason"), choices=[(r.value, REASONS[r]) for r in Reason])
     queue = models.TextField(_("queue"))
     task = models.TextField(_("task"))
     backend = models.TextField(db_default="")
@@ -257,7 +259,7 @@ class DeadJob(models.Model):
         db_table = "pgqueue_dead_jobs"
         verbose_name = _("dead job")
         verbose_name_plural = _("dead jobs")
-        permissions = [("requeue_deadjob", _("Can requeue dead jobs"))]
+        permissions = [("requeue_deadjob", "Can requeue dead jobs")]
         indexes = [
             models.Index(fields=["-died_at", "-id"], name="pgqueue_dead_jobs_age"),
             models.Index(fields=["reason", "-died_at", "-id"], name="pgqueue_dead_jobs_reason"),
@@ -347,7 +349,7 @@ class Queue(models.Model):
         db_table = "pgqueue_queues"
         verbose_name = _("queue")
         verbose_name_plural = _("queues")
-        permissions = [("pause_queue", _("Can pause and resume queues"))]
+        permissions = [("pause_queue", "Can pause and resume queues")]
         indexes = [
             models.Index(
                 fields=["name"],
@@ -425,7 +427,7 @@ class Schedule(models.Model):
     timezone = models.TextField(_("time zone"), default="UTC", db_default="UTC")
     catch_up = models.TextField(
         _("catch up"),
-        choices=[(word.value, word.value) for word in CatchUp],
+        choices=[(word.value, CATCH_UPS[word]) for word in CatchUp],
         default=CatchUp.LAST,
         db_default=CatchUp.LAST,
     )
@@ -497,7 +499,7 @@ class Worker(models.Model):
         db_table = "pgqueue_workers"
         verbose_name = _("worker")
         verbose_name_plural = _("workers")
-        permissions = [("stop_worker", _("Can ask workers to stop"))]
+        permissions = [("stop_worker", "Can ask workers to stop")]
 
     def __str__(self) -> str:
         return f"{self.host} {self.pid}"
@@ -566,7 +568,7 @@ class Operation(models.Model):
     rate = models.FloatField(_("rate"), null=True, help_text=_("Jobs a second; empty: as fast as it goes."))
     verb = models.TextField(_("verb"))
     source = models.TextField(help_text=_("Which table: live, dead or finished."))
-    by = models.TextField(_("by"))
+    by = models.TextField(pgettext_lazy("who asked for it", "by"))
     stopped_by = models.TextField(_("stopped by"), db_default="")
     last_error = models.TextField(_("last error"), db_default="")
     filter = models.JSONField(_("filter"), db_default=EMPTY_OBJECT)
@@ -579,7 +581,7 @@ class Operation(models.Model):
         verbose_name = _("operation")
         verbose_name_plural = _("operations")
         default_permissions = ("view",)
-        permissions = [("stop_operation", _("Can stop operations"))]
+        permissions = [("stop_operation", "Can stop operations")]
         indexes = [
             models.Index(fields=["next_at"], name="pgqueue_operations_open", condition=models.Q(ended_at=None)),
         ]

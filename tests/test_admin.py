@@ -489,7 +489,7 @@ def test_ids_that_are_none_are_refused(staff, ids):
 
 def test_nothing_selected_and_plain_gets_change_nothing(staff):
     job_id = queued()
-    assert messages_of(confirm(staff, f"{JOBS}kill/")) == ["No jobs were selected. Nothing was changed."]
+    assert messages_of(confirm(staff, f"{JOBS}kill/")) == ["Nothing was selected, so nothing was changed."]
     assert staff.get(f"{JOBS}kill/?ids={job_id}&confirmed=yes").status_code == 302
     assert Job.objects.count() == 1
 

@@ -318,4 +318,4 @@ def test_viewer_sees_and_cannot_change():
 
 
 def test_nothing_selected_changes_nothing(staff):
-    assert messages_of(confirm(staff, f"{LIST}run/")) == ["No schedules were selected. Nothing was changed."]
+    assert messages_of(confirm(staff, f"{LIST}run/")) == ["Nothing was selected, so nothing was changed."]

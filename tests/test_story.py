@@ -153,7 +153,7 @@ def test_fair_key_says_that_keys_take_turns(worker):
     first = app.noop.using(fair_key="ann").enqueue().id
     second = app.noop.using(fair_key="ann").enqueue().id
     assert "take turns: 0 with its key 'ann' come before it." in told(first)
-    assert "take turns: 1 with its key 'ann' come before it." in told(second)
+    assert "take turns: 1 with its key 'ann' comes before it." in told(second)
 
 
 def test_unknown_task_is_told_of_wherever_the_job_is(worker):

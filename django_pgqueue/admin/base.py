@@ -11,6 +11,7 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
+from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.lists.filters import Asked, asked_of, filter_of
@@ -19,7 +20,7 @@ from django_pgqueue.admin.lists.listing import CappedPaginator, KeysetList
 from django_pgqueue.admin.lists.search import Search, has_argument, shows
 from django_pgqueue.admin.pages.job import JobPage, go_where_it_is
 from django_pgqueue.admin.parts.bounded import bounded_page
-from django_pgqueue.admin.parts.formatting import json_of, live, moment_of
+from django_pgqueue.admin.parts.formatting import json_of, live, moment_of, said_of
 from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.admin.verbs.actions import act
 from django_pgqueue.admin.verbs.matching import matching
@@ -37,14 +38,14 @@ DETAILS: tuple[Any, ...] = (
         _("Options"),
         {
             "fields": (
-                "timeout_seconds",
-                "lease_seconds",
-                "keep",
-                "keep_seconds",
-                "lost",
-                "backend",
-                "unique_scope",
-                "concurrency_limit",
+                "said_timeout",
+                "said_lease",
+                "said_keep",
+                "said_keep_seconds",
+                "said_lost",
+                "said_backend",
+                "said_scope",
+                "said_limit",
             ),
             "classes": ("collapse",),
         },
@@ -115,6 +116,14 @@ class JobsAdmin(ActingAdmin):
     first_started_time = moment_of("first_started_at", _("first started at"))
     started_time = moment_of("started_at", _("started at"))
     expires_time = moment_of("expires_at", _("expires at"))
+    said_timeout = said_of("timeout_seconds", _("timeout in seconds"))
+    said_lease = said_of("lease_seconds", _("lease in seconds"))
+    said_keep = said_of("keep", _("keep"))
+    said_keep_seconds = said_of("keep_seconds", _("keep for seconds"))
+    said_lost = said_of("lost", _("workers lost"))
+    said_backend = said_of("backend", _("backend"))
+    said_scope = said_of("unique_scope", _("scope of the unique key"))
+    said_limit = said_of("concurrency_limit", _("limit of the concurrency key"))
     pretty_metadata = json_of("metadata", _("metadata"))
 
     @admin.display(description=_("attempts"))
@@ -219,6 +228,22 @@ class JobsAdmin(ActingAdmin):
     def ways_on(self, request: HttpRequest, job: Any) -> list[tuple[Any, str]]:
         """Return what leads on from the page of a job, besides its verbs: words and addresses."""
         return []
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Show the list under its name: "Select dead job to view" is no sentence in languages that inflect."""
+        title = capfirst(self.opts.verbose_name_plural)
+        return super().changelist_view(request, {"title": title, **(extra_context or {})})
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Show a job under the name of its kind, for the same reason."""
+        title = capfirst(self.opts.verbose_name)
+        return super().changeform_view(request, object_id, form_url, {"title": title, **(extra_context or {})})
 
     def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> HttpResponse:
         """Go where the job is: it moves from table to table, and its address is still known here."""

@@ -17,8 +17,7 @@ from django_pgqueue.lifecycle.browse import Filter
 from django_pgqueue.models import FinishedJob
 from django_pgqueue.staff.sentence import duration
 
-GONE = {"timeout_seconds", "lease_seconds", "keep", "keep_seconds", "unique_key", "unique_scope"}
-GONE |= {"concurrency_key", "concurrency_limit", "fair_key"}
+GONE = {"said_timeout", "said_lease", "said_keep", "said_keep_seconds", "said_scope", "said_limit"}
 KEPT: tuple[Any, ...] = tuple(
     (title, {**parts, "fields": tuple(name for name in parts["fields"] if name not in GONE)})
     for title, parts in DETAILS

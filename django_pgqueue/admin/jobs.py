@@ -144,7 +144,7 @@ class JobAdmin(JobsAdmin):
     @admin.display(description=_("status"))
     def status_label(self, job: Job) -> str:
         asked = job.status == Status.RUNNING and job.cancel_requested_at is not None
-        words = gettext("running, asked to stop") if asked else job.status
+        words = gettext("running, asked to stop") if asked else job.get_status_display()
         return live(f"{job.pk} status", label(job.status, words))
 
     @admin.display(description=_("run at"))

@@ -30,6 +30,7 @@ from django_pgqueue.lifecycle.browse import Filter, Source
 from django_pgqueue.lifecycle.operations import filter_of, stop
 from django_pgqueue.lifecycle.verbs import Did
 from django_pgqueue.models import Operation
+from django_pgqueue.staff.figures import short, whole
 from django_pgqueue.staff.operations import left_of, seen, somebody_works
 
 ONE_JOB = re.compile(r"Job \d+: ")
@@ -134,12 +135,12 @@ class OperationAdmin(BoundedAdmin):
             "words": in_words(chosen, source) if chosen and source else [],
             "is_readable": chosen is not None,
             "list_address": links.to_list(LISTS[source], **filters) if source and filters is not None else "",
-            "said": sorted(operation.said.items()) if isinstance(operation.said, dict) else [],
+            "said": said_of(operation),
             "rate": rate_of(operation),
             "bar": bar_of(operation),
             "expected": counted(operation.expected),
             "outcome": list(outcome_of(operation)),
-            "left": [(WORDS[why], f"{count:,}") for why, count in left_of(operation)],
+            "left": [(WORDS[why], whole(count)) for why, count in left_of(operation)],
             "times": [
                 (_("asked for"), exact_moment(operation.created_at)),
                 (_("begun"), exact_moment(operation.started_at)),
@@ -194,13 +195,13 @@ def bar_of(operation: Operation) -> Bar:
     """Return how far it is; of how many jobs is known where they could be counted."""
     passed = seen(operation)
     if state_of(operation)[0] == "finished":
-        return Bar(f"{operation.done:,}", 1, 1)
+        return Bar(whole(operation.done), 1, 1)
     if operation.expected is None:
-        return Bar(_("%(done)s so far") % {"done": f"{passed:,}"})
+        return Bar(_("%(done)s so far") % {"done": whole(passed)})
     if operation.expected > CAP:
-        return Bar(_("%(done)s of %(total)s") % {"done": f"{passed:,}", "total": counted(operation.expected)})
+        return Bar(_("%(done)s of %(total)s") % {"done": whole(passed), "total": counted(operation.expected)})
     total = max(operation.expected, passed)
-    words = _("%(done)s of %(total)s") % {"done": f"{passed:,}", "total": f"{total:,}"}
+    words = _("%(done)s of %(total)s") % {"done": whole(passed), "total": whole(total)}
     return Bar(words, passed, max(total, 1))
 
 
@@ -221,11 +222,18 @@ def outcome_of(operation: Operation) -> list[str]:
     return [str(message % {"count": count}) for message, count in told]
 
 
+def said_of(operation: Operation) -> list[tuple[str, Any]]:
+    """Return what else the verb was told: names and values."""
+    names: dict[Any, str] = {"queue": _("queue"), "priority": _("priority")}
+    said = operation.said if isinstance(operation.said, dict) else {}
+    return [(names.get(name) or name, value) for name, value in sorted(said.items())]
+
+
 def rate_of(operation: Operation) -> str:
     """Say how fast it is to go."""
     if operation.rate is None:
         return _("as fast as it goes")
-    return _("at most %(rate)s jobs a second") % {"rate": f"{operation.rate:g}"}
+    return _("at most %(rate)s jobs a second") % {"rate": short(operation.rate, 6)}
 
 
 def source_of(operation: Operation) -> Source | None:

@@ -19,6 +19,7 @@ from django_pgqueue.base.states import Status
 from django_pgqueue.models import Overview, Worker
 from django_pgqueue.staff import flow
 from django_pgqueue.staff.bounded import TookTooLong, bounded
+from django_pgqueue.staff.figures import short, whole
 from django_pgqueue.staff.health import Finding, Level, findings
 from django_pgqueue.staff.overview import Number, Pace, QueueLine, lines, living_workers, paces, total
 from django_pgqueue.staff.queues import pause_of
@@ -170,12 +171,13 @@ def _tiles(
     dead = total(queue.dead for queue in queues)
     running, paused = total(queue.running for queue in queues), sum(queue.is_paused for queue in queues)
     pauses = ngettext("%(number)s queue paused", "%(number)s queues paused", paused) % {"number": paused}
+    of_slots = ngettext("of %(number)s slot", "of %(number)s slots", slots)
     return [
         Tile(_("queued"), _jobs(total(queue.queued for queue in queues), links, Status.QUEUED)),
         Tile(_("oldest waits for"), Cell(brief(max(ages)) if ages else "-", note=pauses if paused else "")),
         Tile(
             _("running"),
-            _jobs(running, links, Status.RUNNING)._replace(note=_("of %(number)s slots") % {"number": f"{slots:,}"}),
+            _jobs(running, links, Status.RUNNING)._replace(note=of_slots % {"number": whole(slots)}),
         ),
         Tile(
             _("workers alive"),
@@ -237,5 +239,5 @@ def _drain(queue: QueueLine, pace: Pace) -> Cell:
 
 def _done(counts: flow.Counts) -> Cell:
     rate = counts.failure_rate
-    failed = _("%(percent)s %% failed") % {"percent": f"{PERCENT * rate:.2g}"} if rate else ""
-    return Cell(f"{counts.succeeded:,}", kind="bad" if (rate or 0.0) >= MOST_FAIL else "", note=failed)
+    failed = _("%(percent)s %% failed") % {"percent": short(PERCENT * rate, 2)} if rate else ""
+    return Cell(whole(counts.succeeded), kind="bad" if (rate or 0.0) >= MOST_FAIL else "", note=failed)

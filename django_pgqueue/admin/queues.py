@@ -6,7 +6,7 @@ from django.core.exceptions import BadRequest
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
-from django.utils.translation import gettext
+from django.utils.translation import gettext, pgettext
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.base import ActingAdmin
@@ -142,7 +142,7 @@ class QueueAdmin(ActingAdmin):
     @admin.display(description=_("state"))
     def state(self, queue: Any) -> str:
         if not queue.is_paused:
-            return live(f"{queue.name} state", label("running", gettext("open")))
+            return live(f"{queue.name} state", label("running", pgettext("a queue is", "open")))
         words = label("paused", gettext("paused")), pause_of(queue)
         return live(f"{queue.name} state", format_html('{} <span class="pgqueue-quiet">{}</span>', *words))
 

@@ -5,7 +5,7 @@ from django.db import connections
 from django.db.models import Case, QuerySet, Value, When
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html, format_html_join
-from django.utils.translation import gettext
+from django.utils.translation import gettext, pgettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue import tasks
@@ -20,6 +20,7 @@ from django_pgqueue.admin.verbs.schedules import PAUSE, RESTORE, RESUME, RUN
 from django_pgqueue.admin.verbs.verb import Verb
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import InvalidSchedule
+from django_pgqueue.base.labels import label_of
 from django_pgqueue.lifecycle.redact import shown
 from django_pgqueue.lifecycle.schedules import GONE
 from django_pgqueue.models import Schedule
@@ -122,7 +123,8 @@ class ScheduleAdmin(ActingAdmin):
         ]
 
     def _fields(self, parts: Any, obj: Any) -> tuple[str, ...]:
-        return tuple(name for name in parts["fields"] if obj is not None or name not in self.only_shown)
+        missing = self.only_shown if obj is None else () if in_words(obj) else ("in_words",)
+        return tuple(name for name in parts["fields"] if name not in missing)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """Keep what the code says, and the task whose arguments are hidden: another one may not declare them so."""
@@ -181,7 +183,7 @@ class ScheduleAdmin(ActingAdmin):
             return live(name, gettext("none yet"))
         if last == GONE:
             return live(name, format_html("{} {}", label("gone", gettext("nothing was kept")), schedule.last_job_id))
-        words = label(last.reason or last.status, f"{last.status} ({last.reason})" if last.reason else last.status)
+        words = label(last.reason or last.status, label_of(last.status, last.reason))
         address = page_of_job(schedule.last_job_id, last.status, schedule.links) if hasattr(schedule, "links") else ""
         return live(name, format_html("{} {}", words, linked(schedule.last_job_id, address)))
 
@@ -189,7 +191,7 @@ class ScheduleAdmin(ActingAdmin):
     def state(self, schedule: Any) -> str:
         return live(f"{schedule.pk} state", _state(schedule))
 
-    @admin.display(description=_("from"))
+    @admin.display(description=pgettext_lazy("where a schedule is from", "from"))
     def origin(self, schedule: Schedule) -> str:
         if schedule.source != "code":
             return gettext("made here")
@@ -208,7 +210,7 @@ def _state(schedule: Any) -> str:
         return label("exhausted", gettext("passed over"))
     if schedule.is_late:
         return label("exhausted", gettext("late"))
-    return label("running", gettext("on"))
+    return label("running", pgettext("a schedule is", "on"))
 
 
 def _may_edit_arguments(schedule: Any) -> bool:

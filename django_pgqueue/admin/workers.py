@@ -6,21 +6,23 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
 from django.utils.html import format_html
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext, ngettext, pgettext
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.base import ActingAdmin
 from django_pgqueue.admin.lists.listing import CappedPaginator, JobList
-from django_pgqueue.admin.parts.formatting import brief, exact_moment, label, live
+from django_pgqueue.admin.parts.formatting import brief, exact_moment, label, live, said_of
 from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.admin.verbs.actions import choose
 from django_pgqueue.admin.verbs.verb import Verb
 from django_pgqueue.admin.verbs.workers import STOP
 from django_pgqueue.base.conf import conf
 from django_pgqueue.models import Worker
+from django_pgqueue.staff.figures import whole
 from django_pgqueue.staff.workers import CAP, MOST_JOBS, WorkerState, jobs_of, served_text, states_of, with_clock
 
 FACTS = ("state", "lease", "slots", "memory", "up", "hears", "served")
+PROCESS = ("host", "said_pid", "name", "said_version", "said_concurrency", "started_time", "command")
 
 
 @admin.register(Worker)
@@ -31,7 +33,7 @@ class WorkerAdmin(ActingAdmin):
     named_by = ("host", "pid")
     heavy: tuple[str, ...] = ("metadata",)
     actions = ("stop",)
-    list_display = ("process", "name", "state", "lease", "slots", "memory", "up", "hears", "served", "version")
+    list_display = ("process", "name", "state", "lease", "slots", "memory", "up", "hears", "served", "said_version")
     ordering = ("host", "name", "pid", "id")
     sortable_by = ()
     paginator = CappedPaginator
@@ -44,14 +46,18 @@ class WorkerAdmin(ActingAdmin):
         (
             _("Process"),
             {
-                "fields": ("host", "pid", "name", "version", "concurrency", "started_time", "command"),
+                "fields": PROCESS,
                 "classes": ("collapse",),
             },
         ),
     )
-    readonly_fields = (*FACTS, "host", "pid", "name", "version", "concurrency", "started_time", "command")
+    readonly_fields = (*FACTS, *PROCESS)
     change_list_template = "admin/django_pgqueue/worker/change_list.html"
     change_form_template = "admin/django_pgqueue/worker/change_form.html"
+
+    said_pid = said_of("pid", _("pid"), Worker)
+    said_version = said_of("version", _("version"), Worker)
+    said_concurrency = said_of("concurrency", _("concurrency"), Worker)
 
     @admin.action(permissions=["stop"], description=_("Ask selected %(verbose_name_plural)s to stop"))
     def stop(self, request: HttpRequest, queryset: QuerySet[Worker]) -> HttpResponse:
@@ -107,9 +113,9 @@ class WorkerAdmin(ActingAdmin):
     def slots(self, worker: Any) -> str:
         """Return how many slots are in use, of how many, and how many jobs wait for one inside the process."""
         state = _standing(self, worker)
-        words = gettext("%(busy)s of %(all)s") % {"busy": f"{state.busy:,}", "all": f"{worker.concurrency:,}"}
+        words = gettext("%(busy)s of %(all)s") % {"busy": whole(state.busy), "all": whole(worker.concurrency)}
         more = "+" if state.held > CAP else ""
-        ahead = gettext("%(count)s fetched ahead") % {"count": f"{state.ahead:,}{more}"} if state.ahead else ""
+        ahead = gettext("%(count)s fetched ahead") % {"count": f"{whole(state.ahead)}{more}"} if state.ahead else ""
         return live(f"slots {worker.pk}", format_html('{} <span class="pgqueue-quiet">{}</span>', words, ahead))
 
     @admin.display(description=_("memory"))
@@ -123,7 +129,7 @@ class WorkerAdmin(ActingAdmin):
     @admin.display(description=_("hears of work"))
     def hears(self, worker: Any) -> str:
         """Return whether its command listens: one that does not finds work by polling."""
-        words = gettext("at once") if worker.session_pid else gettext("by polling")
+        words = pgettext("hears of work", "at once") if worker.session_pid else gettext("by polling")
         return live(f"hears {worker.pk}", words)
 
     @admin.display(description=_("queues"))

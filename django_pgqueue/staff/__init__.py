@@ -29,5 +29,6 @@
     operations    what is said of what is done to many jobs in the background
     retention     what is said of history and of the tables' care, by pgqueue_retention
     bounded       reading that ends
+    figures       numbers in somebody's language
     terminal      who sits there, what is asked, and text that is fit to be read there
 """

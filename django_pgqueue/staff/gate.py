@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from django_pgqueue.base.states import Status
 from django_pgqueue.db import CallerConnection
@@ -15,16 +16,19 @@ from django_pgqueue.staff.sentence import Sentence, duration, named, say
 
 def paused(gate: Queue) -> Sentence:
     """Say who has paused a queue, since when, until when and why."""
-    words = _("Its queue {queue} is paused by {by} since {since}")
-    if gate.resume_at is not None:
-        words = _("Its queue {queue} is paused by {by} since {since}, until {until}")
+    words = {
+        (False, False): _("Its queue {queue} is paused by {by} since {since}."),
+        (False, True): _("Its queue {queue} is paused by {by} since {since}: {reason}."),
+        (True, False): _("Its queue {queue} is paused by {by} since {since}, until {until}."),
+        (True, True): _("Its queue {queue} is paused by {by} since {since}, until {until}: {reason}."),
+    }
     return say(
-        words + (": {reason}." if gate.pause_reason else "."),
+        words[gate.resume_at is not None, bool(gate.pause_reason)],
         queue=named("queue", gate.name),
         by=gate.paused_by or _("somebody"),
         since=gate.paused_at or "",
         until=gate.resume_at or "",
-        reason=gate.pause_reason,
+        reason=gate.pause_reason.removesuffix("."),
     )
 
 
@@ -39,7 +43,11 @@ def limits(gate: Queue, alias: str) -> Iterator[Sentence]:
         running = jobs[: min(gate.max_running, CAP) + 1].count()
         if reached := running >= min(gate.max_running, CAP):
             yield say(
-                _("Its queue {queue} is limited to {limit} running jobs, and {number} run: it waits until one ends."),
+                ngettext(
+                    "Its queue {queue} is limited to {limit} running job, and {number} runs: it waits until that ends.",
+                    "Its queue {queue} is limited to {limit} running jobs, and {number} run: it waits until one ends.",
+                    gate.max_running,
+                ),
                 queue=name,
                 limit=gate.max_running,
                 number=number(running),

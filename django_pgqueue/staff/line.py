@@ -76,7 +76,11 @@ def turn(waiting: Job, crew: Crew, alias: str) -> Iterator[Sentence]:
         parameters = {**_place(waiting), "queue": waiting.queue, "name": waiting.fair_key}
         count = _count("ahead_in_turn", parameters, alias)
         yield say(
-            _("Jobs with different fair keys take turns: {number} with its key {key} come before it."),
+            ngettext(
+                "Jobs with different fair keys take turns: {number} with its key {key} comes before it.",
+                "Jobs with different fair keys take turns: {number} with its key {key} come before it.",
+                count,
+            ),
             number=number(count),
             key=named("key", waiting.fair_key),
         )

@@ -12,6 +12,7 @@ from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import Queue, Worker
 from django_pgqueue.staff import flow
+from django_pgqueue.staff.figures import whole
 from django_pgqueue.staff.queues import PAUSED
 
 MOST_QUEUES = 1000
@@ -36,7 +37,7 @@ class Number(NamedTuple):
     is_short: bool = False  # counting stopped here: there may be more
 
     def __str__(self) -> str:
-        return f"{self.value:,}+" if self.is_short else f"{self.value:,}"
+        return f"{whole(self.value)}+" if self.is_short else whole(self.value)
 
 
 @dataclass(frozen=True, kw_only=True)

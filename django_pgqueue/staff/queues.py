@@ -14,6 +14,7 @@ from django_pgqueue.db import CallerConnection
 from django_pgqueue.housekeeping.backlog import Counts, counts
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import Queue
+from django_pgqueue.staff.figures import at_most, whole
 from django_pgqueue.staff.terminal import columns
 from django_pgqueue.staff.words import rate_text
 
@@ -68,26 +69,26 @@ def states_of(rows: Iterable[Queue], alias: str) -> list[QueueState]:
 
 def number(counted: int) -> str:
     """Show a number that was counted up to the cap."""
-    return f"{CAP:,}+" if counted > CAP else f"{counted:,}"
+    return at_most(counted, CAP)
 
 
 def limits_of(row: Queue) -> str:
     """Say in words how a queue is limited; empty where it is not."""
     parts = []
     if row.max_running is not None:
-        parts.append(_("%(number)s at once") % {"number": f"{row.max_running:,}"})
+        parts.append(_("%(number)s at once") % {"number": whole(row.max_running)})
     if row.rate_limit is not None:
         rate = rate_text(row.rate_limit, row.rate_period_seconds or 1.0)
-        parts.append(_("%(rate)s, burst %(burst)s") % {"rate": rate, "burst": f"{row.rate_burst:,}"})
+        parts.append(_("%(rate)s, burst %(burst)s") % {"rate": rate, "burst": whole(row.rate_burst or 0)})
     return "; ".join(parts)
 
 
 def pause_of(row: Queue) -> str:
     """Say in words who has paused a queue, since when, until when, and why."""
-    since = {"name": row.paused_by, "time": _at(row.paused_at)}
-    words = _("by %(name)s since %(time)s") % since
+    words = _("by %(name)s since %(time)s")
     if row.resume_at is not None:
-        words = _("%(words)s until %(time)s") % {"words": words, "time": _at(row.resume_at)}
+        words = _("by %(name)s since %(time)s until %(end)s")
+    words %= {"name": row.paused_by, "time": _at(row.paused_at), "end": _at(row.resume_at)}
     return f"{words}: {row.pause_reason}" if row.pause_reason else words
 
 

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from django.utils.translation import gettext_lazy as _
+
 from django_pgqueue import tasks
 from django_pgqueue.base.conf import conf
 from django_pgqueue.db import CallerConnection
@@ -12,6 +14,7 @@ from django_pgqueue.housekeeping import retention, vacuum
 from django_pgqueue.housekeeping.retention import Partition, Plan
 from django_pgqueue.housekeeping.vacuum import Holder, Signs
 from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.staff.figures import short
 from django_pgqueue.staff.rows import local
 from django_pgqueue.staff.terminal import columns, plain
 
@@ -23,10 +26,10 @@ HEAD = ("partition", "rows", "size", "age", "next pass")
 KEEP, DROP, MAKE = "stays", "is dropped", "is made"
 
 REMEDIES = {
-    "session": "To end it: SELECT pg_terminate_backend({handle});",
-    "standby": "Queries on a standby hold it: end the long one there, or set hot_standby_feedback to off.",
-    "slot": "If nobody reads from it any more: SELECT pg_drop_replication_slot('{handle}');",
-    "prepared": "Whoever has prepared it has to end it: COMMIT PREPARED '{handle}' or ROLLBACK PREPARED '{handle}'.",
+    "session": _("To end it: SELECT pg_terminate_backend({handle});"),
+    "standby": _("Queries on a standby hold it: end the long one there, or set hot_standby_feedback to off."),
+    "slot": _("If nobody reads from it any more: SELECT pg_drop_replication_slot('{handle}');"),
+    "prepared": _("Whoever has prepared it has to end it: COMMIT PREPARED '{handle}' or ROLLBACK PREPARED '{handle}'."),
 }
 
 
@@ -220,10 +223,9 @@ def _bytes(number: float) -> str:
 
 def span(seconds: float) -> str:
     """Return a duration in the unit that fits."""
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds:.3g} s"
+    units = ((_("%(number)s d"), 86400), (_("%(number)s h"), 3600), (_("%(number)s min"), 60), (_("%(number)s s"), 1))
+    words, length = next((unit for unit in units if seconds >= unit[1]), units[-1])
+    return str(words % {"number": short(seconds / length)})
 
 
 def _when(at: dt.datetime | None) -> str:

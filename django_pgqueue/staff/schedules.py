@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from django.utils import timezone
+from django.utils.translation import get_language, ngettext
 
 from django_pgqueue.base.exceptions import InvalidSchedule
 from django_pgqueue.db import CallerConnection
@@ -17,6 +18,7 @@ from django_pgqueue.timetable import declared
 
 UPCOMING = 5
 MOST_RUNS = 20
+DAY_SECONDS = 86400
 
 
 class Run(NamedTuple):
@@ -34,14 +36,21 @@ class Run(NamedTuple):
 
 
 def timing(schedule: Schedule) -> str:
-    """Return its cron entry with the zone, or its interval as hours, minutes and seconds."""
+    """Return its cron entry with the zone, or its interval as days, hours, minutes and seconds."""
     if schedule.cron:
         return f"{schedule.cron} ({schedule.timezone})"
-    return str(dt.timedelta(seconds=schedule.every_seconds or 0))
+    days, rest = divmod(schedule.every_seconds or 0, DAY_SECONDS)
+    clock = str(dt.timedelta(seconds=rest))
+    if not days:
+        return clock
+    words = ngettext("%(days)s day, %(clock)s", "%(days)s days, %(clock)s", int(days))
+    return words % {"days": int(days), "clock": clock}
 
 
 def in_words(schedule: Schedule) -> str:
-    """Say in English what its cron entry means, or nothing where it has none or cannot work."""
+    """Say what its cron entry means; nothing where it has none, it cannot work, or another language is spoken."""
+    if not (get_language() or "en").startswith("en"):  # cronsim speaks English only
+        return ""
     try:
         return rhythm_of(schedule.cron, schedule.every_seconds, schedule.timezone).words()
     except InvalidSchedule:

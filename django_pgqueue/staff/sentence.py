@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from django.utils import timezone
+from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
+
+from django_pgqueue.staff.figures import whole
 
 
 class Ref(NamedTuple):
@@ -81,20 +84,20 @@ def at(value: dt.datetime) -> str:
     return local.isoformat(sep=" ", timespec="seconds")
 
 
-def duration(seconds: float) -> str:
-    """Return a length of time in words, by its two largest units."""
+def duration(seconds: float, *, most_units: int = 2) -> str:
+    """Return a length of time in words, by its largest units."""
     seconds = max(seconds, 0.0)
     if seconds < 1:
         return _("%(number)s ms") % {"number": math.ceil(seconds * 1000)}
     if seconds < 60:  # noqa: PLR2004 - a minute
-        return _("%(number)s s") % {"number": f"{seconds:.1f}".removesuffix(".0")}
+        return _("%(number)s s") % {"number": number_format(f"{seconds:.1f}".removesuffix(".0"))}
     rest = round(seconds)
     parts: list[str] = []
     for size, words in _units():
         number, rest = divmod(rest, size)
         if number or parts:
             parts.append(words(number))
-    return " ".join(parts[:2])
+    return " ".join(parts[:most_units])
 
 
 def _units() -> list[tuple[int, Callable[[int], str]]]:
@@ -111,4 +114,4 @@ def _text(part: Part) -> str:
         return at(part)
     if isinstance(part, list):
         return ", ".join(map(str, part))
-    return f"{part:,}" if isinstance(part, int) else str(part)
+    return whole(part) if isinstance(part, int) else str(part)

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from django_pgqueue import tasks
 from django_pgqueue.base.conf import conf
@@ -103,7 +104,11 @@ def _running(one: Job, alias: str) -> Iterator[Sentence]:
         )
     if one.lost:
         yield say(
-            _("Its worker has died {number} times; with {most} it goes to the dead jobs. So it runs alone."),
+            ngettext(
+                "Its worker has died {number} time; with {most} it goes to the dead jobs. So it runs alone.",
+                "Its worker has died {number} times; with {most} it goes to the dead jobs. So it runs alone.",
+                one.lost,
+            ),
             number=one.lost,
             most=MAX_LOST,
         )
@@ -160,9 +165,9 @@ def _dead(one: DeadJob, alias: str) -> Iterator[Sentence]:
     last = entries[-1] if entries else None
     twin = last.raw.get("twin") if last else None
     yield say(
-        _died(one.reason),
+        _died(one.reason, is_named=isinstance(twin, int)),
         by=one.cancelled_by or _("somebody"),
-        newer=job(twin) if isinstance(twin, int) else _("another"),
+        newer=job(twin) if isinstance(twin, int) else "",
         error=failed[-1].title if (failed := [e for e in entries if e.kind is Kind.FAILURE]) else _("no error"),
         number=one.attempts,
     )
@@ -197,7 +202,10 @@ def holder_of(key: str | None, alias: str) -> int | None:
     return holder
 
 
-def _died(reason: str) -> str:
+def _died(reason: str, *, is_named: bool) -> str:
+    superseded = _("When it came back after a start, another job had its unique key, and does its work.")
+    if is_named:
+        superseded = _("When it came back after a start, job {newer} had its unique key, and does its work.")
     return {
         Reason.EXHAUSTED: _(
             "Attempt {number}, its last one, has failed with {error}. Repair what the errors say, and requeue it."
@@ -212,7 +220,7 @@ def _died(reason: str) -> str:
             "It was not started before its deadline. See why it had to wait; requeue it if still wanted."
         ),
         Reason.UNKNOWN_TASK: _("No worker knew its task for a day."),
-        Reason.SUPERSEDED: _("When it came back after a start, job {newer} had its unique key, and does its work."),
+        Reason.SUPERSEDED: superseded,
     }.get(Reason(reason), reason)
 
 

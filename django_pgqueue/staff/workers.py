@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from django.db.models import QuerySet
 from django.db.models.functions import Now
-from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle.sql import statement
@@ -98,4 +98,4 @@ def jobs_of(worker_id: int, alias: str, *, limit: int = MOST_JOBS) -> list[HeldJ
 
 def served_text(worker: Worker) -> str:
     """Say which queues a process serves."""
-    return ", ".join(worker.queues) if worker.queues else _("all")
+    return ", ".join(worker.queues) if worker.queues else pgettext("queues", "all")

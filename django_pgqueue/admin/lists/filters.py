@@ -19,6 +19,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue.admin.lists.listing import names, with_chosen
 from django_pgqueue.admin.lists.search import Search, search_of
 from django_pgqueue.base.conf import conf
+from django_pgqueue.base.labels import REASONS, STATUSES
 from django_pgqueue.base.states import Reason, Status
 from django_pgqueue.lifecycle.browse import Filter
 from django_pgqueue.lifecycle.verbs import LIVE
@@ -114,7 +115,7 @@ class StatusFilter(Choice):
     title, parameter_name = _("status"), "status"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return [(status.value, status.value) for status in Status]
+        return [(status.value, STATUSES[status]) for status in Status]
 
     def value(self) -> str | None:
         queue = self.request.GET.get("queue")
@@ -139,8 +140,8 @@ class ReasonFilter(Choice):
 
     title, parameter_name = _("reason"), "reason"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(reason.value, reason.replace("_", " ")) for reason in Reason]
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [(reason.value, REASONS[reason]) for reason in Reason]
 
 
 class NameFilter(Choice):

@@ -16,10 +16,13 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin.lists.keyset import LAST, BadCursor, Route, Window, page_of, window_of
 from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.staff.figures import whole
 
 CAP = 10_000
 MOST_CHOICES = 100
@@ -28,6 +31,13 @@ MOST_CHECKED = 1000
 
 AFTER, BEFORE, BELOW = "after", "before", "below"
 CURSORS = (AFTER, BEFORE, BELOW)
+
+NOTHING = {
+    Job: (gettext_lazy("No jobs match."), gettext_lazy("There are no jobs.")),
+    DeadJob: (gettext_lazy("No dead jobs match."), gettext_lazy("There are no dead jobs.")),
+    FinishedJob: (gettext_lazy("No finished jobs match."), gettext_lazy("There are no finished jobs.")),
+}
+"""What an empty list says: of those that match, and of all."""
 
 
 class CappedPaginator(Paginator):  # type: ignore[type-arg]  # generic for the type checker only
@@ -149,15 +159,15 @@ class KeysetList(JobList):
         """Return how many there are, in words."""
         rows = self.opts.verbose_name if self.result_count == 1 else self.opts.verbose_name_plural
         more = "+" if self.paginator.is_capped else ""
-        return f"{self.result_count:,}{more} {rows}"
+        return f"{whole(self.result_count)}{more} {rows}"
 
     @property
     def nothing(self) -> str:
         """Return that there is nothing, in words."""
         if self.window is not None and not self.window.is_all:
             return _("None of these match.")
-        words = _("No %(rows)s match.") if self.query or self.has_active_filters else _("There are no %(rows)s.")
-        return words % {"rows": self.opts.verbose_name_plural}
+        no_match, none = NOTHING[self.model]
+        return str(no_match if self.query or self.has_active_filters else none)
 
     @property
     def elsewhere(self) -> list[tuple[str, str]]:
@@ -194,7 +204,7 @@ def _end(cursor: str) -> str:
     instant = next(filter(None, map(_instant, key)), None)
     if instant is not None:
         return f"{timezone.localtime(instant):%Y-%m-%d %H:%M:%S}"
-    return next((f"{int(part):,}" for part in reversed(key) if part.lstrip("-").isdecimal()), key[0])
+    return next((whole(int(part)) for part in reversed(key) if part.lstrip("-").isdecimal()), key[0])
 
 
 def _instant(text: str) -> dt.datetime | None:

@@ -20,7 +20,9 @@ from django_pgqueue.admin.parts.formatting import label, moment
 from django_pgqueue.admin.verbs.jobs import PURGE, REQUEUE
 from django_pgqueue.admin.verbs.table import VerbsAdmin
 from django_pgqueue.base.conf import conf
+from django_pgqueue.base.labels import REASONS
 from django_pgqueue.staff.causes import CAP, Cause, Hour, causes
+from django_pgqueue.staff.figures import at_most, whole
 
 LATEST = Along((DIED_AT, ID), ())  # of which only the keys are used
 HEIGHTS = 8
@@ -90,8 +92,8 @@ def _line(cause: Cause, admin: VerbsAdmin, request: HttpRequest) -> Line:
     verbs = [(REQUEUE, _("Requeue these…")), (PURGE, _("Purge these…"))]
     return Line(
         cause=cause,
-        reason=label(cause.reason, cause.reason.replace("_", " ")),
-        jobs=f"{CAP:,}+" if cause.is_capped else f"{cause.jobs:,}",
+        reason=label(cause.reason, str(REASONS.get(cause.reason, cause.reason))),
+        jobs=at_most(cause.jobs, CAP),
         first=moment(cause.first_at),
         last=moment(cause.last_at),
         bars=[Bar(-(-HEIGHTS * hour.number // (cause.most or 1)), _hour(hour)) for hour in cause.hours],
@@ -109,7 +111,7 @@ def _line(cause: Cause, admin: VerbsAdmin, request: HttpRequest) -> Line:
 def _hour(hour: Hour) -> str:
     """Return an hour and its number, as ``14:00: 3``."""
     begins = timezone.localtime(hour.begins_at)
-    return f"{time_format(begins.time(), 'H:i')}: {hour.number:,}"
+    return f"{time_format(begins.time(), 'H:i')}: {whole(hour.number)}"
 
 
 def _day(cause: Cause) -> str:

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.functional import cached_property
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from django_pgqueue import tasks
 from django_pgqueue.admin.parts.formatting import exact_moment, history, label, pretty_json, progress
@@ -17,6 +18,7 @@ from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.admin.parts.sentences import Teller
 from django_pgqueue.admin.verbs.table import VerbsAdmin
 from django_pgqueue.base.conf import conf
+from django_pgqueue.base.labels import STATUSES
 from django_pgqueue.base.states import DEAD, FINISHED, Status
 from django_pgqueue.lifecycle.find import may_be
 from django_pgqueue.lifecycle.redact import scrub_json, scrubber, shown, shown_by_name
@@ -81,9 +83,9 @@ class JobPage:
         if isinstance(self.one, DeadJob):
             return label(self.one.reason, _("dead: %(reason)s") % {"reason": self.one.get_reason_display()})
         if isinstance(self.one, FinishedJob):
-            return label(FINISHED, _("finished"))
+            return label(FINISHED, str(STATUSES[FINISHED]))
         asked = self.one.status == Status.RUNNING and self.one.cancel_requested_at is not None
-        return label(self.one.status, _("running, asked to stop") if asked else self.one.status)
+        return label(self.one.status, _("running, asked to stop") if asked else self.one.get_status_display())
 
     @cached_property
     def arguments(self) -> list[Fact]:
@@ -180,9 +182,12 @@ def go_where_it_is(admin: VerbsAdmin, request: HttpRequest, object_id: str) -> H
     job_id = int(text) if text.isdecimal() and len(text) <= LONGEST_ID and may_be(int(text)) else 0
     model = _table_of(job_id) if job_id else None
     if model is None:
-        words = _(
+        words = ngettext(
             "There is no job %(id)s: it was never committed, or nothing is kept of it any more. Finished jobs are kept "
-            "for %(days)s days, those of tasks with keep=False not at all."
+            "for %(days)s day, those of tasks with keep=False not at all.",
+            "There is no job %(id)s: it was never committed, or nothing is kept of it any more. Finished jobs are kept "
+            "for %(days)s days, those of tasks with keep=False not at all.",
+            conf.retention_days,
         )
         admin.message_user(request, words % {"id": text, "days": conf.retention_days}, messages.WARNING)
         return HttpResponseRedirect(admin.address("changelist"))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.conf import settings
 from django.core.exceptions import ValidationError
+from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue import tasks, timetable
@@ -26,6 +27,11 @@ else:
 LONGEST_CRON = 200
 TIMING = {"cron", "every_seconds", "timezone"}
 EMPTY: dict[str, Any] = {"args": [], "kwargs": {}, "options": {}}
+KINDS: dict[type, Any] = {
+    list: _("A JSON array, as in {example}."),
+    dict: _("A JSON object, as in {example}."),
+}
+NOT: dict[type, Any] = {list: _("This is not a JSON array."), dict: _("This is not a JSON object.")}
 START: dict[str, Any] = {"cron": "", "jitter_seconds": 0, "catch_up": CatchUp.LAST, "catch_up_limit": 100}
 
 
@@ -35,8 +41,7 @@ def json_field(kind: type, example: str, label: Any) -> forms.JSONField:
         label=label,
         required=False,
         widget=forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField"}),
-        help_text=_("A JSON %(kind)s, as in %(example)s.")
-        % {"kind": _("array") if kind is list else _("object"), "example": example},
+        help_text=format_lazy(KINDS[kind], example=example),
     )
 
 
@@ -126,7 +131,9 @@ class ScheduleForm(ModelForm):
         args, kwargs, options = (self._value(name) for name in EMPTY)
         for name, value, kind in (("args", args, list), ("kwargs", kwargs, dict), ("options", options, dict)):
             if not isinstance(value, kind):
-                self.add_error(name, _("This is not a JSON %s.") % (_("array") if kind is list else _("object")))
+                self.add_error(
+                    name, _("This is not a JSON array.") if kind is list else _("This is not a JSON object.")
+                )
                 return
         with self._errors_at("args"):
             timetable.check_arguments(task, args, kwargs)

@@ -3,6 +3,7 @@ from typing import NamedTuple
 
 from django_pgqueue.admin.parts.formatting import brief, label, moment
 from django_pgqueue.admin.parts.links import Links
+from django_pgqueue.base.labels import label_of
 from django_pgqueue.base.states import DEAD, FINISHED, NEVER
 from django_pgqueue.staff.schedules import Run, aware
 
@@ -39,7 +40,7 @@ def _told(run: Run, links: Links) -> ToldRun:
         id=run.id,
         page=page_of_job(run.id, run.status, links),
         due=moment(run.run_at),
-        outcome=label(run.reason or run.status, f"{run.status} ({run.reason})" if run.reason else run.status),
+        outcome=label(run.reason or run.status, label_of(run.status, run.reason)),
         error=run.error or "",
         waited="-" if waited is None else brief(waited),
         took="-" if run.run_seconds is None else brief(run.run_seconds),

@@ -7,7 +7,9 @@ from typing import Any
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
+from django_pgqueue.staff.figures import short, whole
 from django_pgqueue.staff.flow import Counts, Stretch
 
 Value = float | None
@@ -78,7 +80,9 @@ def of_flow(series: Sequence[Stretch], *, name: str, span: str, minutes: int) ->
     waits = [Line("wait", _("mean wait"), _values(series, lambda counts: counts.mean_wait_seconds))]
     return [
         Chart(f"{name}-throughput", _("Attempts per minute, %(span)s") % {"span": span}, _("/min"), times, lines),
-        Chart(f"{name}-wait", _("Mean wait in seconds, %(span)s") % {"span": span}, _("s"), times, waits),
+        Chart(
+            f"{name}-wait", _("Mean wait in seconds, %(span)s") % {"span": span}, pgettext("seconds", "s"), times, waits
+        ),
     ]
 
 
@@ -91,4 +95,6 @@ def _aware(value: dt.datetime) -> dt.datetime:
 
 
 def _shown(value: Value) -> str:
-    return "-" if value is None else f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"  # noqa: PLR2004 - digits
+    if value is None:
+        return "-"
+    return short(value, 4) if value < 1000 else whole(round(value))  # noqa: PLR2004 - digits

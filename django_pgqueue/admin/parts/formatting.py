@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.humanize.templatetags.humanize import naturaltime
 from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.html import format_html
@@ -15,8 +14,11 @@ from django.utils.translation import gettext as _
 from django_pgqueue import tasks
 from django_pgqueue.base.states import NEVER
 from django_pgqueue.lifecycle.redact import shown, shown_by_name
+from django_pgqueue.models import Job
+from django_pgqueue.staff.figures import whole
 from django_pgqueue.staff.history import Entry, entries_of
 from django_pgqueue.staff.retention import span
+from django_pgqueue.staff.schedules import aware
 from django_pgqueue.staff.sentence import duration
 
 LONGEST_JSON = 50_000  # characters shown
@@ -39,7 +41,7 @@ def pretty_json(value: Any) -> str:
     """Show JSON indented, big integers and unicode as they are, cut where nobody reads on."""
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
     if len(text) > LONGEST_JSON:
-        rest = _("… and %(count)s more characters") % {"count": f"{len(text) - LONGEST_JSON:,}"}
+        rest = _("… and %(count)s more characters") % {"count": whole(len(text) - LONGEST_JSON)}
         text = f"{text[:LONGEST_JSON]}\n{rest}"
     return format_html('<pre class="pgqueue-json">{}</pre>', text)
 
@@ -97,6 +99,17 @@ def moment_of(field: str, description: Any) -> Column:
     return _column(field, description, exact_moment)
 
 
+def said_of(field: str, description: Any, model: Any = Job) -> Column:
+    """Return a display method for a plain value on the page of one row, with what the field means below it."""
+
+    @admin.display(description=description)
+    def column(_admin: Any, row: Any) -> str:
+        meaning, said = model._meta.get_field(field).help_text, _said(getattr(row, field))  # noqa: SLF001 - Django's own idiom
+        return format_html('{}<div class="help">{}</div>', said, meaning) if meaning else said
+
+    return column
+
+
 def json_of(field: str, description: Any) -> Column:
     """Return a display method for a JSON field on the page of one job, without what is sensitive by its name."""
     return _column(field, description, lambda value: pretty_json(shown_by_name(value)))
@@ -121,6 +134,12 @@ def _column(field: str, description: Any, show: Callable[[Any], str]) -> Column:
     return column
 
 
+def _said(value: Any) -> str:
+    if isinstance(value, bool):
+        return _("Yes") if value else _("No")
+    return "-" if value in {None, ""} else str(value)
+
+
 def _moment(value: dt.datetime | None, markup: str) -> str:
     if value is None:
         return "-"
@@ -128,7 +147,17 @@ def _moment(value: dt.datetime | None, markup: str) -> str:
     if value == NEVER:
         return _("not yet")
     exact = timezone.localtime(value).isoformat(sep=" ", timespec="seconds")
-    return format_html(markup, exact=exact, words=naturaltime(value))
+    return format_html(markup, exact=exact, words=_relative(value))
+
+
+def _relative(value: dt.datetime) -> str:
+    """Return how long ago it was, or until then, in the largest unit: more would change at each look."""
+    seconds = round((aware(timezone.now()) - value).total_seconds())
+    if not seconds:
+        return _("now")
+    words = _("%(elapsed)s ago") if seconds > 0 else _("%(time)s from now")
+    length = duration(abs(seconds), most_units=1)
+    return words % {"elapsed": length, "time": length}
 
 
 def _entry(entry: Entry) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from django.utils.html import format_html, format_html_join
 from django_pgqueue.admin.parts.formatting import exact_moment
 from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.lifecycle.redact import Scrub
+from django_pgqueue.staff.figures import whole
 from django_pgqueue.staff.sentence import Ref, Sentence
 
 TABLES = {"job": ("job", "deadjob", "finishedjob")}
@@ -52,7 +53,7 @@ class Teller:
         if isinstance(part, list):
             return self.refs(part)
         if isinstance(part, int):
-            return f"{part:,}"
+            return whole(part)
         if isinstance(part, str):
             return format_html("<bdi>{}</bdi>", self.scrub(part))  # one from right to left turns nothing else round
         return exact_moment(part)

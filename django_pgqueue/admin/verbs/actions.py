@@ -20,6 +20,7 @@ from django_pgqueue.admin.verbs.table import MOST_JOBS, VerbsAdmin
 from django_pgqueue.admin.verbs.verb import Change, Verb
 from django_pgqueue.base.conf import conf
 from django_pgqueue.staff.bounded import bounded
+from django_pgqueue.staff.figures import whole
 
 MOST_NAMED = 20  # that the confirmation names
 
@@ -105,11 +106,11 @@ def _refusal(admin: VerbsAdmin, request: HttpRequest, verb: Verb, ids: Sequence[
     if not admin.may(request, verb):
         raise PermissionDenied
     if not ids:
-        text = _("No %(rows)s were selected. Nothing was changed.") % {"rows": admin.opts.verbose_name_plural}
+        text = _("Nothing was selected, so nothing was changed.")
         admin.message_user(request, text, messages.WARNING)
     elif len(ids) > MOST_JOBS:
         text = _("One action takes up to %(most)s jobs. Nothing was changed; narrow the list or select fewer.")
-        admin.message_user(request, text % {"most": f"{MOST_JOBS:,}"}, messages.ERROR)
+        admin.message_user(request, text % {"most": whole(MOST_JOBS)}, messages.ERROR)
     else:
         return None
     return HttpResponseRedirect(_back(admin, request, ids))
@@ -127,7 +128,7 @@ def _log(request: HttpRequest, change: Change) -> None:
 def _tell_skipped(admin: VerbsAdmin, request: HttpRequest, verb: Verb, ids: Collection[Any]) -> None:
     reasons = verb.explain(ids, conf.database) if ids else {}
     for why, count in reasons.items():
-        text = _("Left alone: %(count)d (%(why)s).") % {"count": count, "why": why}
+        text = _("Left alone: %(count)s (%(why)s).") % {"count": whole(count), "why": why}
         admin.message_user(request, text, messages.WARNING)
 
 

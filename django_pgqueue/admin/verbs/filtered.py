@@ -7,6 +7,7 @@ from django.utils.translation import gettext as _
 
 from django_pgqueue.admin.parts.formatting import one_line
 from django_pgqueue.base.conf import conf
+from django_pgqueue.base.labels import REASONS, STATUSES
 from django_pgqueue.lifecycle.browse import Filter, Source
 from django_pgqueue.lifecycle.verbs import LIVE
 from django_pgqueue.models import DeadJob
@@ -42,9 +43,11 @@ def _every(source: Source) -> str:
 def _words(chosen: Filter, source: Source) -> Iterator[tuple[str, str]]:
     kind = _("reason") if source is Source.DEAD else _("status")
     kinds = () if chosen.kinds == LIVE else chosen.kinds
-    for name, values in ((kind, kinds), (_("queue"), chosen.queues), (_("task"), chosen.tasks)):
+    labels = REASONS if source is Source.DEAD else STATUSES
+    named = [str(labels.get(word, word)) for word in kinds]
+    for name, values in ((kind, named), (_("queue"), chosen.queues), (_("task"), chosen.tasks)):
         if values:
-            yield name, ", ".join(value.replace("_", " ") if name == kind else value for value in values)
+            yield name, ", ".join(values)
     if chosen.cause is not None:
         yield _("died of"), _cause(chosen.cause)
     if chosen.older_than_seconds is not None:

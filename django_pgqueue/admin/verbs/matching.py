@@ -27,6 +27,7 @@ from django_pgqueue.lifecycle.browse import Filter
 from django_pgqueue.lifecycle.operations import FASTEST, begin
 from django_pgqueue.models import Operation
 from django_pgqueue.staff.bounded import TookTooLong, bounded
+from django_pgqueue.staff.figures import at_most
 from django_pgqueue.staff.operations import somebody_works
 
 SLOWEST = 0.01
@@ -135,7 +136,7 @@ class Question:
         operation_id = begin(
             self.many, self.chosen, by=by, said=said, rate=rate, expected=self.count, database=conf.database
         )
-        with override(None):  # stored, so not translated
+        with override("en"):  # stored, so not translated
             words = sentence(self.chosen, self.many.source)
             entry = f"Begun: {self.verb.name}, {words}; {counted(self.count)} matched."
         begun: Any = [Operation.objects.using(conf.database).get(pk=operation_id)]
@@ -147,4 +148,4 @@ def counted(count: int | None) -> str:
     """Say how many match."""
     if count is None:
         return _("nobody knows how many")
-    return f"{CAP:,}+" if count > CAP else f"{count:,}"
+    return at_most(count, CAP)

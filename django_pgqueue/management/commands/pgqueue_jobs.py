@@ -5,6 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error
+from django.utils.translation import override
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.management.database import check_database
@@ -70,6 +71,7 @@ class Command(BaseCommand):
         if after is not None:
             self.stdout.write(f"There are more: --after {after}")
 
+    @override("en")
     def _show(self, options: dict[str, Any]) -> None:
         job = find(options["id"], options["database"])
         if job is None:

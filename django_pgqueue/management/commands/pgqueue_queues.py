@@ -5,6 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error, transaction
+from django.utils.translation import override
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import InvalidGate
@@ -40,6 +41,7 @@ class Command(BaseCommand):
             sub.set_defaults(call=call)
             sub.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['DATABASE']")
 
+    @override("en")
     def handle(self, *args: Any, **options: Any) -> None:
         options["database"] = options["database"] or conf.database
         try:

@@ -5,6 +5,7 @@ import psycopg
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error
+from django.utils.translation import override
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.db import CallerConnection, QueueConnection
@@ -30,6 +31,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print JSON")
         parser.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['MAINTENANCE_DATABASE']")
 
+    @override("en")
     def handle(self, *args: Any, **options: Any) -> None:
         alias = options["database"] or conf.maintenance_database
         try:

@@ -4,6 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error, transaction
+from django.utils.translation import override
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import PgQueueError
@@ -37,6 +38,7 @@ class Command(BaseCommand):
         for sub in verbs.choices.values():
             sub.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['DATABASE']")
 
+    @override("en")
     def handle(self, *args: Any, **options: Any) -> None:
         options["database"] = options["database"] or conf.database
         options["names"] = list(dict.fromkeys(options["names"]))

@@ -10,6 +10,7 @@ from django_pgqueue import tasks
 from django_pgqueue.lifecycle.framework import find_at
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.staff import flow
+from django_pgqueue.staff.figures import whole
 from django_pgqueue.staff.health.finding import Finding, Level
 from django_pgqueue.staff.health.view import View
 from django_pgqueue.staff.health.words import named
@@ -54,7 +55,7 @@ def failing(view: View) -> Iterator[Finding]:
         return
     told = [
         _("%(queue)s (%(share)s %% of %(attempts)s)")
-        % {"queue": name, "share": round(100 * (counts.failure_rate or 0.0)), "attempts": f"{_attempts(counts):,}"}
+        % {"queue": name, "share": round(100 * (counts.failure_rate or 0.0)), "attempts": whole(_attempts(counts))}
         for name, counts in found.items()
     ]
     yield Finding(
@@ -84,7 +85,7 @@ def unknown_tasks(view: View) -> Iterator[Finding]:
             "At least %(number)s jobs wait whose tasks this code does not know: %(tasks)s.",
             number,
         )
-        % {"number": f"{number:,}", "tasks": named(list(found))},
+        % {"number": whole(number), "tasks": named(list(found))},
         remedy=_(
             "Deploy the code that has the task to the workers, or give the task that replaces it the old name in "
             "aliases=. Jobs that have never run go to the dead jobs after a day."

@@ -11,6 +11,7 @@ from django_pgqueue.base.conf import conf
 from django_pgqueue.housekeeping import retention, vacuum
 from django_pgqueue.housekeeping.vacuum import Holder
 from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.staff.figures import whole
 from django_pgqueue.staff.health.finding import Finding, Level
 from django_pgqueue.staff.health.view import View
 from django_pgqueue.staff.health.words import named
@@ -46,7 +47,7 @@ def old_snapshot(view: View) -> Iterator[Finding]:
         name="old-snapshot",
         level=Level.ERROR if (holder.seconds or 0.0) >= VERY_OLD_SECONDS else Level.WARNING,
         what=_("The oldest snapshot keeps dead rows in the tables, about %(dead)s of pgqueue_jobs: %(holder)s.")
-        % {"dead": f"{view.signs.dead:,}", "holder": _whose(holder, session)},
+        % {"dead": whole(view.signs.dead), "holder": _whose(holder, session)},
         remedy=remedy(holder),
         facts={**holder._asdict(), **session, "dead_rows": view.signs.dead},
     )
@@ -63,7 +64,7 @@ def dead_rows(view: View) -> Iterator[Finding]:
         name="dead-rows",
         level=Level.WARNING,
         what=_("pgqueue_jobs has about %(dead)s dead rows beside %(live)s live ones. %(when)s")
-        % {"dead": f"{signs.dead:,}", "live": f"{signs.live:,}", "when": when or _("There was no VACUUM yet.")},
+        % {"dead": whole(signs.dead), "live": whole(signs.live), "when": when or _("There was no VACUUM yet.")},
         remedy=_(
             "End who holds the oldest snapshot, if somebody does. See that PGQUEUE['VACUUM_DEAD_ROWS'] is not 0 and "
             "that the role of PGQUEUE['MAINTENANCE_DATABASE'] may VACUUM the table."
@@ -98,7 +99,7 @@ def default_partition(view: View) -> Iterator[Finding]:
     yield Finding(
         name="default-partition",
         level=Level.WARNING,
-        what=_("About %(number)s finished jobs lie in the default partition.") % {"number": f"{rows:,}"},
+        what=_("About %(number)s finished jobs lie in the default partition.") % {"number": whole(rows)},
         remedy=_(
             "They are removed one by one when their time is over. See that partitions are made ahead: manage.py "
             "pgqueue_retention shows them."
@@ -113,7 +114,8 @@ def settings(view: View) -> Iterator[Finding]:
     options = dict(option.split("=", 1) for option in given)
     wrong = {name: options.get(name) for name, wanted in OPTIONS.items() if options.get(name) != wanted}
     if wrong or options.get("autovacuum_enabled", "true") in {"false", "off"}:
-        changed = named([f"{name} = {value or _('not set')}" for name, value in wrong.items()])
+        unset = _("not set")
+        changed = named([f"{name} = {value or unset}" for name, value in wrong.items()])
         yield Finding(
             name="storage-options",
             level=Level.WARNING,
@@ -169,7 +171,7 @@ def _session(view: View, holder: Holder) -> dict[str, Any]:
 
 
 def _whose(holder: Holder, session: dict[str, Any]) -> str:
-    parts = [holder.name]
+    parts = [_name(holder, session)]
     if session.get("user"):
         parts.append(_("user %(name)s") % {"name": session["user"]})
     if session.get("state"):
@@ -179,6 +181,16 @@ def _whose(holder: Holder, session: dict[str, Any]) -> str:
     if holder.seconds is not None:
         parts.append(_("for %(time)s") % {"time": span(holder.seconds)})
     return ", ".join(parts)
+
+
+def _name(holder: Holder, session: dict[str, Any]) -> str:
+    if holder.kind == "slot":
+        return _("replication slot %(name)s") % {"name": holder.handle}
+    if holder.kind == "prepared":
+        return _("prepared transaction %(name)s") % {"name": holder.handle}
+    if not session.get("application"):
+        return _("process %(pid)s") % {"pid": holder.handle}
+    return _("process %(pid)s (%(application)s)") % {"pid": holder.handle, "application": session["application"]}
 
 
 def _storage(view: View) -> tuple[list[str], bool, int | None]:

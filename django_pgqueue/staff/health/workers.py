@@ -10,6 +10,7 @@ from django.utils.translation import ngettext
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.version import VERSION
 from django_pgqueue.models import Operation
+from django_pgqueue.staff.figures import short
 from django_pgqueue.staff.health.finding import Finding, Level
 from django_pgqueue.staff.health.view import View
 from django_pgqueue.staff.health.words import named
@@ -74,11 +75,11 @@ def polling(view: View) -> Iterator[Finding]:
         name="polling",
         level=Level.WARNING,
         what=ngettext(
-            "%(number)s of %(all)s worker command does not hear of new jobs: it looks for them every %(seconds)g s.",
-            "%(number)s of %(all)s worker commands do not hear of new jobs: they look for them every %(seconds)g s.",
-            commands,
+            "%(number)s of %(all)s worker commands does not hear of new jobs: it looks for them every %(seconds)s s.",
+            "%(number)s of %(all)s worker commands do not hear of new jobs: they look for them every %(seconds)s s.",
+            number,
         )
-        % {"number": number, "all": commands, "seconds": conf.poll_seconds},
+        % {"number": number, "all": commands, "seconds": short(conf.poll_seconds, 6)},
         remedy=_(
             "LISTEN needs a session of its own: behind a pooler in transaction mode, set PGQUEUE['LISTEN_DATABASE'] "
             "to an alias that leads to the server itself. Where they poll on purpose (--no-listen), set "
