@@ -31,7 +31,7 @@ INSTALLED := $(VENV)/.installed$(if $(DJANGO),-django-$(DJANGO))
 CODE := django_pgqueue pytest_django_pgqueue.py tests example_project benchmarks docs
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo screenshots test pytest soak docs reference bench lint types clean
+.PHONY: help install demo screenshots test pytest soak docs reference messages bench lint types clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -65,6 +65,9 @@ docs: $(INSTALLED) ## Build the documentation, warnings as errors
 
 reference: $(INSTALLED) ## Write the tables of docs/reference that come from the code
 	@$(BIN)/python -m docs.generate
+
+messages: $(INSTALLED) ## Bring the translations up to date with the words in the code, and compile them
+	@$(BIN)/python -m tests.messages
 
 bench: $(INSTALLED) ## Measure all that is promised about speed, in about an hour; QUICK=1: see that it works
 	$(BIN)/python -m benchmarks $(if $(filter-out 0 no false,$(QUICK)),--quick)
