@@ -164,7 +164,7 @@ def check_schema(databases: Collection[str] | None = None, **_: Any) -> list[Che
         return []
     if _rights_of(conf.database) is None:
         return []
-    with translation.override(None):  # like other checks
+    with translation.override("en"):  # like other checks
         found = findings(conf.database, queues=[], looks=SCHEMA_LOOKS)
     return [Caution(one.what, hint=one.remedy, id=OF_FINDINGS[one.name]) for one in found if one.name in OF_FINDINGS]
 

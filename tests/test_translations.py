@@ -20,7 +20,7 @@ from django_pgqueue import kill, pause_queue
 from django_pgqueue.models import DeadJob
 from django_pgqueue.staff.figures import at_most, short, whole
 from django_pgqueue.staff.health import findings
-from tests.messages import CATALOGUES, KEYWORDS, PACKAGE, as_mo, as_po, brought_up_to_date, compiled, marked, read
+from tests.messages import CATALOGUES, KEYWORDS, PACKAGE, ROOT, as_mo, as_po, brought_up_to_date, compiled, marked, read
 from tests.messages import untranslated as left_in
 from tests.test_schedules import make
 
@@ -41,13 +41,15 @@ def words() -> Catalog:
 
 @catalogues
 def test_catalogue_has_what_is_marked_and_nothing_else(path, words):
-    assert as_po(brought_up_to_date(read(path), words)) == path.read_bytes(), WHAT_TO_DO.format(path=path)
+    assert as_po(brought_up_to_date(read(path), words)) == path.read_bytes(), WHAT_TO_DO.format(
+        path=path.relative_to(ROOT)
+    )
 
 
 @catalogues
 def test_all_is_translated(path):
     catalogue = read(path)
-    assert left_in(catalogue) == [], WHAT_TO_DO.format(path=path)
+    assert left_in(catalogue) == [], WHAT_TO_DO.format(path=path.relative_to(ROOT))
     assert [message.id for message in catalogue if message.id and message.fuzzy] == []
 
 

@@ -8,6 +8,7 @@ import psycopg
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error
+from django.utils.translation import override
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.database_errors import one_line
@@ -44,6 +45,7 @@ class Command(BaseCommand):
         with _looking():
             super().check(*args, **options)
 
+    @override("en")
     def handle(self, *args: Any, **options: Any) -> None:
         alias = options["database"] or conf.database
         with _looking():

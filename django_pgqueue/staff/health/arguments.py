@@ -8,6 +8,7 @@ from django.utils.translation import ngettext
 
 from django_pgqueue import tasks
 from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.staff.figures import whole
 from django_pgqueue.staff.health.finding import Finding, Level
 from django_pgqueue.staff.health.jobs import MOST_JOBS, MOST_QUEUES, task_of
 from django_pgqueue.staff.health.view import View
@@ -36,6 +37,7 @@ def unfit_arguments(view: View) -> Iterator[Finding]:
         return
     number = sum(shape.number for shape, _problem in unfit)
     told = {shape.task: {"job": shape.job_id, "problem": problem} for shape, problem in reversed(unfit)}
+    words = _("%(task)s (%(problem)s: job %(job)s)")
     yield Finding(
         name="arguments-unfit",
         level=Level.ERROR,
@@ -45,8 +47,8 @@ def unfit_arguments(view: View) -> Iterator[Finding]:
             number,
         )
         % {
-            "number": f"{number:,}",
-            "tasks": named([f"{name} ({told[name]['problem']}: job {told[name]['job']})" for name in sorted(told)]),
+            "number": whole(number),
+            "tasks": named([words % {"task": name, **told[name]} for name in sorted(told)]),
         },
         remedy=_(
             "Let the function take the old arguments too until these jobs are done: give new parameters defaults, and "

@@ -6,6 +6,7 @@ from django.utils.translation import gettext as _
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.runtime.listener import FULL, try_out
+from django_pgqueue.staff.figures import short
 from django_pgqueue.staff.health.finding import Finding, Level
 from django_pgqueue.staff.health.view import View
 
@@ -32,8 +33,8 @@ def listening(_view: View) -> Iterator[Finding]:
         % alias,
         remedy=_(
             "Set PGQUEUE['LISTEN_DATABASE'] to an alias that leads to the same database directly. Until then workers "
-            "look for jobs every %(seconds)g s."
+            "look for jobs every %(seconds)s s."
         )
-        % {"seconds": conf.poll_seconds},
+        % {"seconds": short(conf.poll_seconds, 6)},
         facts=alias,
     )

@@ -47,8 +47,7 @@ def too_few_connections(view: View) -> Iterator[Finding]:
         yield Finding(
             name="connections-short",
             level=Level.ERROR if needed > limit.most else Level.WARNING,
-            what=_("The workers that are alive may open %(needed)s connections. %(limit)s, and others have %(others)s.")
-            % {"needed": needed, "limit": _allows(limit), "others": others},
+            what=_words(limit) % {"needed": needed, "name": limit.name, "most": limit.most, "others": others},
             remedy=_(
                 "Raise that limit, run fewer processes or slots, or let the workers go through a pooler. Each command "
                 "takes 4 connections, each of its processes 1, and each slot 1 whose tasks use the database."
@@ -75,9 +74,18 @@ def _threads_with_connections(alias: str) -> int | None:
     return int(sizes.get("max_size") or sizes.get("min_size") or SIZE_OF_POOL)
 
 
-def _allows(limit: Limit) -> str:
+def _words(limit: Limit) -> str:
     if limit.kind == "role":
-        return _("ALTER ROLE %(name)s CONNECTION LIMIT allows it %(most)s") % limit._asdict()
+        return _(
+            "The workers that are alive may open %(needed)s connections. ALTER ROLE %(name)s CONNECTION LIMIT allows "
+            "it %(most)s, and others have %(others)s."
+        )
     if limit.kind == "database":
-        return _("ALTER DATABASE %(name)s CONNECTION LIMIT allows %(most)s") % limit._asdict()
-    return _("The server's max_connections leaves %(most)s") % limit._asdict()
+        return _(
+            "The workers that are alive may open %(needed)s connections. ALTER DATABASE %(name)s CONNECTION LIMIT "
+            "allows %(most)s, and others have %(others)s."
+        )
+    return _(
+        "The workers that are alive may open %(needed)s connections. The server's max_connections leaves %(most)s, and "
+        "others have %(others)s."
+    )

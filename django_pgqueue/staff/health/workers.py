@@ -98,9 +98,10 @@ def versions(view: View) -> Iterator[Finding]:
         name="versions-differ",
         level=Level.WARNING,
         what=ngettext(
-            "%(number)s of %(all)s worker process runs another version of django-pgqueue than %(here)s: %(versions)s.",
+            "%(number)s of %(all)s worker processes runs another version of django-pgqueue than %(here)s: "
+            "%(versions)s.",
             "%(number)s of %(all)s worker processes run another version of django-pgqueue than %(here)s: %(versions)s.",
-            len(view.workers),
+            len(other),
         )
         % {"number": len(other), "all": len(view.workers), "here": VERSION, "versions": named(sorted(set(other)))},
         remedy=_("While a deployment is under way that is right. Afterwards, restart the workers with the new code."),
