@@ -16,3 +16,5 @@ myst_heading_anchors = 3
 html_theme = "furo"
 html_title = f"django-pgqueue {release}"
 html_show_sphinx = False
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]

@@ -13,6 +13,11 @@ IMAGES = Path(__file__).parent / "explanation" / "images"
 GREY, BLUE, ORANGE, GREEN, RED = "#757b86", "#2f6fde", "#c2570c", "#1f8a4c", "#cc3340"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 MARKS = {"grey": GREY, "blue": BLUE, "orange": ORANGE, "green": GREEN, "red": RED}
+"""Of what is filled; white stands out from each."""
+
+LETTERS = {"grey": "#767c87", "blue": "#3d79e0", "orange": "#ca5b0d", "green": "#208d4e", "red": "#d34e59"}
+"""Of letters and lines: 4.2 to 1 on white, 4.4 to 1 on the dark ground of these pages."""
+
 Point = tuple[float, float]
 
 
@@ -26,7 +31,7 @@ class Picture:
             + "".join(
                 f'<marker id="{name}" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7"'
                 f' orient="auto-start-reverse"><path d="M0 0 10 5 0 10z" fill="{colour}"/></marker>\n'
-                for name, colour in MARKS.items()
+                for name, colour in LETTERS.items()
             )
             + "</defs>\n"
         )
@@ -45,15 +50,15 @@ class Picture:
             self.text(x + width / 2, at, line, fill="#fff", anchor="middle", bold=number == 0)
 
     def text(
-        self, x: float, y: float, line: str, *, fill: str = GREY, anchor: str = "start", bold: bool = False
+        self, x: float, y: float, line: str, *, fill: str = "grey", anchor: str = "start", bold: bool = False
     ) -> None:
         weight = ' font-weight="600"' if bold else ""
-        colour = MARKS.get(fill, fill)
+        colour = LETTERS.get(fill, fill)
         self._parts.append(
             f'<text x="{x:g}" y="{y:g}" fill="{colour}" text-anchor="{anchor}"{weight}>{escape(line)}</text>'
         )
 
-    def texts(self, x: float, y: float, lines: Iterable[str], *, fill: str = GREY, anchor: str = "start") -> None:
+    def texts(self, x: float, y: float, lines: Iterable[str], *, fill: str = "grey", anchor: str = "start") -> None:
         for number, line in enumerate(lines):
             self.text(x, y + 18 * number, line, fill=fill, anchor=anchor)
 
@@ -80,7 +85,7 @@ class Picture:
     def _line(self, path: str, colour: str, end: str = "", *, dashed: bool = False, width: float = 1.8) -> None:
         more = ' stroke-dasharray="5 4"' * dashed + end
         self._parts.append(
-            f'<path d="{path}" fill="none" stroke="{MARKS[colour]}" stroke-width="{width:g}"'
+            f'<path d="{path}" fill="none" stroke="{LETTERS[colour]}" stroke-width="{width:g}"'
             f' stroke-linejoin="round"{more}/>'
         )
 
@@ -222,7 +227,7 @@ def outbox() -> Picture:
     drawn.text(527, y - 8, "send", anchor="middle")
     drawn.box(575, y, 80, ["broker"], fill="orange")
     drawn.arrow((655, y), (690, y))
-    drawn.text(692, y + 5, "worker", fill=GREY)
+    drawn.text(692, y + 5, "worker", fill="grey")
     drawn.texts(
         20, y + 50,
         [
