@@ -12,7 +12,7 @@ FLOORS = ["base", "ground", "lifecycle", "housekeeping", "runtime", "faces"]
 GROUND = {"db", "tasks", "timetable"}
 FLOORS_OF_THE_ADMIN = ["parts", "lists", "verbs", "pages", "base"]  # and above these, what is registered
 FOLDERS_WITH_A_MAP = [
-    *("lifecycle", "housekeeping", "runtime", "staff", "staff/health", "bench"),
+    *("lifecycle", "housekeeping", "runtime", "staff", "staff/glance", "staff/health", "bench"),
     *("admin", "admin/parts", "admin/lists", "admin/verbs", "admin/pages"),
 ]
 # Models are read by the faces; the public names in __init__ and the migrations are apart.

@@ -20,8 +20,10 @@
       verbs       what can be done to them
     queues        what is said of queues, by pgqueue_queues and the admin
     flow          how much goes through the queues, how fast and how well
+    recent        what goes on at the moment, and how long jobs wait and run
     overview      how all queues stand, each number bounded
     measures      the same in one look, shared for a second, for metrics
+    glance        all of that in a terminal, by pgqueue_stats
     health        what is wrong, and what to do about it
     schedules     what is said of schedules, by pgqueue_schedule and the admin
     workers       what is said of worker processes

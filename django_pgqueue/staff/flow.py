@@ -29,6 +29,7 @@ class Counts(NamedTuple):
     retried: int = 0  # of these: the job runs again
     died: int = 0  # jobs that went to the dead jobs
     lost: int = 0  # attempts whose worker died
+    stale: int = 0  # results that were dropped, because the lease was lost
     wait_seconds: float = 0.0  # from run_at to the claim
     run_seconds: float = 0.0
 
@@ -136,11 +137,11 @@ def drain_seconds(alias: str, queue: str, *, now: dt.datetime | None = None) -> 
     return drain_seconds_of(waiting, by_queue(alias, now=now).get(queue, Counts()))
 
 
-def drain_seconds_of(waiting: int, recent: Counts, *, minutes: int = RECENT_MINUTES) -> float | None:
-    """Predict the same from a backlog and what ``by_queue`` has told of the queue, for those who show many."""
+def drain_seconds_of(waiting: int, recent: Counts, *, seconds: float = RECENT_MINUTES * 60) -> float | None:
+    """Predict the same from a backlog and what was done in some time, for those who show many queues."""
     if not waiting:
         return 0.0
-    return waiting * minutes * 60 / recent.left if recent.left else None
+    return waiting * seconds / recent.left if recent.left else None
 
 
 def _sum(counts: Iterable[Counts]) -> Counts:

@@ -66,6 +66,12 @@ class QueueLine:
         return self.row.name
 
     @property
+    def is_known(self) -> bool:
+        """Whether somebody has noted it, or it has jobs."""
+        numbers = (self.queued, self.scheduled, self.waiting, self.running, self.dead)
+        return not self.row._state.adding or any(number.value for number in numbers)  # noqa: SLF001 - Django's way
+
+    @property
     def has_work(self) -> bool:
         """Whether jobs are there that want to run now."""
         return bool(self.queued.value or self.waiting.value)
@@ -165,13 +171,29 @@ def paces(lines: Iterable[QueueLine], alias: str, *, day: Mapping[str, flow.Coun
         day: what was done in the last day, for those who show it: to read it takes longer than all the rest.
     """
     recent, hour = (flow.by_queue(alias, minutes=minutes) for minutes in (flow.RECENT_MINUTES, flow.HOUR))
-    none, found, estimated = flow.Counts(), {}, 0
+    lines, none = list(lines), flow.Counts()
+    backlogs = waiting(lines, {name for name, done in recent.items() if done.left}, alias)
+    return {
+        line.name: Pace(
+            hour.get(line.name, none),
+            (day or {}).get(line.name, none),
+            flow.drain_seconds_of(backlogs[line.name], recent.get(line.name, none)),
+        )
+        for line in lines
+    }
+
+
+def waiting(lines: Iterable[QueueLine], moving: Collection[str], alias: str) -> dict[str, int]:
+    """Return how many jobs are queued, by queue: the planner's estimate where counting stopped, of the first that move.
+
+    Args:
+        moving: queues that jobs have left; of the others nobody will ask how long it takes.
+    """
+    found, estimated = {}, 0
     for line in lines:
-        waiting, done = line.queued.value, recent.get(line.name, none)
-        if line.queued.is_short and done.left and estimated < MOST_ESTIMATED:
-            waiting, estimated = flow.backlog(alias, line.name).number, estimated + 1
-        drain = flow.drain_seconds_of(waiting, done)
-        found[line.name] = Pace(hour.get(line.name, none), (day or {}).get(line.name, none), drain)
+        found[line.name] = line.queued.value
+        if line.queued.is_short and line.name in moving and estimated < MOST_ESTIMATED:
+            found[line.name], estimated = flow.backlog(alias, line.name).number, estimated + 1
     return found
 
 

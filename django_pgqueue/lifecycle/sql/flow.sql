@@ -17,6 +17,7 @@ SELECT
     COALESCE(sum(stat.retried), 0)::bigint,
     COALESCE(sum(stat.died), 0)::bigint,
     COALESCE(sum(stat.lost), 0)::bigint,
+    COALESCE(sum(stat.stale), 0)::bigint,
     COALESCE(sum(stat.wait_seconds), 0),
     COALESCE(sum(stat.run_seconds), 0)
 FROM stretch

@@ -7,6 +7,7 @@ SELECT
     sum(stat.retried)::bigint,
     sum(stat.died)::bigint,
     sum(stat.lost)::bigint,
+    sum(stat.stale)::bigint,
     sum(stat.wait_seconds),
     sum(stat.run_seconds)
 FROM pgqueue_stats AS stat

@@ -14,6 +14,7 @@ SELECT
     sum(stat.retried)::bigint,
     sum(stat.died)::bigint,
     sum(stat.lost)::bigint,
+    sum(stat.stale)::bigint,
     sum(stat.wait_seconds),
     sum(stat.run_seconds)
 FROM pgqueue_stats AS stat
@@ -21,5 +22,5 @@ WHERE stat.minute >= (SELECT last.begins_at - 95 * INTERVAL '15 minutes' FROM la
   AND stat.minute < (SELECT last.begins_at + INTERVAL '15 minutes' FROM last)
 GROUP BY date_bin(INTERVAL '15 minutes', stat.minute, TIMESTAMPTZ 'epoch'), stat.queue
 UNION ALL
-SELECT last.begins_at - back.number * INTERVAL '15 minutes', NULL, 0, 0, 0, 0, 0, 0, 0
+SELECT last.begins_at - back.number * INTERVAL '15 minutes', NULL, 0, 0, 0, 0, 0, 0, 0, 0
 FROM last, generate_series(0, 95) AS back (number);

@@ -1,0 +1,102 @@
+import functools
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.color import supports_color
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import Error
+
+from django_pgqueue.base.conf import conf
+from django_pgqueue.management.database import check_database
+from django_pgqueue.staff.bounded import TookTooLong
+from django_pgqueue.staff.glance.look import MINUTES, Glance, look
+from django_pgqueue.staff.glance.paint import painted
+from django_pgqueue.staff.glance.report import as_json
+from django_pgqueue.staff.glance.view import view
+from django_pgqueue.staff.glance.watch import repeat, watch
+from django_pgqueue.staff.terminal import plain
+from django_pgqueue.staff.words import minutes, pause
+
+WATCH_SECONDS = 2.0
+
+HELP = """
+Show the queue at a glance: who works, what is wrong, and for each queue how many jobs there are, for how long the
+oldest that could run has waited, what was done in the last minutes, and how long jobs waited and ran.
+"""
+
+
+class Command(BaseCommand):
+    """Look once, or again and again, and print."""
+
+    help = HELP
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--queue", action="append", default=[], metavar="NAME", help="of this one; repeatable")
+        parser.add_argument(
+            "--minutes", type=minutes, default=MINUTES, metavar="N", help=f"look back so far; default: {MINUTES}"
+        )
+        parser.add_argument("--tasks", action="store_true", help="the same by task, the one that took most time first")
+        parser.add_argument("--json", action="store_true", help="print JSON; with --watch an object on each line")
+        parser.add_argument(
+            "--watch", nargs="?", type=pause, const=WATCH_SECONDS, metavar="SECONDS",
+            help=f"again and again; default: every {WATCH_SECONDS:g} seconds",
+        )  # fmt: skip
+        parser.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['DATABASE']")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        alias = options["database"] or conf.database
+        read = functools.partial(
+            look, alias, queues=options["queue"], minutes=options["minutes"], with_tasks=options["tasks"]
+        )
+        try:
+            check_database(alias)
+            if options["watch"] is None:
+                self._once(read(), options)
+            elif self.stdout.isatty() and not options["json"]:
+                self._watch(read, alias, options)
+            else:
+                repeat(read, functools.partial(self._print, options=options), alias=alias, seconds=options["watch"])
+        except TookTooLong as error:
+            raise CommandError(
+                f"Reading took longer than {conf.admin_timeout_seconds:g} s and was stopped. The server is busy, or "
+                "short of memory. Try again, or allow more: PGQUEUE['ADMIN_TIMEOUT_SECONDS']."
+            ) from error
+        except Error as error:
+            raise CommandError(str(error).strip()) from error
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes nowhere
+        except KeyboardInterrupt:
+            if options["watch"] is None:
+                raise
+
+    def _once(self, glance: Glance, options: dict[str, Any]) -> None:
+        self._print(glance, options=options)
+        unseen = [queue.line.name for queue in glance.queues if not queue.line.is_known]
+        if unseen:
+            raise CommandError(f"No job has been seen on {', '.join(map(plain, map(repr, unseen)))}.")
+
+    def _print(self, glance: Glance, *, options: dict[str, Any]) -> None:
+        if options["json"]:
+            said, indent = as_json(glance, with_tasks=options["tasks"]), 2 if options["watch"] is None else None
+            self.stdout.write(json.dumps(said, cls=DjangoJSONEncoder, indent=indent))
+        else:
+            wide = os.get_terminal_size(self.stdout.fileno()).columns if self.stdout.isatty() else None
+            lines = [painted(line, has_colours=self._has_colours(options)) for line in view(glance, wide=wide)]
+            self.stdout.write("\n".join([*lines, ""]))
+        self.stdout.flush()
+
+    def _watch(self, read: Any, alias: str, options: dict[str, Any]) -> None:
+        every = f"every {options['watch']:g} s, the last {options['minutes']} min"
+        title = f"pgqueue_stats of {plain(alias)}, {every}; q ends"
+        number = watch(read, alias=alias, seconds=options["watch"], title=title, has_colours=self._has_colours(options))
+        if number not in (None, signal.SIGINT):
+            sys.exit(128 + int(number))
+
+    def _has_colours(self, options: dict[str, Any]) -> bool:
+        if options["no_color"] or (os.environ.get("NO_COLOR") and not options["force_color"]):
+            return False
+        return options["force_color"] or (self.stdout.isatty() and supports_color())
