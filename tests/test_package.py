@@ -1,8 +1,24 @@
 """What is in the built package, and that it works where nothing else of this repository is."""
 
+import re
+import tarfile
+import zipfile
+from email import message_from_string
+from email.message import Message
 from pathlib import Path
 
 import pytest
+
+from tests.wheel import build
+
+SUFFIXES = {".py", ".sql", ".html", ".css", ".js", ".mo", ".typed"}
+OTHERS = {"LICENSE", "README.md"}  # of uPlot
+
+IN_SDIST = {
+    *("PKG-INFO", "pyproject.toml", ".gitignore", "Makefile"),
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE"),
+    *("django_pgqueue", "pytest_django_pgqueue.py", "tests", "example_project", "benchmarks", "docs"),
+}
 
 SETTINGS = """
 import os
@@ -23,6 +39,103 @@ def pack(order_id: int) -> None:
 """
 
 
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory) -> Path:
+    """The other file, unpacked."""
+    folder = tmp_path_factory.mktemp("sdist")
+    with tarfile.open(build(folder, kind="sdist")) as archive:
+        archive.extractall(folder, filter="data")
+    [unpacked] = [path for path in folder.iterdir() if path.is_dir()]
+    return unpacked
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return message_from_string(archive.read(name).decode())
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_wheel_has_the_package_and_nothing_else(wheel, project):
+    there = {path for path in (project / "django_pgqueue").rglob("*") if path.is_file()}
+    wanted = {str(path.relative_to(project)) for path in there if path.suffix not in {".pyc", ".po"}}
+    names = {name for name in contents(wheel) if ".dist-info/" not in name}
+    assert names == wanted | {"pytest_django_pgqueue.py"}
+    strange = {name for name in names if Path(name).suffix not in SUFFIXES and Path(name).name not in OTHERS}
+    assert not strange
+
+
+def test_wheel_has_what_is_no_python(wheel):
+    """As the test above, if one of them were gone from the repository too."""
+    names = contents(wheel)
+    for name in (
+        "py.typed",
+        "lifecycle/sql/claim.sql",
+        "templates/admin/django_pgqueue/overview.html",
+        "static/django_pgqueue/admin.css",
+        "static/django_pgqueue/uplot/LICENSE",
+    ):
+        assert f"django_pgqueue/{name}" in names
+
+
+def test_wheel_has_the_licences_and_the_plugin_of_pytest(wheel):
+    texts = {
+        name.partition(".dist-info/")[2]: text.decode() for name, text in contents(wheel).items() if "info/" in name
+    }
+    assert set(texts) == {
+        *("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"),
+        "licenses/django_pgqueue/static/django_pgqueue/uplot/LICENSE",
+    }
+    assert texts["entry_points.txt"].split() == ["[pytest11]", "pgqueue", "=", "pytest_django_pgqueue"]
+
+
+def test_sdist_has_what_it_takes_to_go_on_from_there(sdist, project):
+    assert {path.name for path in sdist.iterdir()} == IN_SDIST
+    unwanted = {path for path in sdist.rglob("*") if path.suffix == ".pyc" or path.name.startswith(".")}
+    assert {path.name for path in unwanted} <= {".gitignore"}
+    for folder in ("tests", "docs", "benchmarks"):
+        assert sorted(path.name for path in (sdist / folder).glob("*.*")) == sorted(
+            path.name for path in (project / folder).glob("*.*") if path.suffix != ".pyc"
+        )
+
+
+def test_sdist_builds_the_same_wheel(sdist, wheel, tmp_path):
+    assert contents(build(tmp_path, source=sdist)) == contents(wheel)
+
+
+def test_metadata_say_what_the_readme_says(metadata, project):
+    readme = (project / "README.md").read_text()
+    assert (metadata["Name"], metadata["License-Expression"]) == ("django-pgqueue", "BSD-3-Clause AND MIT")
+    assert (metadata["Description-Content-Type"], metadata.get_payload()) == ("text/markdown", readme)
+    first, last = re.search(r"Python 3\.(\d+)\D3\.(\d+)", readme).groups()
+    assert metadata["Requires-Python"] == f">=3.{first}"
+    assert of(metadata, "Programming Language :: Python :: 3.") == [str(n) for n in range(int(first), int(last) + 1)]
+    [versions] = re.findall(r"^- Django (.*?) \(", readme, flags=re.MULTILINE)
+    assert of(metadata, "Framework :: Django :: ") == re.findall(r"\d\.\d", versions)
+
+
+def of(metadata: Message, beginning: str) -> list[str]:
+    """Return the rest of all classifiers that begin so."""
+    known = metadata.get_all("Classifier", [])
+    return [classifier.removeprefix(beginning) for classifier in known if classifier.startswith(beginning)]
+
+
+def test_every_extra_that_the_documentation_names_is_there(metadata, project):
+    pages = [project / "README.md", project / "CHANGELOG.md", *(project / "docs").rglob("*.md")]
+    named = {
+        extra
+        for page in pages
+        for extras in re.findall(r"django-pgqueue\[([a-z,]+)\]", page.read_text())
+        for extra in extras.split(",")
+    }
+    assert {"binary", "embedded"} <= named <= set(metadata.get_all("Provides-Extra"))
+
+
 @pytest.fixture
 def site(tmp_path, outside):
     """An empty project with an app that has a task."""
@@ -40,6 +153,7 @@ def test_wheel_works_in_an_empty_project(site, outside, libpq):
 
     assert "no issues" in manage("check")
     manage("migrate")
+    assert "No changes" in manage("makemigrations", "--check", "--dry-run")
     manage("shell", "-c", "from shop.tasks import pack; pack.enqueue(7)")
     manage("pgqueue_worker", "--drain")
     order, _, file = (site / "packed.txt").read_text().partition(" by ")
