@@ -27,6 +27,7 @@ from django_pgqueue.base import exceptions, records, signals
 from django_pgqueue.base.conf import DEFAULTS
 from django_pgqueue.base.database_errors import REFUSING_CLASSES
 from django_pgqueue.base.options import LONGEST_DELAY, LONGEST_TIMEOUT_SECONDS, Options
+from django_pgqueue.base.states import Status
 from django_pgqueue.checks import BOUNDS, OF_FINDINGS, check_settings
 from django_pgqueue.cutover.management.commands.pgqueue_cutover import Command as CutoverCommand
 from django_pgqueue.cutover.models import Call
@@ -411,6 +412,15 @@ def test_levels_on_the_findings_page_are_those_of_the_code():
 def test_exit_codes_on_the_doctors_page_are_those_of_the_code():
     rows = table(section(reference("doctor-command"), "## Exit codes"))
     assert [row[0] for row in rows] == ["0", str(pgqueue_doctor.FOUND), str(pgqueue_doctor.COULD_NOT_LOOK)]
+
+
+def test_glossary_has_every_status_in_order_and_leads_on_from_every_word():
+    rows = table((DOCS / "glossary.md").read_text())
+    linked = [re.fullmatch(r"\[([^\]]+)\]\([\w/.#-]+\)", row[0]) for row in rows]
+    assert all(linked)
+    words = [match[1] for match in linked]
+    assert words == sorted(words, key=lambda word: word.lower().replace("_", " "))
+    assert set(Status) <= set(words)
 
 
 def test_signals_page_lists_what_receivers_get():
