@@ -31,7 +31,7 @@ INSTALLED := $(VENV)/.installed$(if $(DJANGO),-django-$(DJANGO))
 CODE := django_pgqueue pytest_django_pgqueue.py tests example_project benchmarks docs
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo screenshots test pytest soak docs reference messages bench lint types clean
+.PHONY: help install demo screenshots test pytest soak docs linkcheck reference messages bench lint types clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -62,6 +62,9 @@ types: $(INSTALLED) ## Check types, and those that others see
 
 docs: $(INSTALLED) ## Build the documentation, warnings as errors
 	$(BIN)/python -m sphinx -q -W --keep-going docs docs/_build/html
+
+linkcheck: $(INSTALLED) ## Look up every external link of the documentation; needs the network
+	$(BIN)/python -m sphinx -q -b linkcheck docs docs/_build/linkcheck
 
 reference: $(INSTALLED) ## Write the tables of docs/reference that come from the code
 	@$(BIN)/python -m docs.generate

@@ -18,3 +18,7 @@ html_title = f"django-pgqueue {release}"
 html_show_sphinx = False
 html_static_path = ["_static"]
 html_css_files = ["pages.css"]
+
+linkcheck_ignore = [r"https?://(127\.0\.0\.1|localhost|[\w.]*example\.com)\b"]
+linkcheck_anchors_ignore_for_url = [r"https://github\.com/"]  # made by a script there
+linkcheck_timeout = 20

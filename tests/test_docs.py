@@ -4,12 +4,10 @@ import ast
 import dataclasses
 import datetime as dt
 import functools
-import importlib
 import inspect
 import re
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -37,26 +35,9 @@ from django_pgqueue.migrations._enqueue import WITH_KEYS
 from django_pgqueue.staff import health
 from django_pgqueue.testing import Report, Run, assert_enqueued, refute_enqueued, run_jobs
 from docs import facts, generate
+from tests.pages import DOCS, PAGES, ROOT, each_page, name_of
 
-ROOT = Path(__file__).parent.parent
-DOCS = ROOT / "docs"
 PACKAGE = Path(django_pgqueue.__file__).parent
-PAGES = [
-    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
-    *sorted(page for page in DOCS.rglob("*.md") if "_build" not in page.parts),
-]
-
-
-def name_of(page: Path) -> str:
-    return str(page.relative_to(ROOT))
-
-
-each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
-
-
-def blocks(text: str, language: str) -> list[str]:
-    found = re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
-    return [textwrap.dedent(block) for block in found]
 
 
 def without_blocks(text: str) -> str:
@@ -102,30 +83,6 @@ def slug(heading: str) -> str:
 
 
 # The pages themselves
-
-
-@each_page
-def test_python_on_the_page_compiles(page):
-    for block in blocks(page.read_text(), "python"):
-        compile(block, name_of(page), "exec")
-
-
-@each_page
-def test_names_that_the_page_imports_from_the_package_exist(page):
-    for block in blocks(page.read_text(), "python"):
-        for node in ast.walk(ast.parse(block)):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "django_pgqueue":
-                module = importlib.import_module(node.module)
-                for alias in node.names:
-                    assert hasattr(module, alias.name), f"{node.module} has no {alias.name}"
-
-
-@each_page
-def test_page_imports_what_is_public_from_the_package_itself(page):
-    for block in blocks(page.read_text(), "python"):
-        for node in ast.walk(ast.parse(block)):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("django_pgqueue."):
-                assert not {alias.name for alias in node.names} & set(django_pgqueue.__all__), node.module
 
 
 @pytest.mark.parametrize(

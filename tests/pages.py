@@ -1,0 +1,35 @@
+"""The pages of the documentation, for tests that look at all of them."""
+
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = [
+    *(
+        ROOT / name
+        for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+        if (ROOT / name).exists()
+    ),
+    *sorted(page for page in DOCS.rglob("*.md") if "_build" not in page.parts),
+]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    """Return the blocks of code on a page that are in one of these languages."""
+    return [token.content for token in MarkdownIt().parse(page.read_text()) if token.info in languages]
+
+
+def codes(page: Path) -> list[str]:
+    """Return what stands as code in the lines of a page."""
+    inlines = [token for token in MarkdownIt().enable("table").parse(page.read_text()) if token.type == "inline"]
+    return [child.content for token in inlines for child in token.children or () if child.type == "code_inline"]
