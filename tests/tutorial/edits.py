@@ -7,7 +7,7 @@ KEPT = "# ... those that are there"
 
 
 def edit(path: Path, code: str, *, is_new: bool) -> None:
-    """Write a new file; or put imports below the others, or an assignment in the place of the one of that name."""
+    """Write a new file; or put imports below the others, or one thing in the place of that of its name."""
     if is_new:
         assert not path.exists(), f"{path.name} is there already"
         path.write_text(code)
@@ -17,15 +17,19 @@ def edit(path: Path, code: str, *, is_new: bool) -> None:
         line = max(node.end_lineno for node in ast.parse(source).body if isinstance(node, ast.Import | ast.ImportFrom))
         path.write_text(_spliced(source, line + 1, line, f"\n{code}"))
         return
-    [assigned] = wanted
-    [there] = [node for node in ast.parse(source).body if _name_of(node) == _name_of(assigned)]
+    [thing] = wanted
+    [there] = [node for node in ast.parse(source).body if _name_of(node) == _name_of(thing)]
     if KEPT in code:
         code = code.replace(KEPT, "\n".join(f"{ast.unparse(one)}," for one in there.value.elts))
-    path.write_text(_spliced(source, there.lineno, there.end_lineno, code))
+    path.write_text(_spliced(source, _begin_of(there), there.end_lineno, code))
 
 
 def _name_of(node: ast.stmt) -> str | None:
-    return node.targets[0].id if isinstance(node, ast.Assign) else None
+    return node.targets[0].id if isinstance(node, ast.Assign) else getattr(node, "name", None)
+
+
+def _begin_of(node: ast.stmt) -> int:
+    return min(one.lineno for one in [node, *getattr(node, "decorator_list", [])])
 
 
 def _spliced(source: str, first: int, last: int, code: str) -> str:

@@ -27,6 +27,7 @@ NORMAL = [
     (r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d([,.]\d+)?(\+00:00)?", "<time>"),
     (r"\[\d{2,}\]", "[<pid>]"),
     (r"\b\d+(\.\d+)? m?s\b", "<duration>"),
+    (r"\b\d+ files", "<many> files"),
     (r"\bpg\d\d\b", "pg<version>"),
     (r"\b\d+\.\d+\.\d+\b", "<version>"),
 ]
