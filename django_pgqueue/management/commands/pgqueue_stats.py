@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.management.color import supports_color
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error
+from django.utils.translation import override
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.management.database import check_database
@@ -47,6 +48,7 @@ class Command(BaseCommand):
         )  # fmt: skip
         parser.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['DATABASE']")
 
+    @override("en")
     def handle(self, *args: Any, **options: Any) -> None:
         alias = options["database"] or conf.database
         read = functools.partial(
