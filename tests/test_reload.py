@@ -1,5 +1,7 @@
 """Which commands get a reloader, and what it looks at. What it does is in tests/processes/test_reload.py."""
 
+import os
+import signal
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -9,7 +11,9 @@ from django.core.management import CommandError, call_command
 from django.utils.autoreload import autoreload_started
 
 from django_pgqueue.management.commands import pgqueue_worker
+from django_pgqueue.runtime.reloader import Reloader
 from django_pgqueue.runtime.sources import Sources, sources
+from tests.workers import beside, eventually
 
 
 @pytest.fixture
@@ -62,6 +66,19 @@ def test_code_that_calls_the_command_gets_no_reloader(command, settings):
         call_command("pgqueue_worker")
     with pytest.raises(CommandError, match="--reload needs a command line"):
         call_command("pgqueue_worker", reload=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_exit_code_is_that_of_a_worker_that_was_not_at_work_yet(number):
+    """The signal ends it, and a shell would say so."""
+    reloader = Reloader([sys.executable, "-c", "import time; time.sleep(3600)"], grace_seconds=25)
+
+    def interrupt():
+        eventually(lambda: hasattr(reloader, "_worker"))  # then it has the signals
+        os.kill(os.getpid(), number)
+
+    with beside(interrupt):
+        assert reloader.run() == 128 + number
 
 
 @pytest.fixture
