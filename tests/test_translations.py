@@ -20,6 +20,7 @@ import tests.app.tasks as app
 from django_pgqueue import kill, pause_queue
 from django_pgqueue.models import DeadJob
 from django_pgqueue.staff.figures import at_most, short, whole
+from django_pgqueue.staff.glance.look import look
 from django_pgqueue.staff.health import findings
 from tests.messages import CATALOGUES, KEYWORDS, PACKAGE, ROOT, as_mo, as_po, brought_up_to_date, compiled, marked, read
 from tests.messages import untranslated as left_in
@@ -239,6 +240,13 @@ def test_commands_speak_english_whatever_the_language_of_the_project(settings, l
             call_command(*command, stdout=out, skip_checks=True)
         assert text in out.getvalue()
         assert not re.search(r"Worker|pausiert|getötet|Tage", out.getvalue())
+
+
+@pytest.mark.django_db
+def test_each_look_of_stats_is_english():
+    """With --watch they are taken in a thread, which knows nothing of the language of the command."""
+    with override("de"):
+        assert [finding.what for finding in look().findings] == ["No worker is alive."]
 
 
 @pytest.mark.django_db

@@ -2,6 +2,8 @@ import datetime as dt
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from django.utils.translation import override
+
 from django_pgqueue.base.conf import conf
 from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle.sql import statement
@@ -88,7 +90,7 @@ def look(
         django.db.Error: there is trouble with the database.
     """
     alias = alias or conf.database
-    with bounded(alias):
+    with bounded(alias), override("en"):  # a command shows it; this may be a thread of its own
         [(at, into_minute)] = CallerConnection(alias).rows(statement("clock"), {})
         seconds = minutes * 60 + into_minute
         alive = workers.states_of(workers.with_clock(overview.living_workers(alias)), alias)
