@@ -371,6 +371,12 @@ def test_exit_codes_on_the_doctors_page_are_those_of_the_code():
     assert [row[0] for row in rows] == ["0", str(pgqueue_doctor.FOUND), str(pgqueue_doctor.COULD_NOT_LOOK)]
 
 
+def test_upgrade_page_says_what_each_migration_locks():
+    page = (DOCS / "how-to" / "upgrade.md").read_text()
+    made = sorted(path.stem for path in (PACKAGE / "migrations").glob("0*.py"))
+    assert first_names(section(page, "### What each migration locks")) == made[2:], "the first two find no table"
+
+
 def test_glossary_has_every_status_in_order_and_leads_on_from_every_word():
     rows = table((DOCS / "glossary.md").read_text())
     linked = [re.fullmatch(r"\[([^\]]+)\]\([\w/.#-]+\)", row[0]) for row in rows]
