@@ -1,0 +1,49 @@
+"""A queue in each schema, as docs/how-to/multi-tenant.md says: each worker command sees its own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+
+from tests.workers import MANAGE, database_url, eventually
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
+
+TENANTS = ("tenant_a", "tenant_b")
+ENQUEUE = """
+INSERT INTO {schema}.pgqueue_jobs (task) SELECT 'tests.app.tasks.noop' FROM generate_series(1, 20);
+INSERT INTO {schema}.pgqueue_jobs (task, status, concurrency_key, concurrency_limit)
+SELECT 'tests.app.tasks.noop', 'waiting', 'shared by name', 1 FROM generate_series(1, 3)
+"""
+
+
+def url_of(schema: str) -> str:
+    return f"{database_url()}?options={quote(f'-c search_path={schema}')}"
+
+
+@pytest.fixture
+def schemas(transactional_db, sql) -> Iterator[None]:
+    for schema in TENANTS:
+        sql(f"CREATE SCHEMA {schema}")
+        environment = {**os.environ, "DATABASE_URL": url_of(schema), "SQLITE_NAME": "unused"}
+        command = [sys.executable, str(MANAGE), "migrate", "--verbosity=0"]
+        subprocess.run(command, env=environment, check=True, timeout=120)
+    yield
+    for schema in TENANTS:
+        sql(f"DROP SCHEMA {schema} CASCADE")
+
+
+def test_worker_of_one_schema_leaves_the_jobs_of_another_alone(schemas, sql, start_worker):
+    for schema in TENANTS:
+        sql(ENQUEUE.format(schema=schema))
+    worker = start_worker("--drain", DATABASE_URL=url_of("tenant_a"))
+    assert eventually(lambda: worker.process.poll() is not None)
+    assert worker.process.returncode == 0, worker.text()
+    [(left, finished, untouched, in_public)] = sql(
+        "SELECT (SELECT count(*) FROM tenant_a.pgqueue_jobs), (SELECT count(*) FROM tenant_a.pgqueue_finished_jobs),"
+        " (SELECT count(*) FROM tenant_b.pgqueue_jobs WHERE attempts = 0), (SELECT count(*) FROM public.pgqueue_stats)"
+    )
+    assert (left, finished, untouched, in_public) == (0, 23, 23, 0)
