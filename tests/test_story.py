@@ -107,6 +107,17 @@ def test_queued_job_with_nothing_in_its_way_says_so(worker):
     assert "Nothing holds it up" in told(app.noop.enqueue().id)
 
 
+@pytest.mark.parametrize(
+    "gate", [{"paused_by": "ann"}, {"max_running": 1}, {"rate_limit": 1, "rate_period_seconds": 60, "rate_burst": 1}]
+)
+def test_queued_job_that_its_queue_holds_up_does_not_say_that_nothing_does(worker, queue, gate):
+    app.noop.enqueue()
+    claim(queue, "default", limit=1, worker_id=worker().pk)
+    now = timezone.now()
+    Queue.objects.create(name="default", paused_at=now if "paused_by" in gate else None, tokens_at=now, **gate)
+    assert "Nothing holds it up" not in told(app.noop.enqueue().id)
+
+
 def test_queued_job_counts_no_further_than_the_cap(worker):
     worker()
     enqueue_many(app.noop.using(priority=5), [()] * 1002)

@@ -32,16 +32,23 @@ def paused(gate: Queue) -> Sentence:
     )
 
 
-def limits(gate: Queue, alias: str) -> Iterator[Sentence]:
-    """Yield which limit of a queue is reached, or that it has one."""
+def limits(gate: Queue, alias: str) -> tuple[list[Sentence], bool]:
+    """Say which limit of a queue is reached, or that it has one; and return whether one is."""
     words = limits_of(gate)
     if not words:
-        return
-    name, reached = named("queue", gate.name), False
+        return [], False
+    if reached := list(_reached(gate, words, alias)):
+        return reached, True
+    free = _("Its queue {queue} is limited, which does not hold it up now: {limits}.")
+    return [say(free, queue=named("queue", gate.name), limits=words)], False
+
+
+def _reached(gate: Queue, words: str, alias: str) -> Iterator[Sentence]:
+    name = named("queue", gate.name)
     if gate.max_running is not None:
         jobs = Job.objects.using(alias).filter(status=Status.RUNNING, queue=gate.name)
         running = jobs[: min(gate.max_running, CAP) + 1].count()
-        if reached := running >= min(gate.max_running, CAP):
+        if running >= min(gate.max_running, CAP):
             yield say(
                 ngettext(
                     "Its queue {queue} is limited to {limit} running job, and {number} runs: it waits until that ends.",
@@ -53,15 +60,12 @@ def limits(gate: Queue, alias: str) -> Iterator[Sentence]:
                 number=number(running),
             )
     if gate.rate_limit is not None and (seconds := _seconds_to_token(gate, alias)) > 0:
-        reached = True
         yield say(
             _("The rate of its queue {queue} is used up ({limits}): the next job may start in {time}."),
             queue=name,
             limits=words,
             time=duration(seconds),
         )
-    if not reached:
-        yield say(_("Its queue {queue} is limited, which does not hold it up now: {limits}."), queue=name, limits=words)
 
 
 def _seconds_to_token(gate: Queue, alias: str) -> float:

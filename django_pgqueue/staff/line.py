@@ -67,11 +67,17 @@ def obstacles(waiting: Job, crew: Crew, alias: str) -> Iterator[Sentence]:
     yield from unserved(waiting.queue, crew)
 
 
-def turn(waiting: Job, crew: Crew, alias: str) -> Iterator[Sentence]:
-    """Yield what a queued job waits for that may run: limits of its queue, the jobs before it, a free slot."""
+def turn(waiting: Job, crew: Crew, alias: str, *, may_run: bool) -> Iterator[Sentence]:
+    """Yield what a queued job waits for: limits of its queue, the jobs before it, a free slot.
+
+    Args:
+        may_run: whether there is no obstacle.
+    """
     gate = Queue.objects.using(alias).filter(name=waiting.queue).first()
     if gate is not None:
-        yield from limits(gate, alias)
+        limited, reached = limits(gate, alias)
+        may_run = may_run and not reached
+        yield from limited
     if waiting.fair_key is not None:
         parameters = {**_place(waiting), "queue": waiting.queue, "name": waiting.fair_key}
         count = _count("ahead_in_turn", parameters, alias)
@@ -87,7 +93,7 @@ def turn(waiting: Job, crew: Crew, alias: str) -> Iterator[Sentence]:
     before = _count("ahead_in_queue", {**_place(waiting), "name": waiting.queue}, alias)
     yield _before(before)
     if crew.serving:
-        yield from hands(waiting.queue, crew, before, alias)
+        yield from hands(waiting.queue, crew, alias, is_next=may_run and not before)
 
 
 def unknown(task: str) -> Iterator[Sentence]:
@@ -166,8 +172,12 @@ def holders_of(key: str, alias: str) -> list[Holder]:
     return [Holder(*row) for row in rows]
 
 
-def hands(queue: str, crew: Crew, before: int, alias: str) -> Iterator[Sentence]:
-    """Yield how busy the workers are that serve a queue, and whether they serve others first."""
+def hands(queue: str, crew: Crew, alias: str, *, is_next: bool) -> Iterator[Sentence]:
+    """Yield how busy the workers are that serve a queue, and whether they serve others first.
+
+    Args:
+        is_next: whether nothing else holds the job up.
+    """
     total = sum(worker.concurrency for worker in crew.serving)
     jobs = Job.objects.using(alias).filter(status=Status.RUNNING, worker_id__in=[worker.pk for worker in crew.serving])
     taken = jobs[:total].count()
@@ -197,7 +207,7 @@ def hands(queue: str, crew: Crew, before: int, alias: str) -> Iterator[Sentence]
     first = {word for worker in crew.serving for word in worker.queues[: Served.of(worker.queues).place(queue) or 0]}
     if first and all(Served.of(worker.queues).place(queue) for worker in crew.serving):
         yield say(_("They serve other queues first: {queues}."), queues=", ".join(sorted(first)))
-    elif not before and taken < total:
+    elif is_next and taken < total:
         yield say(_("Nothing holds it up: one of them takes it in a moment."))
 
 

@@ -69,7 +69,7 @@ def _queued(one: Job, alias: str) -> Iterator[Sentence]:
     yield from held_up
     if not held_up:
         yield say(_("It may run, and waits for its turn."))
-    yield from turn(one, crew, alias)
+    yield from turn(one, crew, alias, may_run=not held_up)
     yield from _deadline(one)
 
 
