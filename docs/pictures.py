@@ -188,7 +188,7 @@ def commit() -> Picture:
     drawn.arrow((460, 76), (460, 150), colour="blue")
     drawn.texts(470, 112, ["both rows,", "or neither"], fill="blue")
     drawn.bar(460, 152, 285, 36, fill="green")
-    drawn.text(602, 176, "order and job are there", fill="green", anchor="middle")
+    drawn.text(580, 175, "order and job are there", fill="green")
     drawn.text(290, 164, "rolled back: as if nothing had been", anchor="middle")
     drawn.arrow((570, 76), (570, 262), colour="orange")
     drawn.text(578, 232, "wakes", fill="orange")
