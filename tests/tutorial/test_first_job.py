@@ -92,7 +92,7 @@ class Reader:
             return tried.connect_ex(("127.0.0.1", int(self._port.strip(":/")))) == 0
 
     def _normal(self, text: str) -> str:
-        text = text.replace(str(self._folder), "/home/ada").replace(socket.gethostname(), "laptop")
+        text = text.replace(str(self._folder), "/home/ada").replace(f" on {socket.gethostname()}:", " on laptop:")
         for pattern, word in NORMAL:
             text = re.sub(pattern, word, text)
         return text
