@@ -4,6 +4,7 @@ import os
 import re
 import socket
 import sysconfig
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -114,7 +115,7 @@ def environment(tmp_path, wheel) -> dict[str, str]:
 
     What else it asks for is there already: the packages of whoever runs the tests, but for this one and for pip.
     """
-    packages, commands = tmp_path / "packages", tmp_path / "bin"
+    packages, commands = tmp_path / "site-packages", tmp_path / "bin"
     packages.mkdir()
     for path in Path(sysconfig.get_paths()["purelib"]).iterdir():
         if not re.match(r"(pip|_?_?editable|_?django_pgqueue|pytest_django_pgqueue)\b|.*django_pgqueue", path.name):
@@ -149,12 +150,12 @@ def visitor() -> Iterator[Visitor]:
 
 
 @pytest.fixture
-def reader(tmp_path, environment, visitor) -> Iterator[Reader]:
-    folder = tmp_path / "ada"
-    folder.mkdir()
-    reading = Reader(folder, environment, visitor)
-    yield reading
-    print(reading.close())  # noqa: T201 - pytest shows it where the test has failed
+def reader(environment, visitor) -> Iterator[Reader]:
+    """In a folder with a short name: from a long one PostgreSQL's socket has to move, and other things are printed."""
+    with tempfile.TemporaryDirectory(prefix="ada-", ignore_cleanup_errors=True) as folder:
+        reading = Reader(Path(folder).resolve(), environment, visitor)
+        yield reading
+        print(reading.close())  # noqa: T201 - pytest shows it where the test has failed
 
 
 @pytest.mark.long
