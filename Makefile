@@ -58,7 +58,7 @@ lint: $(INSTALLED) ## Check style and format
 
 types: $(INSTALLED) ## Check types, and those that others see
 	$(BIN)/mypy
-	$(BIN)/python -m tests.typing
+	$(BIN)/python -m tests.typechecks
 
 docs: $(INSTALLED) ## Build the documentation, warnings as errors
 	$(BIN)/python -m sphinx -q -W --keep-going docs docs/_build/html
