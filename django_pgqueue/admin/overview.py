@@ -12,7 +12,7 @@ from django.utils.translation import ngettext
 from django_pgqueue.admin.parts.bounded import bounded_page
 from django_pgqueue.admin.parts.charts import STYLES, of_flow
 from django_pgqueue.admin.parts.crumbs import crumbs
-from django_pgqueue.admin.parts.formatting import brief
+from django_pgqueue.admin.parts.formatting import brief, precise
 from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.states import Status
@@ -23,6 +23,7 @@ from django_pgqueue.staff.figures import short, whole
 from django_pgqueue.staff.health import Finding, Level, findings
 from django_pgqueue.staff.overview import Number, Pace, QueueLine, lines, living_workers, paces, total
 from django_pgqueue.staff.queues import pause_of
+from django_pgqueue.staff.recent import LATE
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Overview]
@@ -196,7 +197,7 @@ def _tiles(
 
 def _row(queue: QueueLine, pace: Pace, links: Links) -> Row:
     is_waiting = queue.has_work and not queue.is_paused
-    wait = pace.hour.mean_wait_seconds
+    wait = pace.hour.wait_seconds(LATE)
     return Row(
         Cell(queue.name, links.to_row("queue", queue.name)),
         pause_of(queue.row) if queue.is_paused else "",
@@ -208,9 +209,9 @@ def _row(queue: QueueLine, pace: Pace, links: Links) -> Row:
             _dead(queue.dead, links, queue.name),
             Cell("-" if queue.oldest_seconds is None else brief(queue.oldest_seconds)),
             _drain(queue, pace),
-            _done(pace.hour),
+            _done(pace.hour.counts),
             _done(pace.day),
-            Cell("-" if wait is None else brief(wait)),
+            Cell("-" if wait is None else precise(wait)),
             Cell(str(queue.workers), links.to_list("worker"), "bad" if is_waiting and not queue.workers else ""),
         ],
     )

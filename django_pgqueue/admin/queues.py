@@ -13,7 +13,7 @@ from django_pgqueue.admin.base import ActingAdmin
 from django_pgqueue.admin.lists.listing import CappedPaginator, JobList
 from django_pgqueue.admin.pages.queue_form import RATE, LimitsForm
 from django_pgqueue.admin.parts.charts import STYLES, of_flow
-from django_pgqueue.admin.parts.formatting import brief, label, linked, live, moment_of
+from django_pgqueue.admin.parts.formatting import brief, label, linked, live, moment_of, precise
 from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.admin.verbs.actions import choose
 from django_pgqueue.admin.verbs.queues import PAUSE, RESUME
@@ -26,9 +26,11 @@ from django_pgqueue.staff import flow
 from django_pgqueue.staff.bounded import bounded
 from django_pgqueue.staff.overview import lines_of, paces
 from django_pgqueue.staff.queues import PAUSED, limits_of, pause_of
+from django_pgqueue.staff.recent import LATE
 
 NUMBERS = ("queued", "scheduled", "waiting", "running", "dead")
-PACE = ("oldest", "empty_in", "mean_wait", "workers")
+PACE = ("oldest", "empty_in", "p95_wait", "workers")
+TILES = (*NUMBERS, *PACE[:-1], "p95_run", *PACE[-1:])
 
 
 @admin.register(Queue)
@@ -122,7 +124,7 @@ class QueueAdmin(ActingAdmin):
             with bounded():
                 self.complete([queue])
                 series = flow.per_minute(conf.database, queue=queue.name)[:-1]
-            shown = (getattr(self, name) for name in (*NUMBERS, *PACE))
+            shown = (getattr(self, name) for name in TILES)
             context["tiles"] = [(column.short_description, column(queue)) for column in shown]
             context["charts"] = of_flow(series, name="hour", span=gettext("last hour"), minutes=1)
         return super().render_change_form(request, context, *args, **kwargs)
@@ -178,10 +180,15 @@ class QueueAdmin(ActingAdmin):
             return live(f"{queue.name} drain", words)
         return self._duration(queue, "drain", queue.pace.drain_seconds or None)
 
-    @admin.display(description=_("mean wait"))
-    def mean_wait(self, queue: Any) -> str:
-        """Return how long jobs have waited for a worker, in the last hour."""
-        return self._duration(queue, "wait", queue.pace.hour.mean_wait_seconds)
+    @admin.display(description=_("p95 wait"))
+    def p95_wait(self, queue: Any) -> str:
+        """Return how long 95 % of the jobs have waited for a worker at most, in the last hour."""
+        return self._share(queue, "wait", queue.pace.hour.wait_seconds(LATE))
+
+    @admin.display(description=_("p95 run"))
+    def p95_run(self, queue: Any) -> str:
+        """Return how long they have run."""
+        return self._share(queue, "run", queue.pace.hour.run_seconds(LATE))
 
     @admin.display(description=_("workers"))
     def workers(self, queue: Any) -> str:
@@ -195,6 +202,9 @@ class QueueAdmin(ActingAdmin):
     def _number(self, queue: Any, name: str, address: str) -> str:
         number = getattr(queue.line, name)
         return live(f"{queue.name} {name}", linked(number, address if number.value else ""))
+
+    def _share(self, queue: Any, name: str, seconds: float | None) -> str:
+        return live(f"{queue.name} {name}", "-" if seconds is None else precise(seconds))
 
     def _duration(self, queue: Any, name: str, seconds: float | None) -> str:
         return live(f"{queue.name} {name}", "-" if seconds is None else brief(seconds))

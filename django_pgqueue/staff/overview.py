@@ -11,9 +11,10 @@ from django_pgqueue.base.served import Served
 from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import Queue, Worker
-from django_pgqueue.staff import flow
+from django_pgqueue.staff import flow, recent
 from django_pgqueue.staff.figures import whole
 from django_pgqueue.staff.queues import PAUSED
+from django_pgqueue.staff.recent import Recent
 
 MOST_QUEUES = 1000
 CAPS = (10_000, 1_000, 100)
@@ -85,7 +86,7 @@ class Pace:
         drain_seconds: until nothing is queued, at the pace of the last minutes; None where nothing can be said.
     """
 
-    hour: flow.Counts
+    hour: Recent
     day: flow.Counts
     drain_seconds: float | None
 
@@ -170,14 +171,14 @@ def paces(lines: Iterable[QueueLine], alias: str, *, day: Mapping[str, flow.Coun
     Args:
         day: what was done in the last day, for those who show it: to read it takes longer than all the rest.
     """
-    recent, hour = (flow.by_queue(alias, minutes=minutes) for minutes in (flow.RECENT_MINUTES, flow.HOUR))
+    moving, hour = flow.by_queue(alias), recent.by_queue(alias, minutes=flow.HOUR)
     lines, none = list(lines), flow.Counts()
-    backlogs = waiting(lines, {name for name, done in recent.items() if done.left}, alias)
+    backlogs = waiting(lines, {name for name, done in moving.items() if done.left}, alias)
     return {
         line.name: Pace(
-            hour.get(line.name, none),
+            hour.get(line.name, Recent()),
             (day or {}).get(line.name, none),
-            flow.drain_seconds_of(backlogs[line.name], recent.get(line.name, none)),
+            flow.drain_seconds_of(backlogs[line.name], moving.get(line.name, none)),
         )
         for line in lines
     }

@@ -23,6 +23,7 @@ from django_pgqueue.staff.sentence import duration
 
 LONGEST_JSON = 50_000  # characters shown
 LONGEST_LINE = 120
+MINUTE = 60
 
 Column = Callable[[Any, Any], str]
 
@@ -64,6 +65,11 @@ def one_line(entry: Any) -> str:
 def brief(seconds: float) -> str:
     """Show a duration as short as it is of use: whole seconds, then the unit that fits."""
     return _("< 1 s") if seconds < 1 else span(round(seconds))
+
+
+def precise(seconds: float) -> str:
+    """Show a duration that may be short: below a minute to the tenth of a second, below a second in milliseconds."""
+    return duration(seconds) if seconds < MINUTE else brief(seconds)
 
 
 def live(name: str, shown: Any) -> str:
