@@ -41,7 +41,7 @@ STEPS = (
     Step("claims", "--queued=10000000", "--queued=200000"),
     Step("keys", "", "--jobs=5000 --keys=50"),
     Step("fairness", "", "--backlog=50000 --dead=10000 --jobs=30"),
-    Step("bloat", "", "--seconds=3 --rate=500"),
+    Step("bloat", "", "--seconds=6 --rate=1000"),
     Step("history", "", "--jobs=60000 --seconds=2 --drained=10000"),
     Step("memory", "", "--jobs=100000 --warm-up=20000"),
     Step("idle", "", "--seconds=5"),

@@ -57,7 +57,7 @@ def findings(options: argparse.Namespace) -> Iterator[Finding]:
         )
     before, meanwhile = (sum(part["jobs done"]) for part in parts[:2])
     note = f"{before:,.0f} jobs done before, {meanwhile:,.0f} meanwhile"
-    yield Finding("dead rows over time", meanwhile / before, at_least(0.9), note=note, samples=samples)
+    yield Finding("dead rows over time", meanwhile / max(before, 1.0), at_least(0.9), note=note, samples=samples)
 
 
 def watch(rate: int, seconds: float) -> Samples:
