@@ -385,6 +385,19 @@ def test_stop_breaks_a_vacuum_off(janitor, sql, slow_vacuum, kill_rows, caplog):
     assert caplog.text == ""
 
 
+def test_stop_breaks_off_what_comes_before_a_vacuum_without_a_word(janitor, sql, monkeypatch, caplog):
+    monkeypatch.setattr(vacuum_module, "statement", lambda name: "SELECT pg_sleep(600)")
+
+    def looking() -> list[tuple]:
+        asked = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'pgqueue maintenance' AND query LIKE %s"
+        return sql(f"{asked} AND state = 'active' AND datname = %s", "%pg_sleep(600)%", database_name())
+
+    with beside(janitor.pass_once):
+        eventually(looking)
+        janitor.stop()
+    assert caplog.text == ""
+
+
 def test_vacuum_that_somebody_breaks_off_is_not_tried_again_at_once(janitor, sql, slow_vacuum, kill_rows, caplog):
     kill_rows(20_000)
     before = look(janitor.database).vacuums

@@ -9,8 +9,10 @@ import logging
 import time
 
 import psycopg
+from django.db import OperationalError
 
 from django_pgqueue.base.conf import conf
+from django_pgqueue.base.database_errors import is_too_slow
 from django_pgqueue.db import QueueConnection, Row
 from django_pgqueue.housekeeping.retention import keep_partitions
 from django_pgqueue.housekeeping.vacuum import Past, vacuum
@@ -84,6 +86,9 @@ class Janitor:
             self._past.not_before = time.monotonic() + CHORES_SECONDS
             if not self._stopping:
                 logger.warning("VACUUM of pgqueue_jobs was broken off: %s", error)
+        except OperationalError as error:
+            if not is_too_slow(error) or not self._stopping:  # stop() may hit a statement beside the VACUUM
+                raise
         finally:
             self._vacuuming = None
 
