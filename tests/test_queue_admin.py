@@ -182,3 +182,13 @@ def test_list_asks_as_often_whatever_there_is(staff, django_assert_max_num_queri
     Queue.objects.bulk_create(Queue(name=f"q{number}") for number in range(60))
     with django_assert_max_num_queries(18):
         staff.get(QUEUES)
+
+
+@pytest.mark.parametrize("name", ["never-heard-of", "a%00b"])
+def test_queue_that_cannot_be_leads_away_as_one_that_is_unknown(viewer, name):
+    answer = viewer.get(f"{QUEUES}{name}/change/")
+    assert (answer.status_code, answer["Location"]) == (302, "/admin/")
+
+
+def test_list_of_queues_is_not_asked_for_a_name_that_cannot_be(viewer):
+    assert viewer.get(QUEUES, {"name": "a\0b"}).status_code == 400

@@ -31,6 +31,9 @@ from django_pgqueue.models import DeadJob, FinishedJob, Job
 
 ANY = Q()
 
+NUL = "\0"
+"""In no text of PostgreSQL: asking for one is an error, and not merely in vain."""
+
 # What any page of a job shows at its end.
 DETAILS: tuple[Any, ...] = (
     (_("Metadata"), {"fields": ("pretty_metadata",), "classes": ("collapse",)}),
@@ -86,6 +89,12 @@ class ActingAdmin(VerbsAdmin):
         verbs = [verb for verb in self.verbs if obj and self.may(request, verb) and self.offers(verb, obj)]
         context["buttons"] = [(verb, self.address(verb.name)) for verb in verbs]
         return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        return None if NUL in object_id else super().get_object(request, object_id, from_field)
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
+        return NUL not in str(value) and super().lookup_allowed(lookup, value, request)  # type: ignore[arg-type]
 
     def _act(self, verb: Verb, request: HttpRequest) -> HttpResponse:
         return act(self, request, verb)
