@@ -37,7 +37,7 @@ class Bench:
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(
                 [sys.executable, str(MANAGE), "pgqueue_bench", *options],
-                env={**os.environ, "DATABASE_URL": database_url(), "SQLITE_NAME": "unused"},
+                env={**os.environ, "DATABASE_URL": database_url()},
                 stdout=out,
                 stderr=err,
             )

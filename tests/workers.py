@@ -61,7 +61,7 @@ class Worker:
         with log.open("wb") as file:
             self.process = subprocess.Popen(
                 [sys.executable, str(MANAGE), command, *options],
-                env={**os.environ, "DATABASE_URL": database_url(), "SQLITE_NAME": "unused", **environment},
+                env={**os.environ, "DATABASE_URL": database_url(), **environment},
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,

@@ -75,7 +75,7 @@ class Workers:
 
     def start(self, options: tuple[str, ...], **environment: str) -> Worker:
         log = self.folder / f"worker-{len(self.started)}.log"
-        environment = {"SQLITE_NAME": ":memory:"} | DRIVER.environment | environment
+        environment = DRIVER.environment | environment
         worker = Worker(options, environment, log=log, command=DRIVER.command)
         self.started.append(worker)
         return worker

@@ -21,7 +21,7 @@ def doctor(*words: str, **environment: str) -> tuple[str, str, int]:
     """Return what the command prints, what it complains of, and its exit code."""
     done = subprocess.run(
         [sys.executable, str(MANAGE), "pgqueue_doctor", *words],
-        env={**os.environ, "DATABASE_URL": database_url(), "SQLITE_NAME": "unused", **environment},
+        env={**os.environ, "DATABASE_URL": database_url(), **environment},
         capture_output=True,
         text=True,
         timeout=120,

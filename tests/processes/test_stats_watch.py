@@ -29,7 +29,7 @@ def open_terminal(transactional_db):
     opened = []
 
     def begin(*options, words=(*STATS, "--watch", "1"), wide=120, high=30, **environment):
-        environment = {"DATABASE_URL": database_url(), "SQLITE_NAME": "unused", **environment}
+        environment = {"DATABASE_URL": database_url(), **environment}
         opened.append(Terminal([*words, *options], environment=environment, wide=wide, high=high))
         return opened[-1]
 
@@ -156,7 +156,7 @@ def test_error_of_its_own_gives_the_terminal_back_and_is_raised(monkeypatch):
 def test_without_a_terminal_one_look_is_printed_after_the_other(transactional_db):
     proxy = Detour()
     Queue.objects.create(name="mail")
-    environment = {**os.environ, "DATABASE_URL": proxy.url(), "SQLITE_NAME": "unused"}
+    environment = {**os.environ, "DATABASE_URL": proxy.url()}
     process = subprocess.Popen(
         [*STATS, "--json", "--watch", "1"],
         env=environment,
@@ -179,7 +179,7 @@ def test_without_a_terminal_one_look_is_printed_after_the_other(transactional_db
 
 
 def test_reader_that_has_seen_enough_ends_it_quietly(transactional_db):
-    environment = {**os.environ, "DATABASE_URL": database_url(), "SQLITE_NAME": "unused"}
+    environment = {**os.environ, "DATABASE_URL": database_url()}
     with subprocess.Popen(
         [*STATS, "--watch", "1"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
