@@ -28,6 +28,9 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALLED := $(VENV)/.installed$(if $(DJANGO),-django-$(DJANGO))
+# Hundreds of processes are started by the tests: none is to compile the code again, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE :=
+
 CODE := django_pgqueue pytest_django_pgqueue.py tests example_project benchmarks docs
 
 .DEFAULT_GOAL := help
