@@ -59,6 +59,7 @@ OF_FINDINGS = {
 }
 """What the database lacks, by the names of docs/reference/findings.md."""
 
+SHORTEST_TOKEN = 16
 ROUTER = "django_pgqueue.routers.PgQueueRouter"
 
 
@@ -196,12 +197,23 @@ def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
         if not any(values[key] is value for value in allowed):
             hint = f"Use {', '.join(map(str, allowed[:-1]))} or {allowed[-1]}."
             yield Error(f"PGQUEUE[{key!r}] is {values[key]!r}.", hint=hint, id="pgqueue.E002")
+    yield from _wrong_token(values["METRICS_TOKEN"])
     yield from _wrong_expressions(values["SENSITIVE"])
     try:
         if isinstance(values["ENCODER"], str):
             import_string(values["ENCODER"])
     except ImportError as error:
         yield Error(f"PGQUEUE['ENCODER'] cannot be imported: {error}.", hint="Give a dotted path.", id="pgqueue.E002")
+
+
+def _wrong_token(value: Any) -> Iterator[CheckMessage]:
+    """Tell of a token that is none, or could be guessed; without telling the token."""
+    if value is not None and not (isinstance(value, str) and len(value) >= SHORTEST_TOKEN and value.isascii()):
+        yield Error(
+            f"PGQUEUE['METRICS_TOKEN'] is no text of {SHORTEST_TOKEN} or more ASCII characters.",
+            hint="Make one by python -c 'import secrets; print(secrets.token_urlsafe())', or use None.",
+            id="pgqueue.E002",
+        )
 
 
 def _wrong_expressions(value: Any) -> Iterator[CheckMessage]:

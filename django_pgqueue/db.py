@@ -210,6 +210,13 @@ class QueueConnection:
             connection: psycopg.Connection[Row] = self._open(math.inf if may_take_long else self._least_patience)
             return connection
 
+    def lend(self) -> None:
+        """Have this thread use this connection where it would use Django's own of the alias, from here on.
+
+        ``autocommit()`` opens it: whoever uses it otherwise may wait for a silent server for ever.
+        """
+        connections[self.alias] = self._wrapper
+
     def close(self) -> None:
         with contextlib.suppress(DatabaseError, InterfaceError):
             self._wrapper.close()

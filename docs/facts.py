@@ -99,6 +99,15 @@ def of_checks() -> Iterator[Row]:
     return (Row(code(one)) for one in sorted(set(re.findall(r'"(pgqueue\.[EW]\d+)"', code_of_all))))
 
 
+def of_metrics(kind: str) -> Iterator[Row]:
+    """Yield the metrics of the tables, or those of workers."""
+    from django_pgqueue.metrics import names  # noqa: PLC0415
+
+    for name in {"tables": names.OF_TABLES, "workers": names.OF_WORKERS}[kind]:
+        shown = f"{name.name}_total" if name.kind == "counter" else name.name
+        yield Row(code(shown), {"type": name.kind, "labels": listed(name.labels)}, name.help)
+
+
 def of_tables() -> Iterator[Row]:
     """Yield the tables of the queue."""
     models_of: dict[str, list[str]] = {}

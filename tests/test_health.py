@@ -13,6 +13,7 @@ import tests.app.tasks as app
 from django_pgqueue.base.exceptions import ConfigurationError
 from django_pgqueue.base.served import Served
 from django_pgqueue.housekeeping.backlog import oldest_runnable
+from django_pgqueue.runtime.pages import Pages
 from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.probes import Probes, write
 from django_pgqueue.runtime.verdict import Facts, LoopFacts, ProcessFacts, Verdict, judge
@@ -114,12 +115,14 @@ def queue_of_ages(queue, sql):
 
 @pytest.fixture
 def probes():
-    port = free_port()
-    opened = Probes(Plan(health_port=port))
-    opened.start()
-    opened.get = lambda path: get(port, path)
-    yield opened
-    opened.close()
+    address = ("127.0.0.1", free_port())
+    made = Probes(Plan(health_port=address[1]))
+    pages = Pages({address: made.pages})
+    pages.start()
+    made.address = address
+    made.get = lambda path: get(address[1], path)
+    yield made
+    pages.close()
 
 
 def get(port: int, path: str, method: str = "GET"):
@@ -149,22 +152,22 @@ def test_verdict_that_nobody_renews_is_none(probes, monkeypatch):
 
 def test_silent_client_keeps_nobody_from_an_answer(probes):
     probes.tell(Verdict((), ()), True)
-    host, port = probes._server.server_address
+    host, port = probes.address
     with socket.create_connection((host, port)):
         assert probes.get("/ready")[0] == 200
         assert get(port, "/ready", "HEAD") == (200, None)
 
 
 def test_port_that_somebody_has_is_an_error_that_names_it(probes):
-    port = probes._server.server_address[1]
-    with pytest.raises(ConfigurationError, match=rf"'127.0.0.1' port {port}: .*in use"):
-        Probes(Plan(health_port=port))
+    port = probes.address[1]
+    with pytest.raises(ConfigurationError, match=rf"^/live, /ready cannot .* '127.0.0.1' port {port}: .*in use"):
+        Pages({("127.0.0.1", free_port()): probes.pages, probes.address: probes.pages})
 
 
 @pytest.mark.django_db
 def test_worker_that_cannot_answer_probes_does_not_start(probes):
-    with pytest.raises(CommandError, match="Probes cannot be answered"):
-        call_command("pgqueue_worker", health_port=probes._server.server_address[1], drain=True, verbosity=0)
+    with pytest.raises(CommandError, match="/live, /ready cannot be answered"):
+        call_command("pgqueue_worker", health_port=probes.address[1], drain=True, verbosity=0)
 
 
 @pytest.mark.django_db
@@ -218,12 +221,11 @@ def test_message_to_systemd_that_does_not_arrive_is_no_error(tmp_path, monkeypat
 
 
 @pytest.mark.django_db(transaction=True)
-def test_worker_inside_a_test_closes_what_it_opened(tmp_path, probes):
+def test_worker_inside_a_test_closes_what_it_opened(tmp_path):
     """A socket or a connection left open would be an error here."""
     path = tmp_path / "health"
     app.noop.enqueue()
-    probes.close()
-    port = probes._server.server_address[1]
+    port = free_port()
     call_command(
         "pgqueue_worker", drain=True, verbosity=0, health_port=port, health_file=str(path), health_max_age=60.0
     )

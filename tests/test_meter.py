@@ -6,9 +6,9 @@ import signal
 
 import pytest
 
-from django_pgqueue.lifecycle.stats import LOST, SUCCEEDED, WIDTH
+from django_pgqueue.lifecycle.stats import LOST, SUCCEEDED
 from django_pgqueue.runtime import meter as meters
-from django_pgqueue.runtime.meter import Meter
+from django_pgqueue.runtime.meter import ROW_WIDTH, Meter
 
 
 def kept(meter) -> dict:
@@ -28,7 +28,7 @@ def test_rows_without_any_sum_are_left_out():
     assert not list(meter.rows())
     meter.row("a", "x")[LOST] += 1
     [(_queue, _task, sums)] = meter.rows()
-    assert len(sums) == WIDTH
+    assert len(sums) == ROW_WIDTH
     assert sum(sums) == 1
 
 

@@ -17,6 +17,9 @@ What is stored is counted by these: a change of them would need other columns.
 
 BUCKETS: Final = len(BOUNDS) + 1
 
+SIZES: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0)
+"""The same for how many there are at once."""
+
 
 def counted(seconds: Iterable[float]) -> Counter[int]:
     """Return by bucket, from 0, how many there are; buckets without any are left out."""

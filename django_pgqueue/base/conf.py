@@ -23,6 +23,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "STATEMENT_TIMEOUT_SECONDS": 30,
     "IMMEDIATE": False,
     "ADMIN_TIMEOUT_SECONDS": 2.0,
+    "METRICS_TOKEN": None,
     "PREPARED_STATEMENTS": None,
     "TRACING": True,
     "SENSITIVE": (
@@ -131,6 +132,12 @@ class Settings:
     def admin_timeout_seconds(self) -> float:
         """Upper bound of any statement of a page of the admin, in seconds. Default: 2."""
         return float(self._get("ADMIN_TIMEOUT_SECONDS"))
+
+    @property
+    def metrics_token(self) -> str | None:
+        """What a scraper brings to see the page of metrics without logging in. Default: None, there is no such way."""
+        token: str | None = self._get("METRICS_TOKEN")
+        return token
 
     @property
     def prepared_statements(self) -> bool | None:

@@ -36,8 +36,11 @@
         refused    what is written where the database refuses an outcome
         progress   what running jobs tell of themselves
       report     one line in the log for each job at most
+    pages        what the command answers over HTTP
     marks        memory that a child and its supervisor share: what it holds
     meter        and what it has done so far, for metrics
+    meters       those of all processes, and what ended ones have left in them
+    enqueues     tells what is enqueued in a process
     admissions   concurrency keys whose next jobs are to be let in, by the pump and by the steward
     plan, logs   what a command is to do, and how it speaks
     reloader     one command after the other, in development: a new one when the code has changed

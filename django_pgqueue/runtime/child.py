@@ -16,6 +16,7 @@ from django.db import connections
 
 from django_pgqueue.runtime.logs import configure
 from django_pgqueue.runtime.marks import Marks
+from django_pgqueue.runtime.meter import Meter
 
 SWITCH_SECONDS = 0.0005
 """How long a thread that computes keeps the interpreter from others: a tenth of Python's default.
@@ -35,13 +36,14 @@ class Brief:
     databases: dict[str, str] = field(default_factory=dict)  # alias -> NAME, which a test runner may have changed
 
 
-def main(brief: Brief, orders: Connection, marks: Marks) -> None:
+def main(brief: Brief, orders: Connection, marks: Marks, meter: Meter | None = None) -> None:
     """Run one worker process; the target of ``multiprocessing.Process``."""
     if not apps.ready:
         django.setup()
     configure(brief.verbosity)
     for alias, name in brief.databases.items():
         connections.settings[alias]["NAME"] = name
+    from django_pgqueue.runtime.enqueues import tell_of_enqueued  # noqa: PLC0415
     from django_pgqueue.runtime.pump import Pump  # noqa: PLC0415 - needs django.setup()
     from django_pgqueue.runtime.slots import Slots  # noqa: PLC0415
     from django_pgqueue.runtime.tidy import disown, watch_connections  # noqa: PLC0415
@@ -50,7 +52,10 @@ def main(brief: Brief, orders: Connection, marks: Marks) -> None:
     watch_connections()
     outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     slots = Slots(brief.concurrency, marks, outbox)
-    pump = Pump(brief.worker_id, brief.queues, slots, marks)
+    pump = Pump(brief.worker_id, brief.queues, slots, marks, meter)
+    if meter:
+        tell_of_enqueued(meter.enqueued)
+        os.register_at_fork(after_in_child=meter.disown)
     os.register_at_fork(after_in_child=disown)
     os.register_at_fork(after_in_child=slots.disown)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides

@@ -15,6 +15,7 @@ from django_pgqueue.db import Database
 from django_pgqueue.lifecycle import heartbeat
 from django_pgqueue.runtime.child import Brief
 from django_pgqueue.runtime.marks import now
+from django_pgqueue.runtime.meters import Meters
 from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.process import Process
 
@@ -28,15 +29,17 @@ class Crew:
         plan: how many children there are to be, and what they do.
         supervisor_id: stands in their rows.
         lease_seconds: how long a silent child keeps its jobs.
+        meters: where they sum up what they do, for metrics; None: nobody reads it.
     """
 
-    def __init__(self, plan: Plan, *, supervisor_id: int, lease_seconds: int) -> None:
+    def __init__(self, plan: Plan, *, supervisor_id: int, lease_seconds: int, meters: Meters | None = None) -> None:
         self.plan = plan
         self.lease_seconds = lease_seconds
         self.living: list[Process] = []
         self.ended: list[Process] = []  # their jobs are not settled yet
         self.changed_read, self._changed = os.pipe()  # tells the main thread that there is news
         self._supervisor_id = supervisor_id
+        self._meters = meters
         self._vacancies = [Vacancy()] * plan.processes
         self._finished = 0  # jobs, by processes that have ended
         self._is_crowded_told = False
@@ -60,6 +63,8 @@ class Crew:
         """Take an ended child off the list of the living; its jobs are to be settled, its place to be filled."""
         self.living.remove(process)
         self._finished += process.marks.finished()
+        if self._meters and process.meter:
+            self._meters.retire(process.meter)
         if process.is_replaced and process.is_leaving and process.exit_code == 0:
             logger.info("Process %d is recycled", process.pid)
         elif process.is_replaced:
@@ -189,7 +194,8 @@ class Crew:
         assert worker_id is not None  # noqa: S101 - only those who ask for an id may get none
         databases = {alias: connections[alias].settings_dict["NAME"] for alias in connections}
         brief = Brief(worker_id, plan.queues, plan.concurrency, plan.verbosity, databases)
-        process = Process(brief, plan, failures=vacancy.failures, replaces=vacancy.replaces)
+        meter = self._meters.made() if self._meters else None
+        process = Process(brief, plan, failures=vacancy.failures, replaces=vacancy.replaces, meter=meter)
         process.marks.extend(now() + self.lease_seconds)
         return process
 

@@ -53,9 +53,13 @@ class Duties:
 
     Args:
         duties: each does what is due and returns the seconds until there is more, or None where it cannot say.
+
+    Attributes:
+        done_at: when each was last done without an error, monotonic.
     """
 
     def __init__(self, *duties: Callable[[], float | None]) -> None:
+        self.done_at: dict[str, float] = {}
         self._duties = duties
         self._complaints: dict[str, str] = {}  # what was last logged of each duty that fails
 
@@ -81,4 +85,5 @@ class Duties:
             self._complaints[name] = str(error)
             return LONGEST_SLEEP_SECONDS
         self._complaints.pop(name, None)
+        self.done_at[name] = time.monotonic()
         return delay

@@ -10,6 +10,7 @@ from django_pgqueue.db import QueueConnection
 from django_pgqueue.housekeeping.queues import note_queue
 from django_pgqueue.lifecycle.wake import announce_or_warn, of_queue, tell_waiters
 from django_pgqueue.runtime.intake import REMEMBERED
+from django_pgqueue.runtime.meter import Meter
 from django_pgqueue.runtime.tally import Tally
 
 
@@ -18,13 +19,14 @@ class Errands:
 
     Args:
         failed: called with the error where there was trouble with the database.
+        meter: as of ``Tally``.
     """
 
-    def __init__(self, database: QueueConnection, failed: Callable[[Error], None]) -> None:
+    def __init__(self, database: QueueConnection, failed: Callable[[Error], None], meter: Meter | None = None) -> None:
         self._database = database
         self._failed = failed
         self._noted: set[str] = set()  # queues that have their rows, as far as this process can tell
-        self._tally = Tally(database)
+        self._tally = Tally(database, meter)
 
     def call_others(self, queues: Collection[str]) -> None:
         """Announce work in queues that this process does not serve."""

@@ -45,7 +45,7 @@ class Janitor:
 
     def __init__(self, crew: Crew) -> None:
         self.database = QueueConnection(conf.maintenance_database, "maintenance")
-        self._duties = Duties(self._keep_partitions, Pruning(self.database).prune, self._vacuum)
+        self.duties = Duties(self._keep_partitions, Pruning(self.database).prune, self._vacuum)
         self._crew = crew
         self._past = Past()
         self._partitions_at = self._look_at = 0.0
@@ -56,7 +56,7 @@ class Janitor:
 
     def pass_once(self) -> float:
         """Do what is due; return the seconds until the next pass."""
-        return self._duties.pass_once()
+        return self.duties.pass_once()
 
     def stop(self) -> None:
         """Break a VACUUM off and begin none; may be called from any thread."""

@@ -22,6 +22,7 @@ class Loop(threading.Thread):
 
     Attributes:
         failures: how many passes in a row have failed.
+        done_at: when the last pass ended well, monotonic; None: none has.
     """
 
     def __init__(self, duty: str, pass_once: Callable[[], float], *, longest_pause: float = math.inf) -> None:
@@ -30,6 +31,7 @@ class Loop(threading.Thread):
         self._pass_once = pass_once
         self._longest_pause = longest_pause
         self.failures = 0
+        self.done_at: float | None = None
         self._reason = ""  # of the last failure
         self._due_at = time.monotonic()  # the next pass, or the one that is under way
         self._woken = threading.Event()
@@ -65,6 +67,7 @@ class Loop(threading.Thread):
         if self.failures:
             logger.warning("The %s works again after %d failures", self.duty, self.failures)
             self.failures = 0
+        self.done_at = time.monotonic()
         return delay
 
     def _complain(self, error: Exception) -> None:

@@ -94,6 +94,10 @@ class Marks:
         """Return the marks of jobs that are in a slot."""
         return {mark for mark, state in zip(self._held, self._started, strict=True) if mark and state == RUNNING}
 
+    def busy(self) -> int:
+        """Return how many jobs are in a slot."""
+        return self._started.tobytes().count(RUNNING)
+
     def overdue(self, at: float) -> set[int]:
         """Return the marks of jobs that are in a slot although their time limit had passed at an instant, monotonic."""
         if not self._counts[3]:

@@ -22,6 +22,8 @@ class Plan:
         health_host: the address to answer them at.
         health_file: rewritten once a second while the command is alive; empty: none.
         health_max_age: a job that could have run for so many seconds makes the command unready; 0 never.
+        metrics_port: where to answer with metrics; 0 nowhere.
+        metrics_host: the address to answer with them at.
     """
 
     queues: tuple[str, ...] = ()
@@ -38,6 +40,8 @@ class Plan:
     health_host: str = "127.0.0.1"
     health_file: str = ""
     health_max_age: float = 0.0
+    metrics_port: int = 0
+    metrics_host: str = "127.0.0.1"
 
     @property
     def served(self) -> Served:

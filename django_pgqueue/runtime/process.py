@@ -12,6 +12,7 @@ from pathlib import Path
 from django_pgqueue.runtime import child
 from django_pgqueue.runtime.limits import PATIENCE_SECONDS
 from django_pgqueue.runtime.marks import Marks
+from django_pgqueue.runtime.meter import Meter
 from django_pgqueue.runtime.plan import Plan
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -36,9 +37,18 @@ class Process:
         plan: says how many jobs and how much memory it may use up before it is replaced.
         failures: how many processes in this place have died young, one after the other.
         replaces: the one that is to leave as soon as this one is at work.
+        meter: where it sums up what it does, for metrics; None: nobody reads it.
     """
 
-    def __init__(self, brief: child.Brief, plan: Plan, *, failures: int = 0, replaces: "Process | None" = None) -> None:
+    def __init__(
+        self,
+        brief: child.Brief,
+        plan: Plan,
+        *,
+        failures: int = 0,
+        replaces: "Process | None" = None,
+        meter: Meter | None = None,
+    ) -> None:
         self.worker_id = brief.worker_id
         self.failures = failures
         self.replaces = replaces
@@ -53,9 +63,10 @@ class Process:
         self._ended_at: float | None = None
         self.pid = 0  # kept for those who speak of it when it is gone
         self.marks = Marks(SPAWN)
+        self.meter = meter
         self._orders_read, self._orders = SPAWN.Pipe(duplex=False)
         self._process = SPAWN.Process(
-            target=child.main, args=(brief, self._orders_read, self.marks), name=f"pgqueue-{brief.worker_id}"
+            target=child.main, args=(brief, self._orders_read, self.marks, meter), name=f"pgqueue-{brief.worker_id}"
         )
         self._started_at = time.monotonic()
 

@@ -27,6 +27,7 @@ from django_pgqueue.runtime.errands import Errands
 from django_pgqueue.runtime.gates import KnownGates
 from django_pgqueue.runtime.intake import Intake
 from django_pgqueue.runtime.marks import Marks
+from django_pgqueue.runtime.meter import Meter
 from django_pgqueue.runtime.refused import in_place_of
 from django_pgqueue.runtime.report import report_all
 from django_pgqueue.runtime.slots import Slots
@@ -51,14 +52,18 @@ class Pump:
     Args:
         worker_id: the process's id in ``pgqueue_workers``.
         queues: those to serve, as ``Served`` takes them; empty means all.
+        meter: sums up what is done, for metrics; None: nobody reads it.
     """
 
-    def __init__(self, worker_id: int, queues: tuple[str, ...], slots: Slots, marks: Marks) -> None:
+    def __init__(
+        self, worker_id: int, queues: tuple[str, ...], slots: Slots, marks: Marks, meter: Meter | None = None
+    ) -> None:
         self.worker_id = worker_id
         self.slots = slots
         self.outbox = slots.outbox
         self.database = QueueConnection(conf.database, f"pump {worker_id}")
         self._marks = marks
+        self._meter = meter
         self._book = Book(marks)
         self._fetched: list[Held] = []  # not yet handed over
         self._gates = KnownGates()
@@ -72,7 +77,7 @@ class Pump:
         self._look_again_at = 0.0  # monotonic
         self._speed = Speed()
         self._trouble = Trouble(marks)
-        self._errands = Errands(self.database, failed=lambda error: self._back_off(error, 0))
+        self._errands = Errands(self.database, failed=lambda error: self._back_off(error, 0), meter=meter)
         self._is_told_to_stop = False
         self._stopping = False
 
@@ -159,7 +164,7 @@ class Pump:
 
     def _turn(self) -> None:
         """Write outcomes and claim jobs; on trouble with the database keep what is unwritten for the next turn."""
-        begun = time.monotonic()
+        begun, found = time.monotonic(), None
         if self._marks.has_lapsed():
             self._withdraw()
             self._marks.resume()
@@ -183,6 +188,7 @@ class Pump:
                 self._hand_over()
             if claimed is not None:
                 jobs = claimed.jobs()
+                found = len(jobs)
                 self._intake.took(claimed, jobs, time.monotonic() - begun)
                 self._accept(jobs, is_limited=claimed.is_limited)
             if gates is not None:
@@ -194,6 +200,8 @@ class Pump:
             self._hand_over()
             self._recover(error, batch)
             return
+        if self._meter:
+            self._meter.turned(time.monotonic() - begun, claimed=found, acked=len(batch))
         self._settle(batch, receipt)
         finished = sum(outcome.fate is not Fate.RELEASED for outcome in outcomes)
         self._marks.add_finished(finished)

@@ -19,6 +19,7 @@ from django_pgqueue.runtime.duties import LONGEST_SLEEP_SECONDS, Duties, Slice
 from django_pgqueue.runtime.expiry import Expiry
 from django_pgqueue.runtime.fair import FairKeys
 from django_pgqueue.runtime.heart import Pulse
+from django_pgqueue.runtime.meter import Meter
 from django_pgqueue.runtime.operations import Operations
 from django_pgqueue.runtime.reaper import Reaper
 from django_pgqueue.runtime.scheduler import Scheduler
@@ -39,6 +40,7 @@ class Steward:
         pulse: says whether this worker may judge others.
         wake: called with what is announced to all, for the own children: queues that have work again.
         drained: called when the plan is to drain and nothing is left to do; None otherwise.
+        meter: as of ``Tally``.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Steward:
         *,
         wake: Callable[[set[str]], None],
         drained: Callable[[], None] | None,
+        meter: Meter | None = None,
     ) -> None:
         self.database = QueueConnection(alias, "housekeeping")
         self._crew = crew
@@ -59,13 +62,13 @@ class Steward:
         self._chores = Chores()
         self._look_at_queues_at = 0.0  # not before, monotonic
         self._sweep = Sweep(self.database, self._announce)
-        self._tally = Tally(self.database)
+        self._tally = Tally(self.database, meter)
         self._reaper = Reaper(self.database, crew, pulse, tell=self._tell, tally=self._tally)
         self._expiry = Expiry(self.database, self.admit, self._tally)
         self._unique = UniqueKeys(self.database, self._tally)
         self._scheduler = Scheduler(self.database, self._call)
         self._operations = Operations(self.database, self._pass_on)
-        self._duties = Duties(
+        self.duties = Duties(
             self.settle_ended,
             self._fill,
             self._tell_of_pooler,
@@ -93,7 +96,7 @@ class Steward:
         This thread may meet another server before the heart knows of it. There nobody's session is to be seen yet.
         """
         try:
-            return self._duties.pass_once()
+            return self.duties.pass_once()
         except Exception:
             self._reaper.put_off()
             raise

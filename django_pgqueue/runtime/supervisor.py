@@ -12,7 +12,8 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -22,11 +23,14 @@ from django_pgqueue.base.conf import conf
 from django_pgqueue.base.version import VERSION
 from django_pgqueue.lifecycle.wake import CANCEL, OPERATE, gates_of, keys_of, queues_of
 from django_pgqueue.runtime.crew import Crew
+from django_pgqueue.runtime.enqueues import tell_of_enqueued
 from django_pgqueue.runtime.health import Backlog, Health
 from django_pgqueue.runtime.heart import Heart
 from django_pgqueue.runtime.janitor import Janitor
 from django_pgqueue.runtime.listener import Listener
 from django_pgqueue.runtime.loop import Loop
+from django_pgqueue.runtime.meters import Figures, Meters
+from django_pgqueue.runtime.pages import Address, Page, Pages
 from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.probes import Probes
 from django_pgqueue.runtime.session import Session
@@ -45,16 +49,25 @@ class Supervisor:
 
     Args:
         plan: what to do.
+        metrics: makes the page of metrics of what tells the figures; None: there is none.
 
     Raises:
-        ConfigurationError: probes cannot be answered at the planned address.
+        ConfigurationError: probes or metrics cannot be answered at the planned address.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, metrics: "Callable[[Callable[[], Figures]], Page] | None" = None) -> None:
         self.plan = plan
         self._probes = Probes(plan)
+        self._pages = Pages(self._planned_pages(metrics(self.figures) if metrics else None))
+        self._meters = Meters()
+        meter = self._meters.made() if metrics else None
         self.alias = conf.database
-        self.crew = Crew(plan, supervisor_id=secrets.randbits(63), lease_seconds=conf.lease_seconds)
+        self.crew = Crew(
+            plan,
+            supervisor_id=secrets.randbits(63),
+            lease_seconds=conf.lease_seconds,
+            meters=self._meters if metrics else None,
+        )
         self._signals_seen: list[str] = []
         self._stop_until: float | None = None  # stopping: how long to wait for running jobs, monotonic
         session = Session(changed=self._beat_now)
@@ -65,6 +78,7 @@ class Supervisor:
             self._heart.pulse,
             wake=self._heard,
             drained=self._drained if plan.drain else None,
+            meter=meter,
         )
         self._listener = Listener(session, self._heard)
         self._janitor = Janitor(self.crew)
@@ -84,6 +98,8 @@ class Supervisor:
             tell=self._probes.tell,
         )
         self._health_loop = Loop("health", self._health.pass_once)
+        if meter:
+            tell_of_enqueued(meter.enqueued)
 
     def run(self) -> None:
         """Work until drained or told to stop by SIGTERM or SIGINT; a second signal does not wait for running jobs.
@@ -100,13 +116,35 @@ class Supervisor:
         finally:
             for process in self.crew.living:
                 process.kill()
+            self._pages.close()
             self._probes.close()
+
+    def figures(self) -> Figures:
+        """Tell what this command does and has done; from any thread."""
+        living, at = list(self.crew.living), time.monotonic()
+        done_at = {**self._steward.duties.done_at, **self._janitor.duties.done_at}
+        done_at |= {loop.duty: loop.done_at for loop in self._loops if loop.done_at is not None}
+        return Figures(
+            sums=self._meters.sums(),
+            processes=len(living),
+            slots=len(living) * self.plan.concurrency,
+            busy=sum(process.marks.busy() for process in living),
+            pass_ages={duty: at - done for duty, done in done_at.items()},
+        )
 
     def stop(self) -> None:
         """Stop gracefully; called again, stop now. May be called from a signal handler or any thread."""
         grace = 0.0 if self._is_stopping else self.plan.grace_seconds
         self._stop_until = time.monotonic() + grace
         self.crew.ring()
+
+    def _planned_pages(self, metrics: Page | None) -> dict[Address, dict[str, Page]]:
+        pages: dict[Address, dict[str, Page]] = defaultdict(dict)
+        if self.plan.health_port:
+            pages[self.plan.health_host, self.plan.health_port] |= self._probes.pages
+        if metrics:
+            pages[self.plan.metrics_host, self.plan.metrics_port]["/metrics"] = metrics
+        return pages
 
     @property
     def _is_stopping(self) -> bool:
@@ -130,6 +168,7 @@ class Supervisor:
         self._heart_loop.start()
         self._janitor_loop.start()
         self._start_probes()
+        self._pages.start()
         if self.plan.listen:
             self._listen_loop.start()
             self._listener.is_settled.wait(SETTLE_SECONDS)
@@ -151,7 +190,6 @@ class Supervisor:
             self._backlog_loop.start()
         if self._probes.are_wanted:
             self._health_loop.start()
-            self._probes.start()
 
     def _watch(self) -> None:
         """Wait until a child ends, a signal comes or a moment has passed; see to it."""

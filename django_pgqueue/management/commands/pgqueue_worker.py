@@ -1,5 +1,6 @@
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,6 +15,8 @@ from django_pgqueue.base.exceptions import ConfigurationError
 from django_pgqueue.base.served import Served
 from django_pgqueue.management.database import check_database
 from django_pgqueue.runtime.logs import configure
+from django_pgqueue.runtime.meters import Figures
+from django_pgqueue.runtime.pages import Page
 from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.process import can_read_memory
 from django_pgqueue.runtime.reloader import Reloader
@@ -65,6 +68,12 @@ class Command(BaseCommand):
             metavar="SECONDS",
             help="not ready while a job that could run has waited for longer",
         )
+        parser.add_argument(
+            "--metrics-port", type=int, default=0, metavar="PORT", help="answer /metrics by HTTP, for Prometheus"
+        )
+        parser.add_argument(
+            "--metrics-host", default="", metavar="ADDRESS", help="where to answer it; default: that of --health-host"
+        )
         parser.add_argument("--name", default="", help="shown in the admin beside host and pid")
         parser.add_argument(
             "--reload",
@@ -112,11 +121,20 @@ class Command(BaseCommand):
 
 
 def supervisor_of(plan: Plan) -> Supervisor:
-    """Return the supervisor that will run a plan; raise CommandError where probes cannot be answered."""
+    """Return the supervisor that will run a plan; raise CommandError where probes or metrics cannot be answered."""
     try:
-        return Supervisor(plan)
+        return Supervisor(plan, metrics_of(plan))
     except ConfigurationError as error:
         raise CommandError(str(error)) from error
+
+
+def metrics_of(plan: Plan) -> Callable[[Callable[[], Figures]], Page] | None:
+    """Return what makes the page of metrics, if there is to be one."""
+    if not plan.metrics_port:
+        return None
+    from django_pgqueue.metrics.worker import page_of  # noqa: PLC0415 - an extra
+
+    return page_of
 
 
 def plan_from(options: dict[str, Any]) -> Plan:
@@ -151,6 +169,8 @@ def plan_from(options: dict[str, Any]) -> Plan:
         health_host=options["health_host"],
         health_file=options["health_file"],
         health_max_age=options["health_max_age"],
+        metrics_port=options["metrics_port"],
+        metrics_host=options["metrics_host"] or options["health_host"],
     )
 
 
@@ -166,6 +186,7 @@ def out_of_bounds(options: dict[str, Any]) -> list[str]:
             ("max_memory", "0 (never), or 32 MiB or more", memory == 0 or memory >= 32),  # noqa: PLR2004
             ("grace", "0 or more seconds", 0 <= options["grace"] < float("inf")),
             ("health_port", "0 (none) to 65535", 0 <= options["health_port"] <= 65535),  # noqa: PLR2004
+            ("metrics_port", "0 (none) to 65535", 0 <= options["metrics_port"] <= 65535),  # noqa: PLR2004
             ("health_max_age", "0 (any) or more seconds", 0 <= options["health_max_age"] < float("inf")),
         )
         if not is_fine

@@ -1,0 +1,95 @@
+"""What all processes of a command have done, those that have ended too: no sum ever goes down."""
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from django_pgqueue.runtime import meter as meters
+from django_pgqueue.runtime.meter import HISTOGRAM_WIDTH, HISTOGRAMS, OTHERS, ROW_WIDTH, Kind, Meter
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Laid out as in a meter.
+
+    Attributes:
+        rows: of each queue and task.
+        histograms: of all processes together.
+    """
+
+    rows: dict[Kind, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0] * ROW_WIDTH))
+    histograms: list[list[float]] = field(default_factory=lambda: [[0.0] * HISTOGRAM_WIDTH for _ in HISTOGRAMS])
+
+
+class Meters:
+    """The meters of a command; from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._living: list[Meter] = []
+        self._past = Sums()
+        self._named: set[Kind] = set()
+
+    def made(self) -> Meter:
+        """Make a meter for a process that begins, or for the supervisor itself."""
+        meter = Meter()
+        with self._lock:
+            self._living.append(meter)
+        return meter
+
+    def retire(self, meter: Meter) -> None:
+        """Keep the sums of a process that has ended, and let go of its memory."""
+        with self._lock:
+            self._living.remove(meter)
+            self._add(self._past, meter)
+
+    def sums(self) -> Sums:
+        """Read what all have done so far."""
+        with self._lock:
+            found = Sums()
+            for kind, row in self._past.rows.items():
+                _add_to(found.rows[kind], row)
+            for mine, past in zip(found.histograms, self._past.histograms, strict=True):
+                _add_to(mine, past)
+            for meter in self._living:
+                self._add(found, meter)
+            return found
+
+    def _add(self, sums: Sums, meter: Meter) -> None:
+        for queue, task, row in meter.rows():
+            _add_to(sums.rows[self._kind(queue, task)], row)
+        for mine, more in zip(sums.histograms, meter.histograms(), strict=True):
+            _add_to(mine, more)
+
+    def _kind(self, queue: str, task: str) -> Kind:
+        """Return under which names to show something: the same for ever, as a sum that changes its name goes down."""
+        kind = (queue, task)
+        if kind not in self._named:
+            if len(self._named) >= meters.ROWS:
+                return OTHERS
+            self._named.add(kind)
+        return kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What one command tells of itself.
+
+    Attributes:
+        processes: that live.
+        slots: for plain jobs, and as many for ``async def``.
+        busy: jobs that run.
+        pass_ages: by duty, for how many seconds it has not been done well.
+    """
+
+    sums: Sums
+    processes: int
+    slots: int
+    busy: int
+    pass_ages: Mapping[str, float]
+
+
+def _add_to(sums: list[float], more: Sequence[float] | Iterable[float]) -> None:
+    for place, number in enumerate(more):
+        sums[place] += number

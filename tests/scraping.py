@@ -1,0 +1,85 @@
+"""A worker's page of metrics, as a scraper sees it."""
+
+import gzip
+import http.client
+import shutil
+import subprocess
+from collections.abc import Mapping
+
+import pytest
+from prometheus_client.openmetrics import parser as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.ports import free_port
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+
+class Sheet:
+    """The samples of one scrape."""
+
+    def __init__(self, families) -> None:
+        families = list(families)
+        self.kinds = {family.name: family.type for family in families}
+        self.samples = {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in families
+            for sample in family.samples
+        }
+
+    def of(self, name: str, **labels: str) -> float | None:
+        """Return the one sample of this name and exactly these labels."""
+        return self.samples.get((name, frozenset(labels.items())))
+
+    def total(self, name: str, **labels: str) -> float:
+        """Return the sum of all samples of this name that have these labels."""
+        return sum(
+            value for (found, its), value in self.samples.items() if found == name and set(labels.items()) <= its
+        )
+
+    def sums(self) -> dict:
+        """Return the samples that must never go down."""
+        ends = ("_total", "_count", "_sum", "_bucket")
+        return {key: value for key, value in self.samples.items() if key[0].endswith(ends)}
+
+
+def parsed(text: str, content_type: str = "text/plain") -> Sheet:
+    is_open = content_type.startswith("application/openmetrics-text")
+    return Sheet((openmetrics.text_string_to_metric_families if is_open else text_string_to_metric_families)(text))
+
+
+def must_lint(text: str) -> None:
+    """Have promtool look at it, where there is one."""
+    if (tool := shutil.which("promtool")) is None:
+        pytest.skip("there is no promtool")
+    checked = subprocess.run(
+        [tool, "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+class Scraped:
+    """A worker that answers with metrics."""
+
+    def __init__(self, start_worker, *options: str, probes: bool = False, **environment: str) -> None:
+        self.port = free_port()
+        options += ("--health-port", str(self.port)) if probes else ()
+        self.worker = start_worker("--metrics-port", str(self.port), *options, **environment)
+        self.worker.wait_until_ready()
+
+    def get(self, path: str = "/metrics", **headers: str) -> tuple[int, Mapping[str, str], str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        try:
+            connection.request("GET", path, headers=headers)
+            response = connection.getresponse()
+            body = response.read()
+            if response.headers.get("Content-Encoding") == "gzip":
+                body = gzip.decompress(body)
+            return response.status, response.headers, body.decode()
+        finally:
+            connection.close()
+
+    def scrape(self, **headers: str) -> Sheet:
+        status, told, text = self.get(**headers)
+        assert status == 200, text
+        return parsed(text, told["Content-Type"])
