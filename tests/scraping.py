@@ -52,9 +52,8 @@ def must_lint(text: str) -> None:
     """Have promtool look at it, where there is one."""
     if (tool := shutil.which("promtool")) is None:
         pytest.skip("there is no promtool")
-    checked = subprocess.run(
-        [tool, "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False
-    )
+    command = [tool, "check", "metrics"]
+    checked = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
