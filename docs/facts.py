@@ -214,7 +214,7 @@ def sent() -> list[tuple[str, list[str]]]:
         (name.id, [keyword.arg for keyword in call.keywords if keyword.arg])
         for call in calls
         for name in [*call.args[:1], getattr(call.func, "value", None)]
-        if isinstance(name, ast.Name) and call.keywords
+        if isinstance(name, ast.Name) and call.keywords and getattr(call.func, "attr", "") != "connect"
     ]
 
 

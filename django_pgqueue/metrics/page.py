@@ -3,7 +3,6 @@
 import functools
 import secrets
 
-from django.contrib.auth.models import AnonymousUser
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseForbidden
 from django.views.decorators.cache import never_cache
@@ -46,8 +45,8 @@ def knows_token(request: HttpRequest) -> bool:
 
 def may_look(request: HttpRequest) -> bool:
     """Whether staff ask who may see the same in the admin."""
-    user = getattr(request, "user", None) or AnonymousUser()
-    return bool(user.is_active and user.is_staff and user.has_perm(PERMISSION))
+    user = getattr(request, "user", None)
+    return bool(user and user.is_active and user.is_staff and user.has_perm(PERMISSION))
 
 
 @functools.cache
