@@ -1,6 +1,6 @@
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
-from django.urls import path
+from django.urls import include, path
 
 from tests.app.tasks import record
 
@@ -18,4 +18,9 @@ def icon(request: HttpRequest) -> HttpResponse:
     return HttpResponse(status=204)
 
 
-urlpatterns = [path("admin/", admin.site.urls), path("order/", order), path("favicon.ico", icon)]
+urlpatterns = [
+    path("admin/", admin.site.urls),
+    path("order/", order),
+    path("metrics/pgqueue/", include("django_pgqueue.metrics.urls")),
+    path("favicon.ico", icon),
+]
