@@ -319,6 +319,25 @@ def test_arguments_that_no_longer_fit_are_found_and_the_next_signature_may_take_
     assert is_healthy(sql)
 
 
+def test_schedule_that_was_made_in_the_admin_is_found_before_it_fires(registry_of, sql):
+    def send(order_id): ...
+
+    registry_of(send, name="shop.send")
+    soon = timezone.now() + ALIVE
+    make("fits", task="shop.send", args=[7], next_at=soon)
+    make("of code", task="gone", source="code", next_at=soon)
+    make("paused", task="gone", is_enabled=False, next_at=soon)
+    assert is_healthy(sql)
+    make("gone", task="gone", next_at=soon)
+    make("edited", task="shop.send", kwargs={"order": 7}, source="code", edited_at=timezone.now(), next_at=soon)
+    found, code = diagnosis()
+    assert (list(found), code) == (["schedules-unfit"], 1)
+    assert found["schedules-unfit"]["facts"]["schedules"] == {
+        "gone": "this code does not know gone",
+        "edited": "missing a required argument: 'order_id'",
+    }
+
+
 def test_arguments_of_another_kind_are_unfit_for_any_function(sql):
     insert(sql, "tests.app.tasks.record", args="""'{"label": "x"}'""")
     insert(sql, "tests.app.tasks.record", args="""'["x"]'""", kwargs="'[]'", status="'running'", lease_token="7")

@@ -9,7 +9,7 @@ Each look costs a few reads of bounded size, and none waits for a lock. ``findin
     words       names in a sentence
     workers     is anybody there, and do they hear?
     jobs        who waits too long, or in vain?
-    arguments   do waiting jobs fit the functions that are to run them?
+    arguments   do waiting jobs and schedules fit the functions that are to run them?
     schedules   do they fire?
     tables      dead rows and who keeps them, partitions, settings, clocks
     schema      is everything there that the migrations make?
@@ -29,7 +29,7 @@ from django_pgqueue.base.conf import conf
 from django_pgqueue.base.database_errors import one_line
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.staff.bounded import TookTooLong, bounded
-from django_pgqueue.staff.health.arguments import unfit_arguments
+from django_pgqueue.staff.health.arguments import unfit_arguments, unfit_schedules
 from django_pgqueue.staff.health.finding import Finding, Level
 from django_pgqueue.staff.health.jobs import failing, old_jobs, unknown_tasks
 from django_pgqueue.staff.health.listening import listening
@@ -69,7 +69,7 @@ LOOKS: tuple[Look, ...] = (
 )
 """Those of the panel in the admin."""
 
-ALL_LOOKS: tuple[Look, ...] = (*LOOKS, unfit_arguments, listening)
+ALL_LOOKS: tuple[Look, ...] = (*LOOKS, unfit_arguments, unfit_schedules, listening)
 """And those of pgqueue_doctor alone: they read arguments, or wait for an answer."""
 
 NOT_LOOKED_AT = "not-looked-at"

@@ -1,16 +1,18 @@
-"""Look whether waiting jobs fit the functions that are to run them."""
+"""Look whether what is to run fits this code's functions: jobs that wait, and the next jobs of schedules."""
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from django_pgqueue import tasks
 from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.models import Schedule
 from django_pgqueue.staff.figures import whole
 from django_pgqueue.staff.health.finding import Finding, Level
 from django_pgqueue.staff.health.jobs import MOST_JOBS, MOST_QUEUES, task_of
+from django_pgqueue.staff.health.schedules import MOST_LOOKED_AT
 from django_pgqueue.staff.health.view import View
 from django_pgqueue.staff.health.words import named
 
@@ -58,17 +60,50 @@ def unfit_arguments(view: View) -> Iterator[Finding]:
     )
 
 
+def unfit_schedules(view: View) -> Iterator[Finding]:
+    """Say of which schedules the next job could not run. Those of the code are declared anew with it."""
+    rows = (
+        Schedule.objects.using(view.alias)
+        .filter(is_enabled=True)
+        .exclude(source="code", edited_at=None)
+        .order_by("next_at")[:MOST_LOOKED_AT]
+    )
+    unfit = {row.name: problem for row in rows if (problem := _problem_of(row))}
+    if not unfit:
+        return
+    yield Finding(
+        name="schedules-unfit",
+        level=Level.ERROR,
+        what=ngettext(
+            "The next job of %(number)s schedule cannot run: %(schedules)s.",
+            "The next jobs of %(number)s schedules cannot run: %(schedules)s.",
+            len(unfit),
+        )
+        % {"number": whole(len(unfit)), "schedules": named([f"{name} ({problem})" for name, problem in unfit.items()])},
+        remedy=_("Change its task or arguments in the admin, or pause it; or let the function take what it gives."),
+        facts={"schedules": unfit},
+    )
+
+
 def _problem(shape: Shape) -> str:
     """Return why a function cannot be called so; nothing where it can, or is not known: others say that."""
     if shape.length is None or shape.keys is None:
         return _("args and kwargs are %(args)s and %(kwargs)s, not array and object") % shape._asdict()
     task = task_of(shape.task, shape.backend)
-    return _misfit(task, [None] * shape.length, dict.fromkeys(shape.keys)) if task else ""
+    return _misfit(task, [None] * shape.length, shape.keys) if task else ""
 
 
-def _misfit(task: tasks.Task[..., object], args: list[None], kwargs: dict[str, None]) -> str:
+def _problem_of(schedule: Schedule) -> str:
+    task = tasks.find(schedule.task)
+    if task is None:
+        return _("this code does not know %(task)s") % {"task": schedule.task}
+    return _misfit(task, schedule.args, schedule.kwargs)
+
+
+def _misfit(task: tasks.Task[..., Any], args: Iterable[Any], keys: Iterable[str]) -> str:
+    """Return why arguments cannot be bound, by their number and names; values decide nothing."""
     try:
-        task.signature.bind(*args, **kwargs)
+        task.signature.bind(*args, **dict.fromkeys(keys))
     except TypeError as error:
         return str(error)
     return ""

@@ -76,7 +76,7 @@ class Catalogue:
         return ours, sorted({name for _table, name in names} - {part.name for part in ours})
 
     def making(self, parts: Iterable[Part]) -> list[str]:
-        """Return the statements that make indexes and checks; none of them keeps anybody from the table for long."""
+        """Return the statements that make indexes and checks. But for keys, nobody is kept from the table for long."""
         return [text for part in parts for text in _making(self._alias, part)]
 
 
@@ -117,10 +117,18 @@ def _making(alias: str, part: Part) -> list[str]:
         return [_making_key(part)]
     with connections[alias].schema_editor(collect_sql=True, atomic=False) as editor:
         if part.kind == "index" and not part.is_unique:
-            editor.add_index(part.model, part.rule, **({} if part.model is FinishedJob else {"concurrently": True}))
+            editor.add_index(part.model, part.rule)
         else:
             editor.add_constraint(part.model, part.rule)
-    return [str(text) for text in editor.collected_sql]
+    return [text for made in editor.collected_sql for text in _unobtrusive(part, str(made))]
+
+
+def _unobtrusive(part: Part, made: str) -> list[str]:
+    """Let a statement read the table without a lock that stops others; a partitioned table knows no such way."""
+    if part.kind == "check":
+        proving = f"ALTER TABLE {part.table} VALIDATE CONSTRAINT {part.name};"
+        return [f"{made.removesuffix(';')} NOT VALID;", proving]
+    return [made if part.model is FinishedJob else made.replace(" INDEX ", " INDEX CONCURRENTLY ", 1)]
 
 
 def _making_key(part: Part) -> str:
