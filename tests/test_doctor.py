@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 from django.core.management.base import SystemCheckError
-from django.db import connection, connections, transaction
+from django.db import OperationalError, connection, connections, transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
@@ -370,6 +370,40 @@ def test_tasks_of_the_framework_are_found_where_their_backend_finds_them(sql, fr
     found, _code = diagnosis()
     assert list(found["arguments-unfit"]["facts"]["tasks"]) == ["tests.app.elsewhere.found"]
     assert list(found["unknown-tasks"]["facts"]["tasks"]) == ["tests.app.elsewhere.gone"]
+
+
+@pytest.mark.parametrize(("seconds", "is_found"), [(50, False), (70, True)])
+def test_operation_counts_as_stalled_when_its_slice_has_been_due_for_a_minute(sql, seconds, is_found):
+    begin(KILL, Filter(), by="ann")
+    sql("UPDATE pgqueue_operations SET next_at = statement_timestamp() - make_interval(secs => %s)", seconds)
+    assert ("operations-stalled" in diagnosis()[0]) is is_found
+
+
+def test_index_that_is_being_made_is_not_invalid_yet(sql):
+    """It waits for a transaction of somebody else; when it is cancelled, it is."""
+    in_the_way = connections.create_connection("default")
+    in_the_way.settings_dict = connection.settings_dict
+    in_the_way.set_autocommit(False)
+    with in_the_way.cursor() as cursor:
+        cursor.execute("LOCK TABLE pgqueue_jobs IN ROW EXCLUSIVE MODE")
+    try:
+        with beside(make_an_index):
+            [(pid,)] = eventually(lambda: sql("SELECT pid FROM pg_stat_progress_create_index WHERE index_relid <> 0"))
+            is_valid = sql("SELECT indisvalid FROM pg_index WHERE indexrelid = 'mine'::regclass")
+            found = diagnosis()
+            sql("SELECT pg_cancel_backend(%s)", pid)
+    finally:
+        in_the_way.close()
+    assert is_valid == [(False,)]
+    assert found == ({}, 0)
+    assert diagnosis()[0]["indexes-invalid"]["facts"]["indexes"] == ["mine"]
+    sql("DROP INDEX mine")
+
+
+def make_an_index() -> None:
+    with connection.cursor() as cursor, contextlib.suppress(OperationalError):
+        cursor.execute("CREATE INDEX CONCURRENTLY mine ON pgqueue_jobs (task)")
+    connection.close()
 
 
 def test_old_snapshot_is_found_until_its_transaction_ends(request, sql, monkeypatch):
