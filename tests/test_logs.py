@@ -21,8 +21,9 @@ from django_pgqueue.lifecycle.reap import settle
 from django_pgqueue.logs import JobFields
 from django_pgqueue.models import DeadJob
 from django_pgqueue.runtime import report
+from tests.pages import blocks
 from tests.running import run_claimed
-from tests.test_docs import DOCS, blocks, first_names, reference, section
+from tests.test_docs import DOCS, first_names, reference, section
 from tests.test_run import job
 
 PACKAGE = Path(django_pgqueue.__file__).parent
@@ -192,8 +193,7 @@ def test_reference_lists_every_field():
 @pytest.fixture
 def recipe(tmp_path, monkeypatch):
     """The page's own code, as a project has it; yields the stream that its handler writes to."""
-    page = (DOCS / "how-to" / "log.md").read_text()
-    module, settings, other = blocks(page, "python")
+    module, settings, other = blocks(DOCS / "how-to" / "log.md", "python")
     (tmp_path / "recipe_logs.py").write_text(module)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "recipe_logs", raising=False)
@@ -243,7 +243,7 @@ def test_recipe_writes_one_json_object_for_each_line(queue, recipe, registry_of,
 
 
 def test_example_on_the_page_has_the_fields_of_such_a_line(queue, caplog):
-    [example] = blocks((DOCS / "how-to" / "log.md").read_text(), "json")
+    [example] = blocks(DOCS / "how-to" / "log.md", "json")
     app.fail.enqueue()
     attempt(queue)
     [record] = caplog.records
