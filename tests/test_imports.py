@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,8 @@ def test_no_import_cycles():
 
     for name in graph:
         visit(name, [])
+
+
+def test_nothing_beside_manage_py_hides_a_module_of_python():
+    """A script's own folder is searched first."""
+    assert not {path.stem for path in Path(__file__).parent.iterdir()} & set(sys.stdlib_module_names)

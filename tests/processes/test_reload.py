@@ -148,6 +148,7 @@ def test_files_of_an_app_that_is_new_count(shelf):
     shelf.write("annex/__init__.py", "")
     shelf.write("annex/tasks.py", TASKS)
     shelf.change("shelf_settings.py", '"shelf"]', '"shelf", "annex"]')
+    wait_for_worker(command, 2)  # the processes of the first may have begun with the new settings too
     assert shelf.result("annex.tasks.title") == "first"
     shelf.change("annex/tasks.py", '"first"', '"second"')
     wait_for_worker(command, 3)
