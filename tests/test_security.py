@@ -69,5 +69,6 @@ PASSED_ON = {
     ("db.py", "sql"),  # given to rows() and send(), whose callers are looked at
     ("connection.py", "sql"),  # the same in tests of projects
     ("db.py", "*self._set_local()"),
+    ("pgqueue_worker.py", "*args"),  # of a command, and nothing of the database
     ("retention.py", "statement"),  # given to _brief(), composed by psycopg.sql
 }
