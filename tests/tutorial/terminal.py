@@ -14,6 +14,8 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+import psutil
+
 from tests.workers import eventually
 
 PASSWORD = "the good morning of Ada"
@@ -76,12 +78,21 @@ class Terminal:
         return PROMPT.sub("", unread)
 
     def close(self) -> None:
-        """Hang up. All that runs in it is told so, and ends."""
+        """Hang up, and end whatever of it does not listen."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._shell.pid, signal.SIGHUP)
         self._shell.wait(30)
+        for pid in filter(self._is_of_this_session, psutil.pids()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self._reader.join(30)
         os.close(self._ours)
+
+    def _is_of_this_session(self, pid: int) -> bool:
+        try:
+            return os.getsid(pid) == self._shell.pid
+        except (ProcessLookupError, PermissionError):
+            return False
 
     def _is_idle(self) -> bool:
         return PROMPT.search(self.text, self._typed_at) is not None

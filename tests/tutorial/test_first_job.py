@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import signal
 import socket
 import sysconfig
 import tempfile
@@ -126,6 +127,9 @@ def place() -> Iterator[Path]:
     """A folder with a short name: from a long one PostgreSQL's socket has to move, and other things are printed."""
     with tempfile.TemporaryDirectory(prefix="pgqueue-", ignore_cleanup_errors=True) as folder:
         yield Path(folder).resolve()
+        for file in Path(folder).glob("ada/*/postgres/*/postmaster.pid"):  # its last user was killed
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(file.read_text().split()[0]), signal.SIGQUIT)
 
 
 @pytest.fixture
