@@ -28,7 +28,7 @@ def url_of(schema: str) -> str:
 def schemas(transactional_db, sql) -> Iterator[None]:
     for schema in TENANTS:
         sql(f"CREATE SCHEMA {schema}")
-        environment = {**os.environ, "DATABASE_URL": url_of(schema), "SQLITE_NAME": "unused"}
+        environment = {**os.environ, "DATABASE_URL": url_of(schema), "SQLITE_NAME": ":memory:"}
         command = [sys.executable, str(MANAGE), "migrate", "--verbosity=0"]
         subprocess.run(command, env=environment, check=True, timeout=120)
     yield
