@@ -10,6 +10,7 @@ import queue
 import time
 from collections import deque
 from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 from django.db import Error
 
@@ -44,6 +45,21 @@ WORTHWHILE = 250
 
 STALLED_SECONDS = 1.0
 """A job that was fetched ahead goes back when no slot has begun it for so long, or for twice as long at most."""
+
+
+class Turn(NamedTuple):
+    """What one turn has brought.
+
+    Attributes:
+        claim: what was asked for jobs; None: nothing was.
+        found: how many jobs that has brought; None likewise.
+        admitted: queues in which jobs were admitted to their concurrency keys.
+    """
+
+    receipt: Receipt
+    claim: Claim | None
+    found: int | None
+    admitted: Collection[str]
 
 
 class Pump:
@@ -164,7 +180,7 @@ class Pump:
 
     def _turn(self) -> None:
         """Write outcomes and claim jobs; on trouble with the database keep what is unwritten for the next turn."""
-        begun, found = time.monotonic(), None
+        begun = time.monotonic()
         if self._marks.has_lapsed():
             self._withdraw()
             self._marks.resume()
@@ -177,41 +193,55 @@ class Pump:
         if not batch and not self._has_reason(begun):
             self._hand_over()
             return
-        outcomes = batch.values()
         try:
-            with self.database.transaction():
-                gates = self._gates.look(self.database)
-                sent = self._news.send(self.database, outcomes)
-                answers = ack.send(self.database, outcomes)
-                admission = self._admissions.send(self.database, limit=self._trouble.most)
-                claimed = self._claim()
-                self._hand_over()
-            if claimed is not None:
-                jobs = claimed.jobs()
-                found = len(jobs)
-                self._intake.took(claimed, jobs, time.monotonic() - begun)
-                self._accept(jobs, is_limited=claimed.is_limited)
-            if gates is not None:
-                self._heed(gates)
-            admitted = self._admissions.took(admission) if admission else frozenset()
-            self._news.took(sent)
-            receipt = ack.receipt(self.database, outcomes, answers)
+            turn = self._exchange(batch.values(), begun)
         except Error as error:
             self._hand_over()
             self._recover(error, batch)
-            return
+        else:
+            self._close(batch, turn, begun)
+
+    def _exchange(self, outcomes: Collection[Outcome], begun: float) -> Turn:
+        """Send all that is to be written and asked in one transaction, then take in what came back.
+
+        Raises:
+            django.db.Error: there is trouble with the database; whether the transaction was committed may not be known.
+        """
+        with self.database.transaction():
+            gates = self._gates.look(self.database)
+            sent = self._news.send(self.database, outcomes)
+            answers = ack.send(self.database, outcomes)
+            admission = self._admissions.send(self.database, limit=self._trouble.most)
+            claim = self._claim()
+            self._hand_over()
+        found = self._take(claim, begun) if claim is not None else None
+        if gates is not None:
+            self._heed(gates)
+        admitted = self._admissions.took(admission) if admission else frozenset()
+        self._news.took(sent)
+        return Turn(ack.receipt(self.database, outcomes, answers), claim, found, admitted)
+
+    def _take(self, claim: Claim, begun: float) -> int:
+        """Accept the jobs that a claim has found; return how many."""
+        jobs = claim.jobs()
+        self._intake.took(claim, jobs, time.monotonic() - begun)
+        self._accept(jobs, is_limited=claim.is_limited)
+        return len(jobs)
+
+    def _close(self, batch: dict[int, Outcome], turn: Turn, begun: float) -> None:
+        """Settle the batch that was written, count the turn, and tell whom it concerns."""
         if self._meter:
-            self._meter.turned(time.monotonic() - begun, claimed=found, acked=len(batch))
-        self._settle(batch, receipt)
-        finished = sum(outcome.fate is not Fate.RELEASED for outcome in outcomes)
+            self._meter.turned(time.monotonic() - begun, claimed=turn.found, acked=len(batch))
+        self._settle(batch, turn.receipt)
+        finished = sum(outcome.fate is not Fate.RELEASED for outcome in batch.values())
         self._marks.add_finished(finished)
         self._speed.measure(turns=time.monotonic() - begun, finished=finished)
         self._trouble.over()
-        self._errands.tell_waiters(receipt.awaited)
-        if admitted:
-            self._tell_of(admitted, claimed)
-        if claimed is not None:
-            self._errands.note_queue(claimed.queue)
+        self._errands.tell_waiters(turn.receipt.awaited)
+        if turn.admitted:
+            self._tell_of(turn.admitted, turn.claim)
+        if turn.claim is not None:
+            self._errands.note_queue(turn.claim.queue)
 
     def _has_reason(self, now: float) -> bool:
         """Whether there is a reason to ask the database although there is nothing to write."""
@@ -236,10 +266,10 @@ class Pump:
             for queue in {job.queue for job in limited}:
                 self._intake.lower(queue, min(job.place for job in limited if job.queue == queue))
 
-    def _tell_of(self, queues: Collection[str], claimed: Claim | None) -> None:
+    def _tell_of(self, queues: Collection[str], claim: Claim | None) -> None:
         """See to it that somebody claims what was admitted: this pump with its next turn, or else the others."""
         served = [] if self._stopping else self._intake.among(queues)
-        self._intake.hear([queue for queue in served if claimed is None or queue != claimed.queue])
+        self._intake.hear([queue for queue in served if claim is None or queue != claim.queue])
         self._errands.call_others(set(queues).difference(served))
 
     def _may_claim(self, now: float) -> bool:
