@@ -1,5 +1,6 @@
 """Families of samples as ``prometheus_client`` has them, made of the names of metrics."""
 
+import functools
 from collections.abc import Sequence
 from itertools import accumulate
 
@@ -31,5 +32,10 @@ def empty(name: Name) -> Metric:
 
 def observed(bounds: Sequence[float], counts: Sequence[float]) -> list[tuple[str, float]]:
     """Return how many there are up to each bound, of how many there are in each bucket; the last has no bound."""
-    ends = [*map(floatToGoString, bounds), "+Inf"]
+    ends = _ends(tuple(bounds))
     return list(zip(ends, accumulate(counts[: len(ends)]), strict=True))
+
+
+@functools.cache
+def _ends(bounds: tuple[float, ...]) -> tuple[str, ...]:
+    return (*map(floatToGoString, bounds), "+Inf")
