@@ -319,6 +319,21 @@ def test_arguments_that_no_longer_fit_are_found_and_the_next_signature_may_take_
     assert is_healthy(sql)
 
 
+def test_backend_that_cannot_be_made_keeps_nobody_from_looking(sql, settings, caplog):
+    """Its jobs are of an unknown task, as they are to workers."""
+    settings.TASKS = {**settings.TASKS, "broken": {"BACKEND": f"{__name__}.NoBroker"}}
+    insert(sql, "mail.send", backend="'broken'")
+    found, code = diagnosis()
+    assert (list(found), code) == (["unknown-tasks"], 0)
+    assert "The backend broken cannot find the task mail.send" in caplog.messages
+    assert "there is no broker" in caplog.text
+
+
+class NoBroker:
+    def __init__(self, alias, params):
+        raise RuntimeError("there is no broker")
+
+
 def test_schedule_that_was_made_in_the_admin_is_found_before_it_fires(registry_of, sql):
     def send(order_id): ...
 
@@ -336,6 +351,19 @@ def test_schedule_that_was_made_in_the_admin_is_found_before_it_fires(registry_o
         "gone": "this code does not know gone",
         "edited": "missing a required argument: 'order_id'",
     }
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "kinds"),
+    [('"ab"', "{}", "string and object"), ("[1, 2]", "[]", "array and array"), ("null", "7", "null and number")],
+)
+def test_schedule_whose_arguments_are_of_another_kind_is_found(sql, registry_of, args, kwargs, kinds):
+    """A string has a length, and an empty array names nothing: by them a function could be called."""
+    registry_of(lambda_of_two, name="two")
+    make("odd", task="two", next_at=timezone.now() + ALIVE)
+    sql("UPDATE pgqueue_schedules SET args = %s::jsonb, kwargs = %s::jsonb", args, kwargs)
+    problem = diagnosis()[0]["schedules-unfit"]["facts"]["schedules"]["odd"]
+    assert problem == f"args and kwargs are {kinds}, not array and object"
 
 
 def test_arguments_of_another_kind_are_unfit_for_any_function(sql):
@@ -398,6 +426,19 @@ def test_index_that_is_being_made_is_not_invalid_yet(sql):
     assert found == ({}, 0)
     assert diagnosis()[0]["indexes-invalid"]["facts"]["indexes"] == ["mine"]
     sql("DROP INDEX mine")
+
+
+def test_statement_that_drops_an_index_has_its_name_in_quotes(sql):
+    insert(sql, "tests.app.tasks.noop")
+    insert(sql, "tests.app.tasks.noop")
+    name = 'My "index"; --'
+    with pytest.raises(Exception, match="could not create unique index"):
+        sql(f'CREATE UNIQUE INDEX CONCURRENTLY "{name.replace(chr(34), 2 * chr(34))}" ON pgqueue_jobs (task)')
+    sql("DELETE FROM pgqueue_jobs")
+    finding = diagnosis()[0]["indexes-invalid"]
+    assert finding["facts"]["indexes"] == [name]
+    cured_by_statements(sql, finding)
+    assert is_healthy(sql)
 
 
 def make_an_index() -> None:
@@ -541,6 +582,20 @@ def test_names_that_anybody_may_have_written_do_nothing_to_the_terminal(sql):
     text, *_ = say()
     assert "gone?[2Jaway" in text
     assert "\x1b" not in text
+
+
+def test_names_are_cut_where_they_fill_the_screen(sql):
+    sql("INSERT INTO pgqueue_jobs (task) VALUES ('gone.' || repeat('x', 100000) || '.away')")
+    text, *_ = say()
+    assert len(text) < 1000
+    assert "gone.xxx" in text
+    assert "xxx.away" in text
+
+
+def test_other_database_is_listened_to_by_itself(sql, settings):
+    """LISTEN_DATABASE stands for the one in the settings alone; SQLite would be an error."""
+    settings.PGQUEUE = {**settings.PGQUEUE, "DATABASE": "other", "LISTEN_DATABASE": "lite"}
+    assert say("--database", "default") == ("healthy\n", "", 0)
 
 
 def test_nobody_is_waited_for(sql):

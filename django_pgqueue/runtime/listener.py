@@ -94,7 +94,7 @@ class Listener:
 
     def _connect(self) -> None:
         connection: Any = self._database.autocommit()
-        useless = listen(self._database, connection)
+        useless = listen(self._database, connection, conf.database)
         worked, self.works = self.works, useless is None
         self.is_settled.set()
         if self.works:
@@ -123,8 +123,12 @@ class Listener:
             self.close()  # whoever notifies is on another server by now
 
 
-def try_out() -> str | None:
+def try_out(listens: str, notifies: str) -> str | None:
     """Listen as a worker does, for a moment, by connections of its own.
+
+    Args:
+        listens: the alias by which it listens.
+        notifies: the alias by which jobs are enqueued.
 
     Returns:
         Why that is of no use: ``DEAF`` or ``FULL``. None: notifications arrive.
@@ -133,23 +137,24 @@ def try_out() -> str | None:
         django.db.Error: a database cannot be reached.
         psycopg.Error: likewise, once it was.
     """
-    database = QueueConnection(conf.listen_database, "doctor")
+    database = QueueConnection(listens, "doctor")
     try:
-        return listen(database, database.autocommit())
+        return listen(database, database.autocommit(), notifies)
     finally:
         database.close()
 
 
-def listen(database: QueueConnection, connection: Any) -> str | None:
+def listen(database: QueueConnection, connection: Any, notifies: str) -> str | None:
     """Listen, and see whether a notification arrives that was sent the way that enqueuers send theirs.
 
     Args:
         connection: that of ``database``.
+        notifies: the alias by which jobs are enqueued.
 
     Returns:
         Why it is of no use to listen; None: it is.
     """
-    other = QueueConnection(conf.database, "listener echo")
+    other = QueueConnection(notifies, "listener echo")
     try:
         if database.is_pooled and is_lent(connection, other):
             return DEAF

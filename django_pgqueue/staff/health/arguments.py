@@ -16,6 +16,9 @@ from django_pgqueue.staff.health.schedules import MOST_LOOKED_AT
 from django_pgqueue.staff.health.view import View
 from django_pgqueue.staff.health.words import named
 
+IN_JSON = {list: "array", dict: "object", str: "string", bool: "boolean", type(None): "null"}
+"""The types of Python, in words of JSON; others are numbers."""
+
 
 class Shape(NamedTuple):
     """Of which shape the arguments of some jobs are; the columns of ``shapes.sql``."""
@@ -88,7 +91,7 @@ def unfit_schedules(view: View) -> Iterator[Finding]:
 def _problem(shape: Shape) -> str:
     """Return why a function cannot be called so; nothing where it can, or is not known: others say that."""
     if shape.length is None or shape.keys is None:
-        return _("args and kwargs are %(args)s and %(kwargs)s, not array and object") % shape._asdict()
+        return _misshapen(shape.args, shape.kwargs)
     task = task_of(shape.task, shape.backend)
     return _misfit(task, [None] * shape.length, shape.keys) if task else ""
 
@@ -97,7 +100,14 @@ def _problem_of(schedule: Schedule) -> str:
     task = tasks.find(schedule.task)
     if task is None:
         return _("this code does not know %(task)s") % {"task": schedule.task}
+    kinds = [IN_JSON.get(type(value), "number") for value in (schedule.args, schedule.kwargs)]
+    if kinds != ["array", "object"]:  # nobody but SQL stores that
+        return _misshapen(*kinds)
     return _misfit(task, schedule.args, schedule.kwargs)
+
+
+def _misshapen(args: str, kwargs: str) -> str:
+    return _("args and kwargs are %(args)s and %(kwargs)s, not array and object") % {"args": args, "kwargs": kwargs}
 
 
 def _misfit(task: tasks.Task[..., Any], args: Iterable[Any], keys: Iterable[str]) -> str:

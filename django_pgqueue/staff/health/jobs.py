@@ -1,5 +1,6 @@
 """Look who waits too long, or in vain."""
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,8 @@ from django_pgqueue.staff.health.finding import Finding, Level
 from django_pgqueue.staff.health.view import View
 from django_pgqueue.staff.health.words import named
 from django_pgqueue.staff.retention import span
+
+logger = logging.getLogger("django_pgqueue")
 
 OLD_SECONDS = 15 * 60
 """From then on a job that could run has waited too long."""
@@ -95,8 +98,14 @@ def unknown_tasks(view: View) -> Iterator[Finding]:
 
 
 def task_of(name: str, backend: str) -> tasks.Task[..., Any] | None:
-    """Return the task of a job as a worker with this code would find it."""
-    return tasks.find(name) or (find_at(name, backend) if backend else None)
+    """Return the task of a job as a worker with this code would find it; None too where its backend fails."""
+    if (task := tasks.find(name)) or not backend:
+        return task
+    try:
+        return find_at(name, backend)
+    except Exception:
+        logger.exception("The backend %s cannot find the task %s", backend, name)
+        return None
 
 
 def _is_failing(counts: flow.Counts) -> bool:

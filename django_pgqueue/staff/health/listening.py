@@ -11,12 +11,13 @@ from django_pgqueue.staff.health.finding import Finding, Level
 from django_pgqueue.staff.health.view import View
 
 
-def listening(_view: View) -> Iterator[Finding]:
+def listening(view: View) -> Iterator[Finding]:
     """Say that who listens hears nothing. Takes two connections, and two seconds where nothing arrives."""
-    useless = try_out() if conf.notify else None
+    listens = conf.listen_database if view.alias == conf.database else view.alias
+    useless = try_out(listens, view.alias) if conf.notify else None
     if useless is None:
         return
-    alias = {"alias": conf.listen_database}
+    alias = {"alias": listens}
     if useless == FULL:
         yield Finding(
             name="notifications-full",

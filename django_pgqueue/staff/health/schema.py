@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
+from psycopg import sql
 
 from django_pgqueue.models import Job
 from django_pgqueue.staff.health.catalogue import FUNCTIONS, Part
@@ -71,7 +72,7 @@ def indexes(view: View) -> Iterator[Finding]:
     if ours or left:
         names = [*(part.name for part in ours), *left]
         statements = [f"REINDEX INDEX CONCURRENTLY {part.name};" for part in ours]
-        statements += [f"DROP INDEX CONCURRENTLY {name};" for name in left]
+        statements += [f"DROP INDEX CONCURRENTLY {sql.Identifier(name).as_string()};" for name in left]
         yield Finding(
             name="indexes-invalid",
             level=_level(ours),
