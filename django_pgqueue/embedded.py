@@ -10,6 +10,9 @@ import warnings
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
 
+TOO_LONG_FOR_A_SOCKET = 120
+"""Letters; the longest name that a system takes has 107."""
+
 
 def embedded_database_url(folder: str | Path) -> str:
     """Start a server on ``folder`` unless one runs there already; return its URL as django-environ reads it.
@@ -31,6 +34,8 @@ def embedded_database_url(folder: str | Path) -> str:
         )
 
     path = Path(folder).resolve() / f"pg{TARGET_POSTGRES_VERSION}"
+    if any(map(str.isspace, str(path))):  # the package would pass the socket's folder on without quotes
+        path /= "its-socket-is-elsewhere".ljust(TOO_LONG_FOR_A_SOCKET, "-")
     path.mkdir(parents=True, exist_ok=True)
     _forget_dead_users(path / ".handle_pids.json")
     uri = urlsplit(get_server(path).get_uri())

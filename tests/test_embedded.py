@@ -21,6 +21,17 @@ with fasteners.InterProcessLock(sys.argv[1]):
 """
 
 
+ASK = """
+import psycopg, sys
+from urllib.parse import unquote, urlsplit
+from django_pgqueue.embedded import embedded_database_url
+url = urlsplit(embedded_database_url(sys.argv[1]))
+folder, name = unquote(url.path[1:]).rsplit("/", 1)
+with psycopg.connect(host=folder, user=url.username, dbname=name) as connection:
+    print(connection.execute("SHOW data_directory").fetchone()[0])
+"""
+
+
 @pytest.fixture
 def users(tmp_path, monkeypatch):
     monkeypatch.setattr(PostgresServer, "lock_path", tmp_path / "lock")
@@ -66,3 +77,15 @@ def test_list_is_left_alone_while_another_process_has_its_lock(users, dead, monk
             other.communicate(b"\n")
     assert text == before
     assert json.loads(users.read_text()) == []
+
+
+def test_folder_may_have_spaces_in_its_name(tmp_path, project):
+    """In a process of its own, with whose end the server stops."""
+    folder = tmp_path / "my first shop"
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, str(folder)], cwd=project, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    [of_version] = folder.iterdir()
+    assert done.stdout.startswith(str(of_version))
+    assert not [*of_version.rglob("postmaster.pid")]
