@@ -90,16 +90,7 @@ def _json(alias: str, found: Sequence[Finding]) -> str:
         "healthy": not found,
         "database": alias,
         "version": VERSION,
-        "findings": [
-            {
-                "name": finding.name,
-                "level": finding.level,
-                "what": finding.what,
-                "remedy": finding.remedy,
-                "facts": dict(finding.facts),
-            }
-            for finding in found
-        ],
+        "findings": [finding.as_json() for finding in found],
     }
     return json.dumps(told, cls=DjangoJSONEncoder, indent=2)
 

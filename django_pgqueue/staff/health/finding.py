@@ -29,3 +29,13 @@ class Finding:
     what: str
     remedy: str
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it for programs."""
+        return {
+            "name": self.name,
+            "level": self.level,
+            "what": self.what,
+            "remedy": self.remedy,
+            "facts": dict(self.facts),
+        }
