@@ -57,35 +57,43 @@ def columns(view: View) -> Iterator[Finding]:
 
 def indexes(view: View) -> Iterator[Finding]:
     """Name indexes that are missing, and those that are there and may not be read."""
-    missing = [part for part in _missing(view, "index") if part.table in view.catalogue.tables]
-    if missing:
-        statements = view.catalogue.making(missing)
-        yield Finding(
-            name="indexes-missing",
-            level=_level(missing),
-            what=ngettext("An index is missing: %(names)s.", "Indexes are missing: %(names)s.", len(missing))
-            % {"names": named([part.name for part in missing])},
-            remedy=_("Make it again: %(statements)s") % {"statements": " ".join(statements)},
-            facts={"indexes": [part.name for part in missing], "statements": statements},
-        )
+    if missing := [part for part in _missing(view, "index") if part.table in view.catalogue.tables]:
+        yield _missing_indexes(missing, view.catalogue.making(missing))
     ours, left = view.catalogue.wrong("index")
     if ours or left:
-        names = [*(part.name for part in ours), *left]
-        statements = [f"REINDEX INDEX CONCURRENTLY {part.name};" for part in ours]
-        statements += [f"DROP INDEX CONCURRENTLY {sql.Identifier(name).as_string()};" for name in left]
-        yield Finding(
-            name="indexes-invalid",
-            level=_level(ours),
-            what=ngettext(
-                "An index is invalid, so that it is written and never read: %(names)s.",
-                "Indexes are invalid, so that they are written and never read: %(names)s.",
-                len(names),
-            )
-            % {"names": named(names)},
-            remedy=_("A statement with CONCURRENTLY has failed. Once the reason is gone: %(statements)s")
-            % {"statements": " ".join(statements)},
-            facts={"indexes": names, "statements": statements},
+        yield _invalid_indexes(ours, left)
+
+
+def _missing_indexes(missing: Sequence[Part], statements: Sequence[str]) -> Finding:
+    names = [part.name for part in missing]
+    return Finding(
+        name="indexes-missing",
+        level=_level(missing),
+        what=ngettext("An index is missing: %(names)s.", "Indexes are missing: %(names)s.", len(names))
+        % {"names": named(names)},
+        remedy=_("Make it again: %(statements)s") % {"statements": " ".join(statements)},
+        facts={"indexes": names, "statements": statements},
+    )
+
+
+def _invalid_indexes(ours: Sequence[Part], left: Sequence[str]) -> Finding:
+    """Name those of the models, and what a statement with CONCURRENTLY has left behind."""
+    names = [*(part.name for part in ours), *left]
+    statements = [f"REINDEX INDEX CONCURRENTLY {part.name};" for part in ours]
+    statements += [f"DROP INDEX CONCURRENTLY {sql.Identifier(name).as_string()};" for name in left]
+    return Finding(
+        name="indexes-invalid",
+        level=_level(ours),
+        what=ngettext(
+            "An index is invalid, so that it is written and never read: %(names)s.",
+            "Indexes are invalid, so that they are written and never read: %(names)s.",
+            len(names),
         )
+        % {"names": named(names)},
+        remedy=_("A statement with CONCURRENTLY has failed. Once the reason is gone: %(statements)s")
+        % {"statements": " ".join(statements)},
+        facts={"indexes": names, "statements": statements},
+    )
 
 
 def checks(view: View) -> Iterator[Finding]:
