@@ -17,7 +17,7 @@ from django_pgqueue.models import Queue, Stat, Worker
 from django_pgqueue.staff import overview
 from django_pgqueue.staff.glance.fit import in_height, table
 from django_pgqueue.staff.glance.look import look
-from django_pgqueue.staff.glance.paint import Look, Piece, clipped, painted
+from django_pgqueue.staff.glance.paint import Piece, Style, clipped, painted
 from django_pgqueue.staff.glance.table import COLUMNS, rows_of, short
 from django_pgqueue.staff.glance.view import Room, view_in
 from django_pgqueue.staff.terminal import columns, cut, width
@@ -302,7 +302,7 @@ def test_text_is_cut_by_its_width():
     assert cut("寿司寿司寿司", 7) == "寿…寿司" or width(cut("寿司寿司寿司", 7)) <= 7
     assert cut("shop.tasks.send_receipt", 11) == "shop.…ceipt"
     assert columns(["name", "n"], [["寿司", 1], ["ab", 2]]).splitlines() == ["name  n", "寿司  1", "ab    2"]
-    line = [Piece("寿司", Look.BAD), Piece("abcdef")]
+    line = [Piece("寿司", Style.BAD), Piece("abcdef")]
     assert painted(clipped(line, 7), has_colours=False) == "寿司ab…"
 
 

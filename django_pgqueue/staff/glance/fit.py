@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
 from typing import NamedTuple
 
-from django_pgqueue.staff.glance.paint import Line, Look, Piece
+from django_pgqueue.staff.glance.paint import Line, Piece, Style
 from django_pgqueue.staff.glance.table import Column, Row
 from django_pgqueue.staff.terminal import cut, left, right, width
 
@@ -40,7 +40,8 @@ def table(rows: Rows, columns: Sequence[Column], *, head: str, wide: int | None 
     lines: list[Line] = []
     if any(sized.column.group for sized in shown):
         lines.append([Piece(left("", name)), *_groups(shown)])
-    lines.append([Piece(left(head, name), Look.BOLD), *(_cell(Piece(s.column.head, Look.BOLD), s.wide) for s in shown)])
+    heads = [_cell(Piece(sized.column.head, Style.BOLD), sized.wide) for sized in shown]
+    lines.append([Piece(left(head, name), Style.BOLD), *heads])
     for number, row in enumerate(flat):
         cells = [_cell(sized.pieces[number], sized.wide) for sized in shown]
         lines.append([row.name._replace(text=left(cut(row.name.text, name), name)), *cells])
@@ -80,7 +81,7 @@ def _cell(piece: Piece, wide: int) -> Piece:
 def _groups(shown: Sequence[Sized]) -> Iterator[Piece]:
     for group, members in groupby(shown, key=lambda sized: sized.column.group):
         wide = sum(len(GAP) + sized.wide for sized in members)
-        yield Piece(left(f"{GAP}{cut(group, wide - len(GAP))}", wide), Look.QUIET)
+        yield Piece(left(f"{GAP}{cut(group, wide - len(GAP))}", wide), Style.QUIET)
 
 
 def _urgency(row: Row) -> tuple[float, ...]:

@@ -1,4 +1,7 @@
+"""Read all that is shown at a glance, once and boundedly."""
+
 import datetime as dt
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,14 +16,13 @@ from django_pgqueue.staff.flow import drain_seconds_of
 from django_pgqueue.staff.health import Finding, findings
 from django_pgqueue.staff.overview import QueueLine
 from django_pgqueue.staff.recent import Recent
+from django_pgqueue.staff.workers import WorkerState
 
 MINUTES = 5
 
-NOTHING = Recent()
-
 
 @dataclass(frozen=True, kw_only=True)
-class Crew:
+class Workers:
     """Who works.
 
     Attributes:
@@ -71,7 +73,7 @@ class Glance:
 
     at: dt.datetime
     seconds: float
-    crew: Crew
+    workers: Workers
     findings: Sequence[Finding]
     queues: Sequence[QueueGlance]
 
@@ -94,35 +96,44 @@ def look(
         [(at, into_minute)] = CallerConnection(alias).rows(statement("clock"), {})
         seconds = minutes * 60 + into_minute
         alive = workers.states_of(workers.with_clock(overview.living_workers(alias)), alias)
-        names = sorted(set(queues)) or overview.names(alias)
-        lines = overview.lines_of(names, alias, [state.row for state in alive])
-        done = recent.by_queue(alias, minutes=minutes)
-        tasks = _tasks(alias, minutes) if with_tasks else {}
-        waiting = overview.waiting(lines, {name for name in done if done[name].counts.left}, alias)
+        lines = overview.lines_of(sorted(set(queues)) or overview.names(alias), alias, [state.row for state in alive])
         return Glance(
             at=at,
             seconds=seconds,
-            crew=Crew(
-                commands=len({state.row.supervisor_id for state in alive}),
-                processes=len(alive),
-                slots=sum(state.row.concurrency for state in alive),
-                busy=sum(state.busy for state in alive),
-            ),
+            workers=_workers(alive),
             findings=findings(alias, queues=lines),
-            queues=[
-                QueueGlance(
-                    line=line,
-                    done=(counted := done.get(line.name, NOTHING)),
-                    drain_seconds=drain_seconds_of(waiting[line.name], counted.counts, seconds=seconds),
-                    tasks=tasks.get(line.name, ()),
-                )
-                for line in lines
-            ],
+            queues=_queues(lines, alias, minutes=minutes, seconds=seconds, with_tasks=with_tasks),
         )
 
 
+def _workers(alive: Sequence[WorkerState]) -> Workers:
+    return Workers(
+        commands=len({state.row.supervisor_id for state in alive}),
+        processes=len(alive),
+        slots=sum(state.row.concurrency for state in alive),
+        busy=sum(state.busy for state in alive),
+    )
+
+
+def _queues(
+    lines: Sequence[QueueLine], alias: str, *, minutes: int, seconds: float, with_tasks: bool
+) -> list[QueueGlance]:
+    done = defaultdict(Recent, recent.by_queue(alias, minutes=minutes))
+    tasks = _tasks(alias, minutes) if with_tasks else {}
+    waiting = overview.waiting(lines, {name for name in done if done[name].counts.left}, alias)
+    return [
+        QueueGlance(
+            line=line,
+            done=done[line.name],
+            drain_seconds=drain_seconds_of(waiting[line.name], done[line.name].counts, seconds=seconds),
+            tasks=tasks.get(line.name, ()),
+        )
+        for line in lines
+    ]
+
+
 def _tasks(alias: str, minutes: int) -> Mapping[str, Sequence[TaskGlance]]:
-    found: dict[str, list[TaskGlance]] = {}
+    found: dict[str, list[TaskGlance]] = defaultdict(list)
     for (queue, task), done in recent.by_task(alias, minutes=minutes).items():
-        found.setdefault(queue, []).append(TaskGlance(name=task, done=done))
+        found[queue].append(TaskGlance(name=task, done=done))
     return found

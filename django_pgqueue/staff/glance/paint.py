@@ -1,4 +1,4 @@
-"""Text with a look, which is left out where there are no colours."""
+"""Text with a style, which is left out where there are no colours."""
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from django_pgqueue.staff.terminal import width
 
 
-class Look(Enum):
+class Style(Enum):
     """How text looks: parameters of Select Graphic Rendition, ECMA-48."""
 
     PLAIN = ""
@@ -20,10 +20,10 @@ class Look(Enum):
 
 
 class Piece(NamedTuple):
-    """Text of one look; it has nothing in it that would do something to a terminal."""
+    """Text of one style; it has nothing in it that would do something to a terminal."""
 
     text: str
-    look: Look = Look.PLAIN
+    style: Style = Style.PLAIN
 
 
 Line = Sequence[Piece]
@@ -31,9 +31,7 @@ Line = Sequence[Piece]
 
 def painted(line: Line, *, has_colours: bool) -> str:
     """Return a line as a terminal takes it."""
-    if not has_colours:
-        return "".join(piece.text for piece in line).rstrip()
-    return "".join(f"\x1b[{piece.look.value}m{piece.text}\x1b[m" if piece.look.value else piece.text for piece in line)
+    return "".join(map(_coloured, line)) if has_colours else "".join(piece.text for piece in line).rstrip()
 
 
 def clipped(line: Line, wide: int) -> Line:
@@ -43,14 +41,19 @@ def clipped(line: Line, wide: int) -> Line:
     return list(_up_to(line, wide))
 
 
+def _coloured(piece: Piece) -> str:
+    text, style = piece
+    return f"\x1b[{style.value}m{text}\x1b[m" if style.value else text
+
+
 def _up_to(line: Line, wide: int) -> Iterable[Piece]:
     room = wide - 1
-    for text, look in line:
+    for text, style in line:
         end = 0
         while end < len(text) and width(text[: end + 1]) <= room:
             end += 1
         room -= width(text[:end])
         if end < len(text):
-            yield Piece(f"{text[:end]}…", look)
+            yield Piece(f"{text[:end]}…", style)
             return
-        yield Piece(text, look)
+        yield Piece(text, style)

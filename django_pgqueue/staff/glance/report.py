@@ -5,7 +5,6 @@ from typing import Any
 
 from django_pgqueue.staff.flow import Counts
 from django_pgqueue.staff.glance.look import Glance, QueueGlance
-from django_pgqueue.staff.health import Finding
 from django_pgqueue.staff.recent import SHARES, Recent
 
 NUMBERS = ("queued", "scheduled", "waiting", "running", "dead")
@@ -18,23 +17,13 @@ def as_json(glance: Glance, *, with_tasks: bool = False) -> dict[str, Any]:
         "at": glance.at,
         "window_seconds": round(glance.seconds, 3),
         "workers": {
-            "commands": glance.crew.commands,
-            "processes": glance.crew.processes,
-            "slots": glance.crew.slots,
-            "busy": glance.crew.busy,
+            "commands": glance.workers.commands,
+            "processes": glance.workers.processes,
+            "slots": glance.workers.slots,
+            "busy": glance.workers.busy,
         },
-        "findings": [_finding(finding) for finding in glance.findings],
+        "findings": [finding.as_json() for finding in glance.findings],
         "queues": [_queue(queue, glance.seconds, with_tasks=with_tasks) for queue in glance.queues],
-    }
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    return {
-        "name": finding.name,
-        "level": finding.level,
-        "what": finding.what,
-        "remedy": finding.remedy,
-        "facts": dict(finding.facts),
     }
 
 

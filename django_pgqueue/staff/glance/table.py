@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from django_pgqueue.base.buckets import BOUNDS
 from django_pgqueue.staff.glance.look import Glance, QueueGlance
-from django_pgqueue.staff.glance.paint import Look, Piece
+from django_pgqueue.staff.glance.paint import Piece, Style
 from django_pgqueue.staff.glance.report import DONE, NUMBERS, per_minute
 from django_pgqueue.staff.overview import QueueLine
 from django_pgqueue.staff.recent import SHARES, Recent
@@ -16,7 +16,7 @@ from django_pgqueue.staff.terminal import plain
 MOST_FAIL = 0.5
 OLD_SECONDS = 900
 FEW = 10
-NONE = Piece("-", Look.QUIET)
+NONE = Piece("-", Style.QUIET)
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Column(NamedTuple):
 def rows_of(glance: Glance) -> Iterator[list[Row]]:
     """Return the rows of each queue: its own, and those of its tasks."""
     for queue in glance.queues:
-        name, look = plain(queue.line.name), Look.WARNING if queue.line.is_paused else Look.BOLD
+        name, style = plain(queue.line.name), Style.WARNING if queue.line.is_paused else Style.BOLD
         paused = " (paused)" if queue.line.is_paused else ""
         yield [
-            Row(Piece(f"{name}{paused}", look), queue.done, glance.seconds, queue),
+            Row(Piece(f"{name}{paused}", style), queue.done, glance.seconds, queue),
             *(Row(Piece(f"  {plain(task.name)}"), task.done, glance.seconds) for task in queue.tasks),
         ]
 
@@ -59,7 +59,7 @@ def number(name: str, row: Row) -> Piece:
     if row.queue is None:
         return Piece("")
     found = getattr(row.queue.line, name)
-    return Piece(str(found), Look.PLAIN if found.value else Look.QUIET)
+    return Piece(str(found), Style.PLAIN if found.value else Style.QUIET)
 
 
 def oldest(row: Row) -> Piece:
@@ -70,7 +70,7 @@ def oldest(row: Row) -> Piece:
     if seconds is None:
         return NONE
     is_old = seconds >= OLD_SECONDS and not row.queue.line.is_paused
-    return Piece(short(seconds), Look.BAD if is_old else Look.PLAIN)
+    return Piece(short(seconds), Style.BAD if is_old else Style.PLAIN)
 
 
 def workers(row: Row) -> Piece:
@@ -78,7 +78,7 @@ def workers(row: Row) -> Piece:
     if row.queue is None:
         return Piece("")
     line = row.queue.line
-    return Piece(str(line.workers), Look.BAD if is_left_alone(line) else Look.PLAIN)
+    return Piece(str(line.workers), Style.BAD if is_left_alone(line) else Style.PLAIN)
 
 
 def is_left_alone(line: QueueLine) -> bool:
@@ -95,7 +95,7 @@ def rate(name: str, row: Row) -> Piece:
     if name == "succeeded":
         return Piece(words)
     is_bad = name == "failed" and (row.done.counts.failure_rate or 0.0) >= MOST_FAIL
-    return Piece(words, Look.BAD if is_bad else Look.WARNING)
+    return Piece(words, Style.BAD if is_bad else Style.WARNING)
 
 
 def wait(share: float, row: Row) -> Piece:
@@ -116,7 +116,7 @@ def empty_in(row: Row) -> Piece:
         return NONE
     if row.queue.drain_seconds is not None:
         return Piece(short(row.queue.drain_seconds))
-    return Piece("paused" if row.queue.line.is_paused else "not moving", Look.WARNING)
+    return Piece("paused" if row.queue.line.is_paused else "not moving", Style.WARNING)
 
 
 RANKS = {

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from django.utils import timezone
 
 from django_pgqueue.staff.glance.fit import in_height, table
-from django_pgqueue.staff.glance.look import Crew, Glance
-from django_pgqueue.staff.glance.paint import Line, Look, Piece, clipped
+from django_pgqueue.staff.glance.look import Glance, Workers
+from django_pgqueue.staff.glance.paint import Line, Piece, Style, clipped
 from django_pgqueue.staff.glance.table import COLUMNS, rows_of
 from django_pgqueue.staff.health import Finding, Level
 from django_pgqueue.staff.terminal import plain
@@ -15,7 +15,7 @@ from django_pgqueue.staff.terminal import plain
 MOST_FINDINGS = 0.4
 """Of the height of the terminal."""
 
-LOOKS = {Level.ERROR: Look.BAD, Level.WARNING: Look.WARNING}
+STYLES = {Level.ERROR: Style.BAD, Level.WARNING: Style.WARNING}
 
 
 class Room(NamedTuple):
@@ -44,40 +44,40 @@ def view_in(room: Room, glance: Glance) -> list[Line]:
     lines: list[Line] = [_headline(glance), *findings, []]
     lines += table(shown, COLUMNS, head="queue", wide=room.wide) if rows else [[Piece("There are no queues yet.")]]
     if len(shown) < len(rows):
-        lines.append([Piece(f"… and {len(rows) - len(shown):,} more queues", Look.QUIET)])
+        lines.append([Piece(f"… and {len(rows) - len(shown):,} more queues", Style.QUIET)])
     return [clipped(line, room.wide) for line in lines][: room.high]
 
 
 def _headline(glance: Glance) -> Line:
     at = timezone.localtime(glance.at) if timezone.is_aware(glance.at) else glance.at
-    return [Piece(f"{at:%H:%M:%S}", Look.BOLD), Piece(f"  {_crew(glance.crew)} "), _verdict(glance.findings)]
+    return [Piece(f"{at:%H:%M:%S}", Style.BOLD), Piece(f"  {_who(glance.workers)} "), _verdict(glance.findings)]
 
 
-def _crew(crew: Crew) -> str:
-    if not crew.processes:
+def _who(workers: Workers) -> str:
+    if not workers.processes:
         return "No worker is alive."
     return (
-        f"{_number(crew.commands, 'worker')} alive, {_number(crew.processes, 'process', 'es')}, "
-        f"{crew.busy:,} of {_number(crew.slots, 'slot')} busy."
+        f"{_number(workers.commands, 'worker')} alive, {_number(workers.processes, 'process', 'es')}, "
+        f"{workers.busy:,} of {_number(workers.slots, 'slot')} busy."
     )
 
 
 def _verdict(findings: Sequence[Finding]) -> Piece:
     if not findings:
-        return Piece("All is well.", Look.GOOD)
-    return Piece(f"{_number(len(findings), 'finding')}:", LOOKS[findings[0].level])
+        return Piece("All is well.", Style.GOOD)
+    return Piece(f"{_number(len(findings), 'finding')}:", STYLES[findings[0].level])
 
 
 def _some(findings: Sequence[Finding], most: int) -> list[Line]:
     if len(findings) <= most:
         return [_finding(finding) for finding in findings]
     shown = [_finding(finding) for finding in findings[: max(most - 1, 0)]]
-    return [*shown, [Piece(f"… and {_number(len(findings) - len(shown), 'more finding')}", Look.QUIET)]]
+    return [*shown, [Piece(f"… and {_number(len(findings) - len(shown), 'more finding')}", Style.QUIET)]]
 
 
 def _finding(finding: Finding) -> Line:
     words = plain(" ".join(finding.what.split()))
-    return [Piece(f"{finding.level:<8}", LOOKS[finding.level]), Piece(f"{finding.name}: {words}")]
+    return [Piece(f"{finding.level:<8}", STYLES[finding.level]), Piece(f"{finding.name}: {words}")]
 
 
 def _number(number: int, word: str, plural: str = "s") -> str:

@@ -11,7 +11,7 @@ from django_pgqueue.base.database_errors import one_line
 from django_pgqueue.staff.bounded import TookTooLong
 from django_pgqueue.staff.glance.eye import Eye
 from django_pgqueue.staff.glance.look import Glance
-from django_pgqueue.staff.glance.paint import Line, Look, Piece, clipped, painted
+from django_pgqueue.staff.glance.paint import Line, Piece, Style, clipped, painted
 from django_pgqueue.staff.glance.screen import Screen
 from django_pgqueue.staff.glance.view import Room, view_in
 from django_pgqueue.staff.terminal import plain
@@ -41,9 +41,9 @@ def drawn(room: Room, glance: Glance | None, *, trouble: str, title: str) -> lis
 
 def _title(title: str, trouble: str) -> Line:
     if not trouble:
-        return [Piece(title, Look.QUIET)]
+        return [Piece(title, Style.QUIET)]
     now = timezone.localtime() if timezone.is_aware(timezone.now()) else timezone.now()
-    return [Piece(f"{now:%H:%M:%S} {plain(trouble)}", Look.LOUD)]
+    return [Piece(f"{now:%H:%M:%S} {plain(trouble)}", Style.LOUD)]
 
 
 def repeat(look: Callable[[], Glance], show: Callable[[Glance], None], *, alias: str, seconds: float) -> None:
