@@ -2,10 +2,11 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import OperationalError, transaction
+from django.db import OperationalError, connections, transaction
 from django.test import Client, RequestFactory, override_settings
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -156,6 +157,20 @@ def test_jobs_count_at_once_where_autocommit_is_off(counted):
     finally:
         transaction.rollback()
         transaction.set_autocommit(True)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_counting_opens_no_connection(counted):
+    """A worker's housekeeping announces jobs that it has enqueued on a connection of its own."""
+    named = {"ids": [1], "queue": "default", "task": app.noop.name, "database": "default"}
+
+    def announce_elsewhere() -> None:
+        job_enqueued.send(app.noop.name, **named)
+        assert connections["default"].connection is None
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(announce_elsewhere).result()
+    assert counted == [("default", app.noop.name, 1)]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -14,6 +14,7 @@ import tests.app.tasks as app
 from django_pgqueue import pause_schedules, resume_schedules, run_schedules
 from django_pgqueue.base.exceptions import InvalidArguments, UnknownTask
 from django_pgqueue.base.records import Fate, Outcome
+from django_pgqueue.base.signals import job_enqueued
 from django_pgqueue.base.states import Reason
 from django_pgqueue.base.ticks import Rhythm
 from django_pgqueue.db import CallerConnection, QueueConnection
@@ -23,6 +24,7 @@ from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.schedules import LastJob, last_jobs
 from django_pgqueue.models import Job, Schedule
+from django_pgqueue.runtime.enqueues import tell_of_enqueued
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -204,6 +206,31 @@ def test_job_that_the_database_refuses_is_found_among_the_others(queue, sql):
         'IntegrityError: new row for relation "pgqueue_jobs" violates check constraint "no_four"'
     )
     assert set(Schedule.objects.values_list("next_at", flat=True)) == {START + HOUR}
+
+
+def test_jobs_of_ticks_are_announced_once_when_they_are_committed(queue, sql, monkeypatch):
+    """And counted, without a second connection for that."""
+    for number in range(7):
+        make(f"s{number}", args=[str(number)])
+    announced: list[int] = []
+    committed: list[bool] = []
+    counted: list[tuple[str, str, int]] = []
+
+    def hear(*, ids: list[int], **_: object) -> None:
+        announced.extend(ids)
+        committed.append(sql("SELECT count(*) FROM pgqueue_jobs WHERE id = ANY(%s)", [ids]) == [(len(ids),)])
+
+    monkeypatch.setattr(job_enqueued, "receivers", list(job_enqueued.receivers))
+    job_enqueued.connect(hear)
+    tell_of_enqueued(lambda *what: counted.append(what))
+    sql("ALTER TABLE pgqueue_jobs ADD CONSTRAINT no_four CHECK (args <> '[\"4\"]')")
+    try:
+        assert fire_due(queue, now=START).jobs == 6
+    finally:
+        sql("ALTER TABLE pgqueue_jobs DROP CONSTRAINT no_four")
+    assert sorted(announced) == list(Job.objects.order_by("id").values_list("id", flat=True))
+    assert committed == [True] * 6
+    assert counted == [("default", RECORD, 1)] * 6
 
 
 def test_scheduler_waits_for_nobody(queue, other_queue):

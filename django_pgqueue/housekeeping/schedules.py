@@ -103,20 +103,25 @@ def _move(
     database: QueueConnection, ids: Sequence[int], now: dt.datetime | None, decide: Callable[[ScheduleRow], Turn]
 ) -> Fired:
     fired = Fired()
+    announcements: list[Callable[[], None]] = []
     with database.transaction():
         database.rows(statement("lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
         rows = database.rows(statement("take_schedules"), {"ids": list(ids), "now": now})
         turns = [decide(ScheduleRow._make(row)) for row in rows]
-        jobs = [_enqueue(database, turn, fired.payloads) for turn in turns]
+        jobs = [_enqueue(database, turn, fired.payloads, announcements) for turn in turns]
         if turns:
             _advance(database, turns, jobs)
     fired.jobs = sum(map(len, jobs))
     for turn in turns:
         _tell(turn)
+    for announce in announcements:
+        announce()
     return fired
 
 
-def _enqueue(database: QueueConnection, turn: Turn, payloads: set[str]) -> list[int]:
+def _enqueue(
+    database: QueueConnection, turn: Turn, payloads: set[str], announcements: list[Callable[[], None]]
+) -> list[int]:
     if not turn.ticks:
         return []
     task, args, kwargs = turn.row.call()
@@ -129,6 +134,7 @@ def _enqueue(database: QueueConnection, turn: Turn, payloads: set[str]) -> list[
             kwargs,
             schedule_id=turn.row.id,
             payloads=payloads,
+            announcements=announcements,
         )
         for tick in turn.ticks
     ]

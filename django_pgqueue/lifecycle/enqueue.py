@@ -74,17 +74,20 @@ def enqueue_tick(
     *,
     schedule_id: int,
     payloads: set[str],
+    announcements: list[Callable[[], None]],
 ) -> int:
     """Insert the job of a schedule's tick in the transaction that is open on ``database``; return its id.
 
     Args:
         payloads: gets those of the wake-ups that are to be sent after the commit.
+        announcements: gets what sends the signals, to be called likewise.
     """
     check_signature(task, args, kwargs)
     way = _Way(
         database,
         lambda queue: payloads.add(of_queue(queue)),
         lambda keys: payloads.update(ADMIT + key for key in keys),
+        announcements.append,
         schedule_id,
     )
     return _insert_one(task, args, kwargs, way).ids[0]
@@ -172,11 +175,12 @@ def _insert_one(
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How jobs come into the table: by whose connection, on account of what, and whom that wakes."""
+    """How jobs come into the table: by whose connection, on account of what, whom that wakes, and who is told when."""
 
     database: Database
     wake: Callable[[str], None]  # takes a queue
     wake_to_admit: Callable[[set[str]], None]  # takes concurrency keys
+    tell: Callable[[Callable[[], None]], None]  # takes what sends the signal
     schedule_id: int | None = None
 
 
@@ -187,6 +191,7 @@ def _of_caller(task: tasks.Task[..., Any], *, schedule_id: int | None = None) ->
         CallerConnection(alias),
         functools.partial(wake, alias),
         functools.partial(wake_to_admit, alias),
+        lambda announcement: announcement(),
         schedule_id,
     )
 
@@ -198,7 +203,7 @@ def _insert(name: str, task: tasks.Task[..., Any], texts: Mapping[str, Any], way
         seen.inserted(ids)
     if rows[0][1]:
         way.wake(task.options.queue)
-    _announce(task, ids)
+    _announce(task, ids, way)
     instants: dict[int, Sequence[Any]] = {job_id: times for job_id, _, *times in rows} if task.backend else {}
     return keyed.Inserted(ids, [True] * len(ids), instants=instants)
 
@@ -218,7 +223,7 @@ def _insert_keyed(task: tasks.Task[..., Any], calls: Sequence[Call], way: _Way) 
         way.wake(queue)
     if inserted.waiting:
         way.wake_to_admit(inserted.waiting)
-    _announce(task, new)
+    _announce(task, new, way)
     return inserted
 
 
@@ -258,9 +263,10 @@ def _parameters(task: tasks.Task[..., Any], way: _Way, seen: Insertion) -> dict[
     }
 
 
-def _announce(task: tasks.Task[..., Any], ids: list[int]) -> None:
+def _announce(task: tasks.Task[..., Any], ids: list[int], way: _Way) -> None:
     if ids and job_enqueued.receivers:
-        announce(job_enqueued, task.name, ids=ids, task=task.name, queue=task.options.queue, database=_database(task))
+        named = {"ids": ids, "task": task.name, "queue": task.options.queue, "database": _database(task)}
+        way.tell(functools.partial(announce, job_enqueued, task.name, **named))
 
 
 def _task(task: AnyTask) -> tasks.Task[..., Any]:

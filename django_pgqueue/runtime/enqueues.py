@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from django.db import transaction
-from django.db.transaction import TransactionManagementError
+from django.db import connections
 
 from django_pgqueue.base.signals import job_enqueued
 
@@ -14,10 +13,10 @@ def tell_of_enqueued(note: Callable[[str, str, int], None]) -> None:
     """Call ``note`` from here on with queue, task and number, in the thread that has enqueued and committed."""
 
     def tell(*, ids: Sequence[int], queue: str, task: str, database: str, **_: Any) -> None:
-        told = partial(note, queue, task, len(ids))
-        try:
-            transaction.on_commit(told, using=database, robust=True)
-        except TransactionManagementError:  # autocommit is switched off: nobody tells of a commit
+        told, connection = partial(note, queue, task, len(ids)), connections[database]
+        if connection.in_atomic_block:
+            connection.on_commit(told, robust=True)
+        else:  # committed, or autocommit is switched off and nobody tells of a commit; to ask which would connect
             told()
 
     job_enqueued.connect(tell, weak=False)
