@@ -49,6 +49,16 @@ def test_what_finds_no_room_is_summed_up_without_names(queue, monkeypatch):
     assert kept(meter) == {("queue 0", "x"): 1, ("queue 1", "x"): 1, ("", ""): 10}
 
 
+def test_what_finds_no_room_takes_no_memory_either():
+    """With a queue for each tenant there is no end of names."""
+    meter = Meter()
+    for number in range(2 * meters.ROWS):
+        meter.row(f"queue {number}", "x")[SUCCEEDED] += 1
+        meter.enqueued("long" * 1000, f"task {number}", 1)
+    assert len(meter._rows) < meters.ROWS
+    assert kept(meter)["", ""] == meters.ROWS + 1
+
+
 def add(meter):
     meter.row("a", "x")[SUCCEEDED] += 7
     os.kill(os.getpid(), signal.SIGKILL)

@@ -123,13 +123,16 @@ class Meter:
     def _row(self, queue: str, task: str) -> "memoryview[float]":
         """Find a row, or take one; the lock is held."""
         if (row := self._rows.get((queue, task))) is None:
-            row = self._rows[queue, task] = self._at(self._place(queue, task))
+            place = self._place(queue, task)
+            row = self._at(place)
+            if place:  # of those that find no room there may be any number
+                self._rows[queue, task] = row
         return row
 
     def _place(self, queue: str, task: str) -> int:
         """Return the next free row, whose name stands there before a reader may look at it."""
-        name, place = _name(queue, task), self._used[0]
-        if place == ROWS or len(name) > NAME_BYTES:
+        place = self._used[0]
+        if place == ROWS or len(name := _name(queue, task)) > NAME_BYTES:
             return 0
         self._take(place, name)
         return place

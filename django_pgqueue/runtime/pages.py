@@ -12,6 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any
 
+from django.utils.datastructures import CaseInsensitiveMapping
+
 from django_pgqueue.base.exceptions import ConfigurationError
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -119,7 +121,7 @@ class Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "pgqueue", ""
 
     def do_GET(self) -> None:
-        answer = self.server.answer(self.path.partition("?")[0], dict(self.headers))
+        answer = self.server.answer(self.path.partition("?")[0], CaseInsensitiveMapping(self.headers.items()))
         self.send_response(answer.status)
         for name, value in answer.headers.items():
             self.send_header(name, value)

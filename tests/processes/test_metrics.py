@@ -157,6 +157,7 @@ def test_one_port_answers_probes_and_scrapers_in_the_format_they_want(start_work
         ({}, "text/plain; version=0.0.4", None),
         ({"Accept": OPENMETRICS}, "application/openmetrics-text; version=1.0.0", None),
         ({"Accept-Encoding": "gzip"}, "text/plain; version=0.0.4", "gzip"),
+        ({"accept": OPENMETRICS, "accept-encoding": "gzip"}, "application/openmetrics-text; version=1.0.0", "gzip"),
     ):
         status, told, _ = scraped.get(**headers)
         assert (status, told["Content-Encoding"]) == (200, encoding)
