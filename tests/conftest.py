@@ -1,10 +1,12 @@
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
 import pytest
 from django.db import connection
+from django.utils import translation
 from hypothesis import settings
 
 from django_pgqueue import tasks
@@ -18,6 +20,9 @@ from tests.workers import Worker
 settings.register_profile("quick", max_examples=25, stateful_step_count=40, deadline=None, print_blob=True)
 settings.register_profile("soak", settings.get_profile("quick"), max_examples=2000, stateful_step_count=100)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a shell that has put the tests into its background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 MOST_PROCESSES = 6  # each makes its databases first, in two seconds or so
 
@@ -51,6 +56,13 @@ def order(project: Path) -> Iterator[TextIO]:
 @pytest.fixture(autouse=True)
 def _ordered(request, order) -> None:
     print(request.node.nodeid, file=order)
+
+
+@pytest.fixture(autouse=True)
+def _in_english() -> Iterator[None]:
+    """Leave no language behind: a request activates that of its browser for all that its thread does later."""
+    yield
+    translation.deactivate()
 
 
 @pytest.fixture(autouse=True)

@@ -443,6 +443,7 @@ def test_pruning_dead_jobs_reads_no_more_than_it_removes(queue, sql):
 
 def test_stretch_of_the_default_partition_is_read_by_its_pages(queue, sql):
     queue.rows(FINISHED.replace("+ mod(number, 8)", "- 100"), {"number": 40_000})
+    sql("ANALYZE pgqueue_finished_jobs_default")
     nodes = explain(queue, statement("prune_default"), {"retention_days": 200, "page": 64})
     [scan] = [node for node in nodes if node["Node Type"] == "Tid Range Scan"]
     assert scan["Shared Hit Blocks"] + scan["Shared Read Blocks"] <= 64

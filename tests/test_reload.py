@@ -13,7 +13,7 @@ from django.utils.autoreload import autoreload_started
 from django_pgqueue.management.commands import pgqueue_worker
 from django_pgqueue.runtime.reloader import Reloader
 from django_pgqueue.runtime.sources import Sources, sources
-from tests.workers import beside, eventually
+from tests.workers import MANAGE, beside, eventually
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def command(monkeypatch):
 
     def run(*options):
         line = ["manage.py", "pgqueue_worker", "--skip-checks", *options]
-        monkeypatch.setattr("sys.argv", [sys.argv[0], *line[1:]])  # which Django repeats
+        monkeypatch.setattr("sys.argv", [str(MANAGE), *line[1:]])  # which Django repeats
         with pytest.raises(SystemExit) as end:
             pgqueue_worker.Command().run_from_argv(line)
         assert end.value.code == (7 if repeated else 1)
