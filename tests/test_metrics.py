@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -17,6 +18,7 @@ from django_pgqueue.base.signals import job_enqueued
 from django_pgqueue.lifecycle.stats import RUN_BUCKETS, RUN_SECONDS, SUCCEEDED
 from django_pgqueue.metrics import QueueCollector, count_enqueued, view
 from django_pgqueue.metrics import page as pages
+from django_pgqueue.metrics import tables
 from django_pgqueue.metrics.families import observed
 from django_pgqueue.metrics.names import OF_TABLES, OF_WORKERS
 from django_pgqueue.metrics.worker import WorkerCollector
@@ -25,9 +27,10 @@ from django_pgqueue.runtime import meter as meters
 from django_pgqueue.runtime.enqueues import tell_of_enqueued
 from django_pgqueue.runtime.meters import Figures, Meters
 from django_pgqueue.staff import overview
-from django_pgqueue.staff.measures import Shared
+from django_pgqueue.staff.measures import Measures, Shared
 from tests.scraping import Sheet, must_lint, parsed
 from tests.test_admin import user_with
+from tests.workers import PATIENCE_SECONDS
 
 TOKEN = "a-token-that-nobody-guesses"
 PATH = "/metrics/pgqueue/"
@@ -285,6 +288,34 @@ def test_view_says_that_the_tables_cannot_be_read():
     response = user_with("view_overview").get(PATH)
     assert response.status_code == 200
     assert parsed(response.content.decode()).samples == {("pgqueue_up", frozenset()): 0}
+
+
+def test_view_waits_for_no_other_request_that_hangs(monkeypatch):
+    """As where the server has fallen silent: each scrape would take one more thread of the project."""
+    reads, is_over = threading.Event(), threading.Event()
+
+    def hang(_: str) -> Measures:
+        reads.set()
+        is_over.wait()
+        return Measures(queues=(), workers=0)
+
+    def ask() -> Sheet:
+        return parsed(view(RequestFactory().get(PATH, **bearing(TOKEN))).content.decode())
+
+    monkeypatch.setattr(tables, "look", hang)
+    with override_settings(PGQUEUE={"METRICS_TOKEN": TOKEN, "ADMIN_TIMEOUT_SECONDS": 0.1}), ThreadPoolExecutor(1) as pool:
+        first = pool.submit(ask)
+        try:
+            assert reads.wait(PATIENCE_SECONDS)
+            with ThreadPoolExecutor(1) as another:
+                second = another.submit(ask)
+                try:
+                    assert second.result(PATIENCE_SECONDS).of("pgqueue_up") == 0
+                finally:
+                    is_over.set()
+        finally:
+            is_over.set()
+        assert first.result(PATIENCE_SECONDS).of("pgqueue_up") == 1
 
 
 # Without prometheus_client

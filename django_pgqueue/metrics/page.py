@@ -51,7 +51,10 @@ def may_look(request: HttpRequest) -> bool:
 
 @functools.cache
 def _registry(alias: str) -> CollectorRegistry:
-    """Return the one of this process, in which a look is shared by all who ask within a second."""
+    """Return the one of this process, in which a look is shared by all who ask within a second.
+
+    Who has not begun it does not wait for its end: it may hang as long as a server that has fallen silent.
+    """
     registry = CollectorRegistry()
-    registry.register(QueueCollector(alias=alias))
+    registry.register(QueueCollector(alias=alias, wait_seconds=conf.admin_timeout_seconds))
     return registry
