@@ -2,6 +2,7 @@
 
 import datetime as dt
 import re
+import time
 
 import pytest
 from django.utils import timezone
@@ -292,6 +293,20 @@ def test_timeline_tells_what_staff_did_in_between(queue):
     assert kinds(job_id)[-1] == "wait"
     assert "died (discarded), requeued by ann" in steps(job_id)
     assert re.search(r"Waits for its turn \([\d.]+ m?s\)$", steps(job_id))
+
+
+@pytest.mark.parametrize("fate", [Fate.RETRIED, Fate.DIED])
+def test_timeline_tells_for_how_long_a_job_was_dead(queue, fate):
+    job_id = app.fail.using(max_attempts=9).enqueue().id
+    fails(queue, job_id, fate=fate, **({"reason": Reason.DISCARDED} if fate is Fate.DIED else {}))
+    if fate is Fate.RETRIED:
+        time.sleep(0.01)
+        kill([job_id], by="eve")
+    time.sleep(0.01)
+    requeue([job_id], by="ann")
+    before = steps(job_id).split(", requeued by ann")[0].splitlines()
+    assert "Was dead (" in before[-2]
+    assert sum("Backed off" in line for line in before) == (fate is Fate.RETRIED)
 
 
 def test_timeline_tells_after_the_death_what_was_done_to_the_dead():

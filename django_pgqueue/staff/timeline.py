@@ -73,6 +73,7 @@ class _Telling:
         since: when the last thing ended, after which the job waits; None where nobody knows.
         is_backing_off: whether it waits because of a failure.
         number: the number of the last attempt that was told of.
+        ended_at: when it died without another attempt, where it did.
     """
 
     def __init__(self, one: Any) -> None:
@@ -83,6 +84,7 @@ class _Telling:
         self.since: dt.datetime | None = self.enqueued_at
         self.is_backing_off = False
         self.number = 0
+        self.ended_at: dt.datetime | None = None
 
     def steps(self) -> Iterator[Step]:
         yield self._enqueued()
@@ -94,6 +96,8 @@ class _Telling:
                 yield from self._note(entry)
             elif entry.kind in {Kind.FAILURE, Kind.LOST}:
                 yield from self._attempt(entry, is_first=entry is attempts[0])
+            elif entry.kind is Kind.END:
+                self.ended_at = entry.at
         if not attempts:
             yield from self._put_back()
         yield from self._end(is_first=not attempts)
@@ -116,12 +120,20 @@ class _Telling:
 
     def _note(self, entry: Entry) -> Iterator[Step]:
         """Tell what staff did, and of the part of a wait that was before it."""
+        was_dead = entry.title.startswith("died (")  # and was requeued
         if entry.at is not None and (self.since is None or entry.at >= self.since):
-            yield from self._waits(entry.at, is_first=False)
+            yield from self._was_dead(entry.at) if was_dead else self._waits(entry.at, is_first=False)
             self.since = entry.at
-        if entry.title.startswith("died ("):  # and was requeued
-            self.is_backing_off, self.number = False, 0
+        if was_dead:
+            self.is_backing_off, self.number, self.ended_at = False, 0, None
         yield Step("note", say("{title}", title=entry.title), entry.at)
+
+    def _was_dead(self, until: dt.datetime) -> Iterator[Step]:
+        """Tell of the time before a requeue: of a wait that ended without an attempt, and of being dead."""
+        yield from self._waits(self.ended_at, is_first=False)
+        died_at = self.ended_at or self.since
+        if died_at is not None:
+            yield from self._wait(died_at, until, "wait", _("Was dead"))
 
     def _attempt(self, entry: Entry, *, is_first: bool) -> Iterator[Step]:
         number = entry.attempt or 0
