@@ -15,6 +15,7 @@ from django_pgqueue.staff.glance.screen import BEGIN, END, ENTER, LEAVE
 from tests.workers import PATIENCE_SECONDS
 
 CTRL_C, CTRL_Z = b"\x03", b"\x1a"
+ERASE = r"\x1b\[[JK]"
 
 
 class Terminal:
@@ -55,7 +56,7 @@ class Terminal:
     def pictures(self) -> list[list[str]]:
         """Return what stood on the other screen, one after the other, as lines."""
         found = re.findall(f"{re.escape(BEGIN)}(.*?){re.escape(END)}", self.text(), flags=re.DOTALL)
-        return [picture.replace("\x1b[K", "").split("\r\n") for picture in found]
+        return [re.sub(ERASE, "", picture).split("\r\n") for picture in found]
 
     def picture(self) -> str:
         """Return what stands there now."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from django_pgqueue.staff.glance import watch
 from django_pgqueue.staff.glance.screen import BEGIN, LEAVE
 from django_pgqueue.staff.terminal import width
 from tests.processes.test_network import Detour
-from tests.terminal import CTRL_C, CTRL_Z, Terminal
+from tests.terminal import CTRL_C, CTRL_Z, ERASE, Terminal
 from tests.workers import MANAGE, database_url, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -81,6 +82,16 @@ def test_terminal_that_changes_its_size_is_filled_and_never_overflows(open_termi
     terminal.type(b"q")
     assert terminal.wait() == 0
     eventually(terminal.is_as_before)
+
+
+def test_line_as_wide_as_the_terminal_keeps_its_last_character(open_terminal):
+    """The cursor stays on it, so what is erased from there on begins with it."""
+    app.noop.enqueue()
+    terminal = open_terminal("--no-color", wide=50, high=8)
+    shows(terminal, "no-workers")
+    assert any(width(line) == 50 and line.endswith("…") for line in terminal.pictures()[-1])
+    assert re.search(ERASE, terminal.text())
+    assert not re.search(rf"…{ERASE}", terminal.text())
 
 
 def test_colours_are_for_those_who_want_them(open_terminal):

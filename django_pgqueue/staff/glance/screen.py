@@ -18,8 +18,9 @@ from django_pgqueue.staff.glance.view import Room
 ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l"  # the other screen, no cursor, no wrapping of what is too wide after all
 LEAVE: Final = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 BEGIN: Final = "\x1b[?2026h\x1b[H"  # show nothing before END; from the top
-END: Final = "\x1b[J\x1b[?2026l"
-END_OF_LINE: Final = "\x1b[K\n"
+END: Final = "\x1b[?2026l"
+ERASE_LINE: Final = "\x1b[K"  # from the cursor on, as the next one
+ERASE_REST: Final = "\x1b[J"
 
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SIGNALS: Final = (*STOPPING, signal.SIGTSTP, signal.SIGWINCH)
@@ -66,9 +67,14 @@ class Screen:
         return Room(wide or 80, high or 24)
 
     def show(self, lines: Sequence[str]) -> None:
-        """Put lines over what is there, at once; there are no more than it has room for."""
-        text = END_OF_LINE.join(lines)
-        self._write(f"{BEGIN}{text}\x1b[K{END}")
+        """Put lines over what is there, at once; there are no more than it has room for.
+
+        Each place is erased before it is written: after a line as wide as the terminal the cursor stands on its last
+        character, which would go too.
+        """
+        *upper, last = lines
+        text = "".join(f"{ERASE_LINE}{line}\n" for line in upper)
+        self._write(f"{BEGIN}{text}{ERASE_REST}{last}{END}")
 
     def wake(self) -> None:
         """End the wait; may be called by any thread."""
