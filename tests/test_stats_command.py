@@ -274,9 +274,9 @@ def test_no_statement_reads_a_table_of_jobs_to_its_end(queue, sql):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--minutes", "0"], "1 to 1440 minutes are looked back at, not 0"),
-        (["--minutes", "many"], "1 to 1440 minutes are looked back at, not many"),
-        (["--watch", "0.5"], "it is looked every 1 to 3600 seconds, not 0.5"),
+        (["--minutes", "0"], "it looks back 1 to 1440 minutes, not 0"),
+        (["--minutes", "many"], "it looks back 1 to 1440 minutes, not many"),
+        (["--watch", "0.5"], "the pause is 1 to 3600 seconds, not 0.5"),
         (["--database", "nowhere"], "'nowhere' is not in DATABASES"),
     ],
 )

@@ -44,14 +44,14 @@ def limit(text: str) -> int:
 def minutes(text: str) -> int:
     """Return a number of minutes to look back at, 1 to 1,440."""
     if not re.fullmatch(r"\d{1,4}", text, re.ASCII) or not 0 < int(text) <= MOST_MINUTES:
-        raise argparse.ArgumentTypeError(f"1 to {MOST_MINUTES} minutes are looked back at, not {text}")
+        raise argparse.ArgumentTypeError(f"it looks back 1 to {MOST_MINUTES} minutes, not {text}")
     return int(text)
 
 
 def pause(text: str) -> float:
     """Return a number of seconds between two looks, 1 to 3,600."""
     if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text, re.ASCII) or not 1 <= float(text) <= LONGEST_PAUSE:
-        raise argparse.ArgumentTypeError(f"it is looked every 1 to {LONGEST_PAUSE} seconds, not {text}")
+        raise argparse.ArgumentTypeError(f"the pause is 1 to {LONGEST_PAUSE} seconds, not {text}")
     return float(text)
 
 

@@ -36,15 +36,15 @@ class Command(BaseCommand):
     help = HELP
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--queue", action="append", default=[], metavar="NAME", help="of this one; repeatable")
+        parser.add_argument("--queue", action="append", default=[], metavar="NAME", help="show this queue; repeatable")
         parser.add_argument(
             "--minutes", type=minutes, default=MINUTES, metavar="N", help=f"look back so far; default: {MINUTES}"
         )
-        parser.add_argument("--tasks", action="store_true", help="the same by task, the one that took most time first")
+        parser.add_argument("--tasks", action="store_true", help="show each task in its queue, too")
         parser.add_argument("--json", action="store_true", help="print JSON; with --watch an object on each line")
         parser.add_argument(
             "--watch", nargs="?", type=pause, const=WATCH_SECONDS, metavar="SECONDS",
-            help=f"again and again; default: every {WATCH_SECONDS:g} seconds",
+            help=f"show it again and again; default: every {WATCH_SECONDS:g} seconds",
         )  # fmt: skip
         parser.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['DATABASE']")
 
