@@ -22,8 +22,8 @@ from django_pgqueue.metrics.families import observed
 from django_pgqueue.metrics.names import OF_TABLES, OF_WORKERS
 from django_pgqueue.metrics.worker import WorkerCollector
 from django_pgqueue.models import Queue
-from django_pgqueue.runtime import meter as meters
 from django_pgqueue.runtime.enqueues import tell_of_enqueued
+from django_pgqueue.runtime.meter import CLAIMED, ENQUEUED, Meter
 from django_pgqueue.runtime.meters import Figures, Meters
 from django_pgqueue.staff import overview
 from django_pgqueue.staff.measures import Measures, Shared
@@ -65,17 +65,16 @@ def test_what_a_process_has_counted_stays_when_it_has_ended():
     assert made.sums() == before
     second.row("a", "x")[SUCCEEDED] += 1
     assert succeeded(made) == {("a", "x"): 8}
-    assert made.sums().histograms[meters.CLAIMED][0] == 7
+    assert made.sums().histograms[CLAIMED][0] == 7
 
 
-def test_sums_are_told_under_the_same_names_for_ever(monkeypatch):
+def test_sums_are_told_under_the_same_names_for_ever():
     """With more tasks than are told apart, some share a name; none of them changes it when its process ends."""
-    made = Meters()
+    made = Meters(most=4)
     processes = [made.made() for _ in range(3)]
     for number, meter in enumerate(processes):
         for task in range(3):
             meter.row("a", f"{number}.{task}")[SUCCEEDED] += 1
-    monkeypatch.setattr(meters, "ROWS", 4)
     before = succeeded(made)
     assert len(before) == 5
     assert before["", ""] == 5
@@ -185,12 +184,12 @@ def test_a_project_counts_what_it_enqueues_in_its_own_registry(counted):
 
 
 def test_copy_of_a_process_counts_nothing():
-    meter = meters.Meter()
+    meter = Meter()
     meter.enqueued("a", "x", 2)
     meter.disown()
     meter.enqueued("a", "x", 40)
     [(_, _, row)] = meter.rows()
-    assert row[meters.ENQUEUED] == 2
+    assert row[ENQUEUED] == 2
 
 
 # Of the tables

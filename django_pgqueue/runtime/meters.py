@@ -5,8 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from django_pgqueue.runtime import meter as meters
-from django_pgqueue.runtime.meter import HISTOGRAM_WIDTH, HISTOGRAMS, OTHERS, ROW_WIDTH, Kind, Meter
+from django_pgqueue.runtime.meter import HISTOGRAM_WIDTH, HISTOGRAMS, OTHERS, ROW_WIDTH, ROWS, Kind, Meter
 
 
 @dataclass(frozen=True)
@@ -23,9 +22,14 @@ class Sums:
 
 
 class Meters:
-    """The meters of a command; from any thread."""
+    """The meters of a command; from any thread.
 
-    def __init__(self) -> None:
+    Args:
+        most: of so many queues and tasks the sums are told apart; all others share a row without names.
+    """
+
+    def __init__(self, most: int = ROWS) -> None:
+        self._most = most
         self._lock = threading.Lock()
         self._living: list[Meter] = []
         self._past = Sums()
@@ -66,7 +70,7 @@ class Meters:
         """Return under which names to show something: the same for ever, as a sum that changes its name goes down."""
         kind = (queue, task)
         if kind not in self._named:
-            if len(self._named) >= meters.ROWS:
+            if len(self._named) >= self._most:
                 return OTHERS
             self._named.add(kind)
         return kind

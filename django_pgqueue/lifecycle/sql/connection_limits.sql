@@ -1,9 +1,7 @@
--- How many sessions the server lets the workers' role have, by each limit that applies to it, and how many there are.
--- That role is whose sessions bear the names of workers, or else the one that asks. Called by staff.health. Reads
--- memory and the catalogue of roles, and needs no right to see other sessions: their names are shown to everybody.
--- Returns the limit's kind and name, how many it allows, how many count towards it now, how many of these are the
--- workers' own, and how many may be their threads': of the same role, in this database. The session that asks is left
--- out.
+-- By each limit on the sessions of the workers' role: how many it allows, how many count towards it now, how many of
+-- these are the workers' own, and how many may be their threads' (same role, this database). The role is the one whose
+-- sessions bear the names of workers, or else the one that asks; the session that asks is left out. Called by
+-- staff.health. Reads memory and the catalogue of roles, and needs no right to see other sessions.
 WITH sessions AS (
     SELECT
         activity.usename,

@@ -1,9 +1,7 @@
--- Of which shape the arguments are of jobs that are still to run: how many there are by position, and which names the
--- others have. Values decide nothing, so none is returned. Looks at the first jobs of each of the given queues in the
--- order of the claim, at the first scheduled and waiting ones and at the newest, up to a limit each. Called by
--- staff.health. Reads pgqueue_jobs_claim, pgqueue_jobs_due, pgqueue_jobs_waiting and the primary key; locks nothing.
--- Returns for each shape the task, its backend, type and length of args, type and keys of kwargs, how many jobs were
--- seen, and one of them.
+-- Of which shape the arguments are of jobs that are still to run; values decide nothing, so none is returned. Looks at
+-- the first jobs of each given queue in the order of the claim, at the first scheduled and waiting ones and at the newest,
+-- up to a limit each, along pgqueue_jobs_claim, pgqueue_jobs_due, pgqueue_jobs_waiting and the primary key; locks nothing.
+-- Called by staff.health. Returns task, backend, type and length of args, type and keys of kwargs, how many, and one id.
 WITH seen AS (
     SELECT first.id
     FROM unnest(%(names)s::text[]) AS chosen (name)

@@ -19,7 +19,6 @@ from django_pgqueue.staff.overview import living_workers, total
 DEAF = dt.timedelta(minutes=1)
 """A worker that is younger may just not have connected yet."""
 
-
 STALLED = dt.timedelta(minutes=1)
 """An operation whose next slice was due so long ago is done by nobody: workers look every second."""
 
