@@ -43,6 +43,7 @@
     enqueues     tells what is enqueued in a process
     admissions   concurrency keys whose next jobs are to be let in, by the pump and by the steward
     plan, logs   what a command is to do, and how it speaks
+    stopping     SIGTERM and Ctrl-C, for supervisor and reloader
     reloader     one command after the other, in development: a new one when the code has changed
       sources    which files that is
       tether     the pipe between them, as the command sees it

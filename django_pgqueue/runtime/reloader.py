@@ -12,13 +12,13 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
 
 from django_pgqueue.runtime.sources import sources
+from django_pgqueue.runtime.stopping import stop_signals
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -58,24 +58,15 @@ class Reloader:
         SIGTERM and SIGINT are passed on.
         """
         logger.info("Watching %d files: the worker starts again when one changes", len(self._known))
-        with self._signals():
+        with stop_signals(self._note):
             self._worker = Worker(self._command)
             while (code := self._turn()) is None:
                 pass
         return code if code >= 0 else 128 - code
 
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        def handle(number: int, _frame: Any) -> None:
-            self._signals_seen.append(number)
-            os.write(self._ring, b"!")
-
-        previous = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+    def _note(self, number: int) -> None:
+        self._signals_seen.append(number)
+        os.write(self._ring, b"!")
 
     def _turn(self) -> int | None:
         """Wait for news or a moment, and do what is due; return the exit code of a worker that was the last one."""

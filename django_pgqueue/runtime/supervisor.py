@@ -4,7 +4,6 @@ The supervisor owns the signals, the rows in ``pgqueue_workers``, the heartbeat,
 thread of its own, so no handler can starve them. Children hear from it through pipes and die with it.
 """
 
-import contextlib
 import json
 import logging
 import os
@@ -13,9 +12,8 @@ import signal
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import wait
-from typing import Any
 
 from django.db import Error, OperationalError, connections
 
@@ -35,6 +33,7 @@ from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.probes import Probes
 from django_pgqueue.runtime.session import Session
 from django_pgqueue.runtime.steward import Steward
+from django_pgqueue.runtime.stopping import stop_signals
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -55,7 +54,7 @@ class Supervisor:
         ConfigurationError: probes or metrics cannot be answered at the planned address.
     """
 
-    def __init__(self, plan: Plan, metrics: "Callable[[Callable[[], Figures]], Page] | None" = None) -> None:
+    def __init__(self, plan: Plan, metrics: Callable[[Callable[[], Figures]], Page] | None = None) -> None:
         self.plan = plan
         self._probes = Probes(plan)
         self._pages = Pages(self._planned_pages(metrics(self.figures) if metrics else None))
@@ -108,7 +107,7 @@ class Supervisor:
         """
         connections.close_all()
         try:
-            with self._signals():
+            with stop_signals(self._stop_on):
                 self._start()
                 while self.crew.living or not self._is_stopping:
                     self._watch()
@@ -150,18 +149,9 @@ class Supervisor:
     def _is_stopping(self) -> bool:
         return self._stop_until is not None
 
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        def handle(number: int, _frame: Any) -> None:
-            self._signals_seen.append(signal.Signals(number).name)  # logged by _watch: a handler may interrupt logging
-            self.stop()
-
-        previous = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+    def _stop_on(self, number: int) -> None:
+        self._signals_seen.append(signal.Signals(number).name)  # logged by _watch: a handler may interrupt logging
+        self.stop()
 
     def _start(self) -> None:
         self._house_loop.start()
