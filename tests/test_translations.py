@@ -5,7 +5,6 @@ import contextlib
 import datetime as dt
 import gettext
 import re
-from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from babel.messages import Catalog
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
-from django.utils.translation import deactivate, override
+from django.utils.translation import override
 
 import tests.app.tasks as app
 from django_pgqueue import kill, pause_queue
@@ -140,11 +139,10 @@ def test_catalogue_is_brought_up_to_date(tmp_path):
 
 
 @pytest.fixture
-def admin(db) -> Iterator[Client]:
+def admin(db) -> Client:
     client = Client()
     client.force_login(User.objects.create_superuser("ann"))
-    yield client
-    deactivate()  # the language of the last request stays with the thread
+    return client
 
 
 def page(client: Client, address: str, language: str = "de", **posted) -> str:
