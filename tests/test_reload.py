@@ -111,6 +111,13 @@ def test_of_what_was_installed_only_imported_modules_count(package, tmp_path):
     assert Path(pytest.__file__) in found
 
 
+def test_module_that_only_looks_like_a_package_keeps_nothing_from_being_watched(package, monkeypatch):
+    strange = ModuleType("strange")
+    strange.__path__ = None
+    monkeypatch.setitem(sys.modules, "strange", strange)
+    assert package / "later.py" in sources().snapshot()
+
+
 def test_receivers_of_django_add_what_the_project_wants_watched(tmp_path):
     def watch(sender, **_):
         sender.watch_dir(tmp_path, "*.toml")

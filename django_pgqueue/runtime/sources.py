@@ -54,7 +54,7 @@ def sources() -> Sources:
 def packages() -> set[Path]:
     """Return the folders of all imported packages that somebody works on: those that were not installed."""
     roots = [module for name, module in sys.modules.items() if "." not in name and isinstance(module, ModuleType)]
-    folders = {Path(folder) for module in roots for folder in vars(module).get("__path__", ())}
+    folders = {Path(folder) for module in roots for folder in vars(module).get("__path__") or ()}
     return {
         folder for folder in folders if not INSTALLED & {*folder.parts} and not folder.is_relative_to(STANDARD_LIBRARY)
     }
