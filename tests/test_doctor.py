@@ -509,6 +509,7 @@ def test_sessions_of_others_leave_too_few(sql):
     """To the database of the tests, by a limit that has room for the workers alone."""
     [(name,)] = sql("SELECT current_database()")
     Worker.objects.update(concurrency=2)  # 4 + 1 + 2
+    sql("DROP ROLE IF EXISTS shop_small")  # of a run that was killed
     sql("CREATE ROLE shop_small LOGIN")
     sql("GRANT ALL ON ALL TABLES IN SCHEMA public TO shop_small")
     sql(f'ALTER DATABASE "{name}" CONNECTION LIMIT 8')
