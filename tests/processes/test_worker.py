@@ -2,6 +2,7 @@
 
 import datetime as dt
 import gc
+import multiprocessing
 import os
 from collections import Counter
 
@@ -157,6 +158,13 @@ def test_all_wrong_options_are_named_at_once():
 def test_queues_that_can_never_be_served_are_refused():
     with pytest.raises(CommandError, match=r"--queues: 'mail\.slow' is wanted, and excluded by '-mail"):
         call_command("pgqueue_worker", queues="mail.slow,-mail*")
+
+
+def test_process_that_may_not_have_children_starts_no_worker(monkeypatch):
+    """As those of manage.py test --parallel."""
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
+    with pytest.raises(CommandError, match=r"may not: it is a daemon .* without --parallel"):
+        call_command("pgqueue_worker", drain=True, verbosity=0)
 
 
 def test_patterns_and_exclusions_decide_what_a_worker_takes(start_worker):

@@ -1,4 +1,5 @@
 import argparse
+import multiprocessing
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -101,6 +102,7 @@ class Command(BaseCommand):
         plan = plan_from(options)
         if options["reload"]:
             self.reload(plan)
+        check_may_have_children()
         check_database()
         configure(plan.verbosity)
         if not tasks.known():
@@ -118,6 +120,15 @@ class Command(BaseCommand):
             raise CommandError("--reload needs a command line that it can repeat: call manage.py, not call_command().")
         configure(plan.verbosity)
         sys.exit(Reloader([*get_child_arguments(), "--no-reload"], grace_seconds=plan.grace_seconds).run())
+
+
+def check_may_have_children() -> None:
+    """Raise CommandError in a process that may not start others: its attempts would fail again and again."""
+    if multiprocessing.current_process().daemon:
+        raise CommandError(
+            "A worker starts processes, and this one may not: it is a daemon of multiprocessing, as those of "
+            "manage.py test --parallel are. Run such tests without --parallel, or by pytest."
+        )
 
 
 def supervisor_of(plan: Plan) -> Supervisor:
