@@ -17,6 +17,8 @@ from django_pgqueue.lifecycle.browse import Filter
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.operations import begin, stop
 from django_pgqueue.lifecycle.verbs import KILL
+from django_pgqueue.metrics import QueueCollector
+from django_pgqueue.metrics.names import JOBS, OF_TABLES, UP
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule
 from django_pgqueue.runtime import waiting
 from django_pgqueue.staff import flow, overview, schedules
@@ -104,6 +106,26 @@ def test_web_server_with_the_rights_to_wait_waits(queue, as_role, sql, project, 
         assert (waiter.result(60).result, job(job_id).result()) == (5, 5)
     finally:
         waiting.stop_all()
+
+
+def test_web_server_with_the_rights_for_metrics_counts_jobs_and_reads_none(as_role, sql, project, caplog):
+    page = (project / "docs" / "how-to" / "privileges.md").read_text()
+    [more] = re.findall(r"^```sql\n(-- for metrics\n[^`]* TO shop_web;\n)```$", page, flags=re.MULTILINE)
+    app.record.using(fair_key="ann").enqueue("secret")
+    app.record.using(run_at=dt.timedelta(hours=1)).enqueue("secret")
+    as_role("shop_web")
+    collector = QueueCollector()
+    assert [family.name for family in collector.collect()] == [UP.name]
+    assert "permission denied for table" in caplog.text
+    sql(f"RESET ROLE; {more}")
+    sql("SET ROLE shop_web")
+    told = {family.name: family.samples for family in QueueCollector().collect()}
+    assert told.keys() == {name.name for name in OF_TABLES}
+    jobs = {sample.labels["status"]: sample.value for sample in told[JOBS.name]}
+    assert (jobs["queued"], jobs["scheduled"]) == (1, 1)
+    for forbidden in ("SELECT args FROM pgqueue_jobs", "SELECT args FROM pgqueue_dead_jobs"):
+        with pytest.raises(ProgrammingError, match="permission denied"):
+            sql(forbidden)
 
 
 def test_admin_can_act_on_jobs(as_role, sql):
