@@ -29,6 +29,8 @@ WIDTH = {"desktop": 900, "phone": 330}
 """Of the files."""
 QUALITY = 55
 
+LOOKS, PAUSE_MILLISECONDS = 60, 5000
+
 PAGES: dict[str, str] = {
     "overview": f"{APP}/overview/",
     "jobs": f"{APP}/job/",
@@ -105,8 +107,7 @@ def logged_in(browser: Browser, options: argparse.Namespace, size: str, theme: A
 def take(page: Page, site: str, name: str, size: str, theme: str) -> None:
     page.goto(site + PAGES[name])
     if name in ROWS:
-        line = page.locator("#result_list tbody tr, .results tbody tr").filter(has_text=re.compile(ROWS[name])).first
-        page.goto(site + str(line.locator("th a, td a").first.get_attribute("href")))
+        page.goto(site + address_of_row(page, ROWS[name]))
     if name in BEHIND:
         page.get_by_role("link", name=BEHIND[name]).click()
     page.wait_for_load_state("networkidle")
@@ -114,6 +115,17 @@ def take(page: Page, site: str, name: str, size: str, theme: str) -> None:
     clip = {"x": 0, "y": 0, "width": SIZES[size]["width"], "height": height}
     shot = page.screenshot(full_page=True, clip=clip)  # type: ignore[arg-type]
     save(shot, IMAGES / f"admin-{name}-{size}-{theme}.webp", WIDTH[size])
+
+
+def address_of_row(page: Page, words: str) -> str:
+    """Return where a row of the list leads; what is not there now, as a job that runs, comes again in some minutes."""
+    line = page.locator("#result_list tbody tr, .results tbody tr").filter(has_text=re.compile(words)).first
+    for _ in range(LOOKS):
+        if line.count():
+            break
+        page.wait_for_timeout(PAUSE_MILLISECONDS)
+        page.reload()
+    return str(line.locator("th a, td a").first.get_attribute("href"))
 
 
 def save(shot: bytes, path: Path, width: int) -> None:
