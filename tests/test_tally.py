@@ -52,6 +52,15 @@ def written() -> dict[str, float]:
     return {name: total for name in WORK if (total := sum(row[name] for row in rows))}
 
 
+def test_name_that_no_index_has_room_for_takes_no_other_counts_along(tally):
+    """Anybody can enqueue a job of such a task by SQL; it dies as one of a task that nobody knows."""
+    random = "".join(map(chr, range(0x4E00, 0x4E00 + 4000)))
+    longest = random[: tallies.LONGEST - len("q")]
+    tally.count_ends(Ends(died=[("q", "short"), ("q", longest), ("q", random), (random, "x")]))
+    tally.add()
+    assert set(Stat.objects.values_list("queue", "task")) == {("q", "short"), ("q", longest)}
+
+
 # What counts as what
 
 

@@ -46,6 +46,9 @@ LAST_MILLISECONDS = 3000
 MOST = 5000
 """Of so many minutes, queues and tasks a process keeps count until it can add them; what else comes is not counted."""
 
+LONGEST = 600
+"""Of queue and task together, in characters. What is longer is not counted: the index might have no room for it."""
+
 FAILURES = {Reason.EXHAUSTED, Reason.DISCARDED}
 """A job that died of another reason did so without a failed attempt: it was killed, or never started."""
 
@@ -171,13 +174,13 @@ class Tally:
                 row[place] += number
 
     def _sums(self, key: Key) -> list[float]:
-        """Return the sums to add to: those of the key, or some that nobody will see where there are too many."""
+        """Return the sums to add to: those of the key, or some that nobody will see where it has no room."""
         if sums := self._counted.get(key):
             return sums
         sums = [0] * WIDTH
         if not self._counted:
             pause = ADD_SECONDS * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
             self._add_at = max(self._add_at, time.monotonic() + pause)
-        if len(self._counted) < MOST:
+        if len(self._counted) < MOST and len(key[1]) + len(key[2]) <= LONGEST:
             self._counted[key] = sums
         return sums
