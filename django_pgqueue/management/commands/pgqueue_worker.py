@@ -50,31 +50,8 @@ class Command(BaseCommand):
             "--grace", type=float, default=25.0, help="seconds for running jobs to finish after SIGTERM; default: 25"
         )
         parser.add_argument("--no-listen", action="store_true", help="poll only; for poolers in transaction mode")
-        parser.add_argument(
-            "--health-port", type=int, default=0, metavar="PORT", help="answer /live and /ready by HTTP"
-        )
-        parser.add_argument(
-            "--health-host",
-            default="127.0.0.1",
-            metavar="ADDRESS",
-            help="where to answer them; 0.0.0.0 for probes from other hosts, as Kubernetes sends; default: 127.0.0.1",
-        )
-        parser.add_argument(
-            "--health-file", default="", metavar="PATH", help="a file to rewrite each second while the command is alive"
-        )
-        parser.add_argument(
-            "--health-max-age",
-            type=float,
-            default=0.0,
-            metavar="SECONDS",
-            help="not ready while a job that could run has waited for longer",
-        )
-        parser.add_argument(
-            "--metrics-port", type=int, default=0, metavar="PORT", help="answer /metrics by HTTP, for Prometheus"
-        )
-        parser.add_argument(
-            "--metrics-host", default="", metavar="ADDRESS", help="where to answer it; default: that of --health-host"
-        )
+        add_health(parser)
+        add_metrics(parser)
         parser.add_argument("--name", default="", help="shown in the admin beside host and pid")
         parser.add_argument(
             "--reload",
@@ -120,6 +97,37 @@ class Command(BaseCommand):
             raise CommandError("--reload needs a command line that it can repeat: call manage.py, not call_command().")
         configure(plan.verbosity)
         sys.exit(Reloader([*get_child_arguments(), "--no-reload"], grace_seconds=plan.grace_seconds).run())
+
+
+def add_health(parser: CommandParser) -> None:
+    """Add the options of probes."""
+    parser.add_argument("--health-port", type=int, default=0, metavar="PORT", help="answer /live and /ready by HTTP")
+    parser.add_argument(
+        "--health-host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="where to answer them; 0.0.0.0 for probes from other hosts, as Kubernetes sends; default: 127.0.0.1",
+    )
+    parser.add_argument(
+        "--health-file", default="", metavar="PATH", help="a file to rewrite each second while the command is alive"
+    )
+    parser.add_argument(
+        "--health-max-age",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="not ready while a job that could run has waited for longer",
+    )
+
+
+def add_metrics(parser: CommandParser) -> None:
+    """Add the options of the page of metrics."""
+    parser.add_argument(
+        "--metrics-port", type=int, default=0, metavar="PORT", help="answer /metrics by HTTP, for Prometheus"
+    )
+    parser.add_argument(
+        "--metrics-host", default="", metavar="ADDRESS", help="where to answer it; default: that of --health-host"
+    )
 
 
 def check_may_have_children() -> None:
