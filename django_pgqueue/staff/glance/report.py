@@ -36,9 +36,9 @@ def _queue(queue: QueueGlance, seconds: float, *, with_tasks: bool) -> dict[str,
         "is_paused": line.is_paused,
         **{name: number.value for name, number in numbers.items()},
         "at_least": [name for name, number in numbers.items() if number.is_short],
-        "oldest_runnable_seconds": line.oldest_seconds,
+        "oldest_runnable_seconds": _rounded(line.oldest_seconds),
         "workers": line.workers,
-        "drain_seconds": queue.drain_seconds,
+        "drain_seconds": _rounded(queue.drain_seconds),
         **_done(queue.done, seconds),
         **({"tasks": tasks} if with_tasks else {}),
     }
@@ -49,8 +49,8 @@ def _done(done: Recent, seconds: float) -> dict[str, Any]:
     return {
         "counts": {name: getattr(counts, name) for name in DONE},
         "per_minute": {name: round(per_minute(counts, name, seconds), 3) for name in DONE},
-        "wait_seconds": {"mean": counts.mean_wait_seconds, **_percentiles(done.wait_seconds)},
-        "run_seconds": {"mean": counts.mean_run_seconds, **_percentiles(done.run_seconds)},
+        "wait_seconds": {"mean": _rounded(counts.mean_wait_seconds), **_percentiles(done.wait_seconds)},
+        "run_seconds": {"mean": _rounded(counts.mean_run_seconds), **_percentiles(done.run_seconds)},
     }
 
 
@@ -61,4 +61,9 @@ def per_minute(counts: Counts, name: str, seconds: float) -> float:
 
 
 def _percentiles(seconds_of: Callable[[float], float | None]) -> dict[str, float | None]:
-    return {f"p{share * 100:g}": seconds_of(share) for share in SHARES}
+    return {f"p{share * 100:g}": _rounded(seconds_of(share)) for share in SHARES}
+
+
+def _rounded(seconds: float | None) -> float | None:
+    """Return seconds to the microsecond: nothing here is known more exactly."""
+    return None if seconds is None else round(seconds, 6)
