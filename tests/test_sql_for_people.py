@@ -112,7 +112,7 @@ def test_answer_of_the_server_has_the_columns_on_the_page(name, ask, sql):
 
 
 def test_role_of_the_page_may_ask_everything_and_change_nothing(shop, sql):
-    protect, grant = blocks(sections()[PREPARATION], "sql")
+    grant, protect = blocks(sections()[PREPARATION], "sql")
     sql("DROP ROLE IF EXISTS night_shift")
     sql("CREATE ROLE night_shift")
     try:

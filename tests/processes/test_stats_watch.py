@@ -1,5 +1,6 @@
 """pgqueue_stats --watch in a pseudo-terminal, as somebody uses it."""
 
+import io
 import json
 import os
 import re
@@ -14,11 +15,11 @@ import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.models import Queue
 from django_pgqueue.staff.glance import watch
-from django_pgqueue.staff.glance.screen import BEGIN, LEAVE
+from django_pgqueue.staff.glance.screen import BEGIN, LEAVE, Screen
 from django_pgqueue.staff.terminal import width
 from tests.processes.test_network import Detour
 from tests.terminal import CTRL_C, CTRL_Z, ERASE, Terminal
-from tests.workers import MANAGE, database_url, eventually
+from tests.workers import MANAGE, beside, database_url, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -65,6 +66,24 @@ def test_queue_is_shown_anew_until_ctrl_c_gives_the_terminal_back(open_terminal)
     assert terminal.wait() == 0
     eventually(terminal.is_as_before)
     assert "Traceback" not in terminal.text()
+
+
+def test_what_is_typed_and_thrown_away_before_it_is_read_is_not_waited_for(monkeypatch):
+    """The terminal discards it when Ctrl-C is pressed: the screen knows of a key, and there is none."""
+    master, slave = os.openpty()
+    with os.fdopen(slave, "r", closefd=False) as keys:
+        monkeypatch.setattr("sys.stdin", keys)
+        monkeypatch.setattr("sys.stdout", io.StringIO())
+        with Screen() as screen:
+            with beside(screen._quits):
+                pass
+            assert screen._keys is not None
+            os.write(master, b"xq")
+            eventually(screen._quits)
+            os.close(master)
+            assert screen._quits() is False
+            assert screen._keys is None, "the terminal is gone"
+    os.close(slave)
 
 
 def test_terminal_that_changes_its_size_is_filled_and_never_overflows(open_terminal):

@@ -22,9 +22,10 @@ END: Final = "\x1b[?2026l"
 ERASE_LINE: Final = "\x1b[K"  # from the cursor on, as the next one
 ERASE_REST: Final = "\x1b[J"
 
+CHARACTERS: Final = 6  # where in the modes of a terminal they stand
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SIGNALS: Final = (*STOPPING, signal.SIGTSTP, signal.SIGWINCH)
-QUITTING: Final = {b"q", b"Q", b"\x03"}
+QUITTING: Final = set(b"qQ\x03")
 
 
 class Screen:
@@ -91,9 +92,15 @@ class Screen:
 
     def _quits(self) -> bool:
         typed = os.read(self._keys, 64) if self._keys is not None else b""
-        if not typed:  # the terminal is gone
+        if not typed and self._is_gone():
             self._keys = None
-        return typed in QUITTING
+        return not QUITTING.isdisjoint(typed)
+
+    def _is_gone(self) -> bool:
+        """Whether the terminal is; else what was typed has been thrown away, as Ctrl-C does, before it was read."""
+        poller = select.poll()
+        poller.register(self._keys or 0, 0)
+        return bool(poller.poll(0))
 
     def _signals(self) -> Iterator[int]:
         with contextlib.suppress(BlockingIOError):
@@ -121,6 +128,9 @@ class Screen:
         if self._keys is not None:
             self._modes = termios.tcgetattr(self._keys)
             tty.setcbreak(self._keys, termios.TCSANOW)
+            modes = termios.tcgetattr(self._keys)
+            modes[CHARACTERS][termios.VMIN] = 0  # reading waits for nothing; it is known when there is something
+            termios.tcsetattr(self._keys, termios.TCSANOW, modes)
         self._write(ENTER)
 
     def _give_back(self) -> None:
