@@ -11,6 +11,7 @@ from django.db import OperationalError, connection, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
+from django_pgqueue.base.database_errors import Silence
 from django_pgqueue.base.records import Fate, Outcome
 from django_pgqueue.base.states import Reason
 from django_pgqueue.lifecycle import ack
@@ -194,6 +195,29 @@ def test_outcome_whose_commit_was_never_answered_is_not_called_stale(pump, sql, 
     pump.slots.finish()
     turn(pump)
     assert caplog.text.count("Stale result dropped") == 1
+
+
+def test_outcomes_in_doubt_stay_so_until_each_is_written_again(pump, monkeypatch, caplog):
+    """After a long silence they are written half by half, and the first half must not end the doubt for the other."""
+    enqueue_many(app.noop, [()] * 4)
+    turn(pump)
+    receipt = ack.receipt
+
+    def fall_silent(*_):
+        monkeypatch.setattr(ack, "receipt", receipt)
+        raise OperationalError("no answer") from Silence()
+
+    monkeypatch.setattr(ack, "receipt", fall_silent)
+    for _ in range(4):
+        pump.slots.finish()
+    turn(pump)
+    for left in (2, 0):
+        pump._trouble._retry_at = 0.0
+        turn(pump)
+        assert len(pump._book.unwritten) == left
+    assert FinishedJob.objects.count() == 4
+    assert "Stale result dropped" not in caplog.text
+    assert not pump._trouble.in_doubt
 
 
 def test_jobs_fetched_ahead_go_back_when_no_slot_begins_them(pump, monkeypatch):

@@ -93,7 +93,7 @@ class Pump:
         self._look_again_at = 0.0  # monotonic
         self._speed = Speed()
         self._trouble = Trouble(marks)
-        self._errands = Errands(self.database, failed=lambda error: self._back_off(error, 0), meter=meter)
+        self._errands = Errands(self.database, failed=lambda error: self._back_off(error, ()), meter=meter)
         self._is_told_to_stop = False
         self._stopping = False
 
@@ -336,7 +336,7 @@ class Pump:
 
     def _settle(self, batch: dict[int, Outcome], receipt: Receipt) -> None:
         settled = self._book.settle(batch, locked=receipt.locked)
-        stale = frozenset() if self._trouble.in_doubt else receipt.stale
+        stale = self._trouble.settled(settled, stale=receipt.stale)
         report_all(settled, stale=stale)
         self._errands.count(settled, stale=stale)
 
@@ -350,10 +350,10 @@ class Pump:
         if batch and is_refusal(error):
             self._write_apart(batch)
         else:
-            self._back_off(error, len(batch))
+            self._back_off(error, batch.values())
 
-    def _back_off(self, error: Error, size: int) -> None:
-        self._trouble.met(error, size)
+    def _back_off(self, error: Error, outcomes: Collection[Outcome]) -> None:
+        self._trouble.met(error, outcomes)
         self.database.close()
 
     def _write_apart(self, batch: dict[int, Outcome]) -> None:
@@ -362,7 +362,7 @@ class Pump:
             receipt = ack.write(self.database, batch.values())
         except Error as error:
             if not is_refusal(error):
-                self._back_off(error, len(batch))
+                self._back_off(error, batch.values())
             elif len(batch) == 1:
                 self._replace(*batch.popitem(), error)
             else:

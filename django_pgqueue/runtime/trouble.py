@@ -2,11 +2,13 @@
 
 import logging
 import time
+from collections.abc import Collection
 
 from django.db import Error
 
 from django_pgqueue.base.backoff import reconnect_delay
 from django_pgqueue.base.database_errors import is_too_much, one_line
+from django_pgqueue.base.records import Outcome
 from django_pgqueue.runtime.marks import CAPACITY, Marks
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -17,12 +19,12 @@ class Trouble:
 
     Attributes:
         most: outcomes in one transaction; halved when they were too much.
-        in_doubt: the last flush may have committed without our knowing.
+        in_doubt: ids of the jobs whose outcomes may have been committed without our knowing.
     """
 
     def __init__(self, marks: Marks) -> None:
         self.most = CAPACITY
-        self.in_doubt = False
+        self.in_doubt: set[int] = set()
         self.failures = 0
         self._marks = marks
         self._reason = ""  # of the last failure
@@ -32,21 +34,31 @@ class Trouble:
         """Return for how long to leave the database alone; 0: no longer."""
         return max(self._retry_at - time.monotonic(), 0.0) if self._retry_at else 0.0
 
-    def met(self, error: Error, size: int) -> None:
-        """Take note that a turn has failed, with so many outcomes to write."""
+    def met(self, error: Error, outcomes: Collection[Outcome]) -> None:
+        """Take note that a turn has failed, with these outcomes to write."""
         self.failures += 1
         self._marks.note_failures(self.failures)
         self._retry_at = time.monotonic() + reconnect_delay(self.failures)
         if is_too_much(error):
-            self.most = max(size // 2, 1)
-        self.in_doubt = True
+            self.most = max(len(outcomes) // 2, 1)
+        self.in_doubt.update(outcome.job.id for outcome in outcomes)
         reason = one_line(error)
         if self.failures % 10 == 1 or reason != self._reason:
             logger.warning("The pump cannot work with the database (failure %d): %s", self.failures, reason)
         self._reason = reason
 
+    def settled(self, outcomes: Collection[Outcome], *, stale: frozenset[int]) -> frozenset[int]:
+        """Take note that these outcomes are written; return whose were dropped in truth, of those that look like it.
+
+        An outcome whose commit was not answered looks as if its lease were gone when it is written once more.
+        """
+        if self.in_doubt:
+            stale -= self.in_doubt
+            self.in_doubt.difference_update(outcome.job.id for outcome in outcomes)
+        return stale
+
     def over(self) -> None:
         """Take note that a turn has gone well."""
         self.most = min(self.most * 2, CAPACITY)
-        self.failures, self.in_doubt, self._retry_at = 0, False, 0.0
+        self.failures, self._retry_at = 0, 0.0
         self._marks.note_failures(0)
