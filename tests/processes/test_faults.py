@@ -43,11 +43,11 @@ def terminate(sql, name: str) -> None:
 
 def test_killed_child_pays_for_started_jobs_only_and_all_run_again_at_once(start_worker, tmp_path):
     """The first jobs are over in no time, so the child fetches ahead; then 50 that last are running."""
-    enqueue_many(app.noop.using(priority=10), [()] * 3000)
+    quick = enqueue_many(app.noop.using(priority=10), [()] * 3000)
     go = tmp_path / "go"
     ids = enqueue_many(app.until_exists.using(lease=3600), [(str(go),)] * 300)
     worker = start_worker("--concurrency", "50").wait_until_ready()
-    eventually(lambda: len(started()) == 50)
+    eventually(lambda: len(started()) == 50 and not Job.objects.filter(pk__in=quick).exists())
     [child] = worker.children()
     os.kill(child, signal.SIGKILL)
     eventually(lambda: "left" in worker.text() and "jobs: " in worker.text())
