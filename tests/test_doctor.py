@@ -458,10 +458,14 @@ def test_old_snapshot_is_found_until_its_transaction_ends(request, sql, monkeypa
 
 def test_dead_rows_are_found_until_a_vacuum(sql, monkeypatch):
     monkeypatch.setattr(tables, "MANY_DEAD_ROWS", 20)
-    enqueue_many(app.noop, [()] * 20)
-    sql("DELETE FROM pgqueue_jobs")
-    sql("SELECT pg_stat_force_next_flush()")
-    assert diagnosis()[0]["dead-rows"]["facts"]["dead"] >= 20
+
+    def dead_rows() -> dict | None:
+        enqueue_many(app.noop, [()] * 20)
+        sql("DELETE FROM pgqueue_jobs")
+        sql("SELECT pg_stat_force_next_flush()")
+        return diagnosis()[0].get("dead-rows")  # not if an autovacuum, for rows of tests before, has just begun anew
+
+    assert eventually(dead_rows)["facts"]["dead"] >= 20
     sql("VACUUM pgqueue_jobs")
     eventually(lambda: is_healthy(sql))
 

@@ -57,13 +57,19 @@ def fill(queue, number, *kinds):
 def explain(queue, text, parameters) -> list[dict]:
     """Run EXPLAIN ANALYZE, roll its effects back, return all nodes of the plan."""
     connection = queue.autocommit()
+    session = connection.info.backend_pid
     try:
         with queue.transaction():  # with the planner settings that workers use
             [(plan,)] = queue.rows(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {text}", parameters)
             raise InterruptedError
     except InterruptedError:
         assert connection.closed, "which rolls back"
+    eventually(lambda: not is_connected(queue, session))  # until then rows may be locked
     return nodes_of(plan)
+
+
+def is_connected(queue, session: int) -> bool:
+    return bool(queue.rows("SELECT FROM pg_stat_activity WHERE pid = %(pid)s", {"pid": session}))
 
 
 def nodes_of(plan) -> list[dict]:
