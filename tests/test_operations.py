@@ -34,7 +34,7 @@ from django_pgqueue.lifecycle.verbs import (
 )
 from django_pgqueue.lifecycle.wake import ADMIT, CANCEL, CHANNEL, OPERATE, WakeUp
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation
-from tests.workers import beside, eventually
+from tests.workers import beside, eventually, until_gone
 
 
 def bury(database, number: int, /, **options) -> list[int]:
@@ -366,6 +366,7 @@ def test_worker_may_die_between_any_two_statements(queue, monkeypatch, line):
     ids = bury(queue, 30)
     operation_id = begin(REQUEUE, Filter(), by="ann")
     dying = QueueConnection("default", "dying")
+    session = dying.autocommit().info.backend_pid
     statements = iter(range(line))
     rows = dying.rows
 
@@ -381,6 +382,7 @@ def test_worker_may_die_between_any_two_statements(queue, monkeypatch, line):
     except Death:
         pass
     dying.close()
+    until_gone(queue, session)
     operation = Operation.objects.get(pk=operation_id)
     assert operation.done == Job.objects.count() == 30 - DeadJob.objects.count()
     work(queue, limit=10)

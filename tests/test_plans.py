@@ -10,7 +10,7 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.base.served import Served
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.sql import sized, statement
-from tests.workers import eventually
+from tests.workers import eventually, until_gone
 
 FILL = """
 INSERT INTO pgqueue_jobs (task, status, run_at, lease_token, worker_id, lease_until)
@@ -64,12 +64,8 @@ def explain(queue, text, parameters) -> list[dict]:
             raise InterruptedError
     except InterruptedError:
         assert connection.closed, "which rolls back"
-    eventually(lambda: not is_connected(queue, session))  # until then rows may be locked
+    until_gone(queue, session)
     return nodes_of(plan)
-
-
-def is_connected(queue, session: int) -> bool:
-    return bool(queue.rows("SELECT FROM pg_stat_activity WHERE pid = %(pid)s", {"pid": session}))
 
 
 def nodes_of(plan) -> list[dict]:

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from django.db import connection
 
+from django_pgqueue.db import QueueConnection
+
 MANAGE = Path(__file__).with_name("manage.py")
 
 
@@ -30,6 +32,11 @@ def eventually(condition: Callable[[], Any], *, seconds: float = PATIENCE_SECOND
         )
         time.sleep(0.02)
     return value
+
+
+def until_gone(queue: QueueConnection, session: int) -> None:
+    """Wait for the end of a session whose client has closed it: until the server has read that, it keeps its locks."""
+    eventually(lambda: not queue.rows("SELECT FROM pg_stat_activity WHERE pid = %(pid)s", {"pid": session}))
 
 
 @contextlib.contextmanager
