@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.ports import free_port
+
 ENCRYPTION = {80877103, 80877104}  # requests for TLS and GSSAPI, which are declined
 CANCEL = 80877102
 Address = Path | tuple[str, int]
@@ -27,7 +29,7 @@ class Proxy:
 
     def __init__(self, upstream: Callable[[], Address]) -> None:
         self.upstream = upstream
-        self.port = 0
+        self.port = free_port()  # not one that the kernel may give to a client while this one is away
         self.flows = threading.Event()  # whether newcomers are let in
         self.flows.set()
         self.links: set[Link] = set()
@@ -38,13 +40,14 @@ class Proxy:
         """Cut everything and refuse whoever comes, as a server that is down."""
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
+        self._serving.join()  # whom it has let in is among the links
         self.cut()
 
     def come_back(self) -> None:
         """Listen, on the same port as before."""
         self._listening = socket.create_server(("127.0.0.1", self.port))
-        self.port = self._listening.getsockname()[1]
-        threading.Thread(target=self._serve, args=(self._listening,), name="proxy", daemon=True).start()
+        self._serving = threading.Thread(target=self._serve, args=(self._listening,), name="proxy", daemon=True)
+        self._serving.start()
 
     def cut(self, name: str | None = None) -> int:
         """Close connections on both sides, whatever is on its way; return how many."""
@@ -96,7 +99,9 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = listening.accept()
-                threading.Thread(target=Link(self, client).run, name="proxy link", daemon=True).start()
+                link = Link(self, client)
+                self.links.add(link)
+                threading.Thread(target=link.run, name="proxy link", daemon=True).start()
 
 
 class Link:
@@ -113,7 +118,6 @@ class Link:
         self._ends = [client]
 
     def run(self) -> None:
-        self._proxy.links.add(self)
         with self._client, contextlib.suppress(OSError):
             self._proxy.flows.wait()
             address = self._proxy.upstream()
