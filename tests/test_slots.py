@@ -153,6 +153,7 @@ def test_lane_asks_its_thread_only_once_whether_it_is_tidy(slots, give, monkeypa
     calls = []
     call = slots_module.Lane.call
     monkeypatch.setattr(slots_module.Lane, "call", lambda lane, what: calls.append(what.__name__) or call(lane, what))
+    monkeypatch.setattr(slots_module, "IDLE_SECONDS", 3600.0)
     slots.concurrency = 1
     for _ in range(3):
         give(app.arecord)
