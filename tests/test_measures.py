@@ -68,7 +68,13 @@ def test_look_is_stopped_in_time(settings, monkeypatch, sql):
         look()
 
 
-def test_whoever_asks_within_a_second_gets_the_same_look(monkeypatch):
+@pytest.fixture
+def long_seconds(monkeypatch):
+    """Let what a look has found be fresh for long, however slow the test is."""
+    monkeypatch.setattr(measures, "FRESH_SECONDS", 3600.0)
+
+
+def test_whoever_asks_within_a_second_gets_the_same_look(monkeypatch, long_seconds):
     looks: list[int] = []
     shared = Shared(lambda: looks.append(1) or NOTHING)
     shared.measures()
@@ -79,7 +85,7 @@ def test_whoever_asks_within_a_second_gets_the_same_look(monkeypatch):
     assert len(looks) == 2
 
 
-def test_those_who_ask_during_a_look_wait_for_it():
+def test_those_who_ask_during_a_look_wait_for_it(long_seconds):
     looks, asked, go_on = [], threading.Barrier(9), threading.Event()
 
     def slow() -> Measures:
@@ -100,7 +106,7 @@ def test_those_who_ask_during_a_look_wait_for_it():
     assert len(looks) == 1
 
 
-def test_trouble_is_shared_too():
+def test_trouble_is_shared_too(long_seconds):
     looks: list[int] = []
 
     def failing() -> Measures:
@@ -114,7 +120,7 @@ def test_trouble_is_shared_too():
     assert len(looks) == 1
 
 
-def test_nobody_waits_for_longer_than_wanted_for_a_look_in_another_thread():
+def test_nobody_waits_for_longer_than_wanted_for_a_look_in_another_thread(long_seconds):
     go_on = threading.Event()
     threads: list[threading.Thread] = []
 

@@ -168,7 +168,7 @@ def test_unknown_tasks_are_found_among_queued_and_scheduled_jobs(sql):
 
 def test_schedule_that_is_late_is_found_unless_it_is_paused():
     make("hourly")
-    Schedule.objects.update(next_at=timezone.now() - dt.timedelta(seconds=50))
+    Schedule.objects.update(next_at=timezone.now() - dt.timedelta(seconds=30))
     assert not found("schedules-late")
     Schedule.objects.update(next_at=timezone.now() - dt.timedelta(seconds=70))
     assert "hourly" in only("schedules-late").what
