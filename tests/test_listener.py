@@ -10,11 +10,6 @@ from django_pgqueue.runtime.listener import Listener
 from django_pgqueue.runtime.session import Session
 from tests.workers import eventually
 
-CUT = (
-    "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity "
-    "WHERE application_name = 'pgqueue listener' AND datname = current_database()"
-)
-
 
 @pytest.fixture
 def heard() -> list:
@@ -46,7 +41,7 @@ def hears(queue, listener, heard):
 def test_listener_that_was_cut_off_listens_again_and_has_everybody_look(queue, sql, listener, heard, hears):
     """What was announced in between is gone, so whoever it was meant for has to look."""
     hears("before")
-    assert sql(CUT) == [(True,)]
+    assert sql("SELECT pg_terminate_backend(%s, 30000)", listener._connection.info.backend_pid) == [(True,)]
     announce(queue, ["in between"])
     with pytest.raises((Error, psycopg.Error)):
         eventually(listener.pass_once)  # it returns nothing until it notices
