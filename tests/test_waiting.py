@@ -345,12 +345,14 @@ def test_while_the_database_is_away_everybody_waits(queue, settings, pool, monke
 
     monkeypatch.setattr(watch, "look", fail)
     is_away.set()
+    stays = waiting.waiter_for("default", handle.id)  # the others may have left before anybody looks
     waiters = [pool.submit(wait, handle, seconds) for seconds in (0.5, 1.0)]
     eventually(lambda: "Who waits for jobs cannot ask the database" in caplog.text)
     for waiter in waiters:
         with pytest.raises(TimeoutError, match="not found yet"):
             waiter.result(60)
     assert caplog.text.count("cannot ask the database") == 1
+    assert not stays.done()
 
 
 def test_error_that_waiting_does_not_mend_is_raised(queue, monkeypatch):
