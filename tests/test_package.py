@@ -62,8 +62,8 @@ def contents(wheel: Path) -> dict[str, bytes]:
 
 
 def test_wheel_has_the_package_and_nothing_else(wheel, project):
-    there = {path for path in (project / "django_pgqueue").rglob("*") if path.is_file()}
-    wanted = {str(path.relative_to(project)) for path in there if path.suffix not in {".pyc", ".po"}}
+    there = {path for path in (project / "django_pgqueue").rglob("*") if "__pycache__" not in path.parts}
+    wanted = {str(path.relative_to(project)) for path in there if path.is_file() and path.suffix != ".po"}
     names = {name for name in contents(wheel) if ".dist-info/" not in name}
     assert names == wanted | {"pytest_django_pgqueue.py"}
     strange = {name for name in names if Path(name).suffix not in SUFFIXES and Path(name).name not in OTHERS}
