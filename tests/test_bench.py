@@ -180,10 +180,10 @@ def test_bench_that_is_interrupted_leaves_nothing(start_bench, number):
     def is_in_the_middle():
         """the workers run the backlog"""
         assert bench.process.poll() is None, bench.text()
-        return "Drain" in bench.text() and FinishedJob.objects.filter(queue=QUEUE).exists()
+        running = Job.objects.filter(queue=QUEUE, status="running")
+        return "Drain" in bench.text() and FinishedJob.objects.filter(queue=QUEUE).exists() and running.exists()
 
     eventually(is_in_the_middle)
-    assert Job.objects.filter(queue=QUEUE, status="running").exists()
     bench.process.send_signal(number)
     assert bench.wait() == 128 + number, bench.text()
     assert of_the_bench() == [0, 0, 0, 0]
