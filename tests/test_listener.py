@@ -59,3 +59,16 @@ def test_announcement_that_comes_with_the_answer_to_a_ping_is_heard(queue, liste
     listener._connection.execute("SELECT 1")
     listener.pass_once()
     assert heard == [{"mail"}]
+
+
+def test_machine_that_stands_still_for_longer_than_the_echo_is_waited_for_makes_no_listener_deaf(
+    transactional_db, monkeypatch, heard
+):
+    monkeypatch.setattr(listener_module, "ECHO_SECONDS", 0.0)
+    for _ in range(20):
+        listener = Listener(Session(changed=lambda: None), heard.append)
+        listener.stop()  # the wait that follows ends at once
+        listener.pass_once()
+        assert listener.works
+        listener.close()
+    assert heard == [None] * 20

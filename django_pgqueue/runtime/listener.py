@@ -160,14 +160,14 @@ def listen(database: QueueConnection, connection: Any, notifies: str) -> str | N
             return DEAF
         [backend] = connection.execute(BACKEND).fetchone()
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
-        if useless := _hears_not(connection, other):
+        if useless := _hears_not(connection, other, is_direct=not database.is_pooled):
             unlisten(connection, backend)
         return useless
     finally:
         other.close()
 
 
-def _hears_not(connection: Any, other: QueueConnection) -> str | None:
+def _hears_not(connection: Any, other: QueueConnection, *, is_direct: bool) -> str | None:
     payload = ECHO + secrets.token_hex(8)
     try:
         announce(other, [payload])
@@ -179,7 +179,9 @@ def _hears_not(connection: Any, other: QueueConnection) -> str | None:
     while (left := deadline - time.monotonic()) > 0:
         if any(notify.payload == payload for notify in connection.notifies(timeout=left, stop_after=1)):
             return None
-    return DEAF
+    if is_direct:  # a server tells what it has before it answers, however long this process or that one stood still
+        connection.execute("SELECT 1")
+    return None if any(notify.payload == payload for notify in connection.notifies(timeout=0)) else DEAF
 
 
 def is_lent(connection: Any, other: QueueConnection) -> bool:
