@@ -140,6 +140,17 @@ def test_what_one_process_is_made_of_can_be_told_to_another(package, tmp_path):
     told = sources()
     told.extra_files.add(tmp_path / "extra.ini")
     other = Sources()
-    other.learn(told.told())
-    assert other.snapshot() == told.snapshot()
+    assert other.learn(told.told()) == other.snapshot() == told.snapshot()
     assert {package / "later.py", tmp_path / "extra.ini"} <= set(other.snapshot())
+
+
+def test_what_a_worker_is_made_of_may_change_before_its_reloader_has_heard_of_it(tmp_path):
+    extra = tmp_path / "extra.ini"
+    extra.touch()
+    worker = sources()
+    worker.extra_files.add(extra)
+    told = worker.told()
+    os.utime(extra, (1, 1))
+    reloader = Reloader([], grace_seconds=0)
+    reloader._learn(told)
+    eventually(lambda: extra in reloader._changed())

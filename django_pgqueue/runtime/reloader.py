@@ -94,10 +94,9 @@ class Reloader:
                 self._learn(told)
 
     def _learn(self, told: bytes) -> None:
-        """Look at what the worker is made of too. What is new in that has not changed since its start."""
+        """Look at what the worker is made of too, as that was when it said so: it may have changed by now."""
         seen = self._sources.snapshot()
-        self._sources.learn(told)
-        added = {file: changed_at for file, changed_at in self._sources.snapshot().items() if file not in seen}
+        added = {file: changed_at for file, changed_at in self._sources.learn(told).items() if file not in seen}
         self._known = self._known | added
         self._latest = self._latest | added
 

@@ -25,17 +25,19 @@ class Sources(StatReloader):
                 continue
 
     def told(self) -> bytes:
-        """Return what another process needs to look at the same."""
-        files = {*self.extra_files, *iter_all_python_module_files()}
+        """Return what another process needs to look at the same, and to see what changes from here on."""
+        files = dict.fromkeys({*self.extra_files, *iter_all_python_module_files()}) | self.snapshot()
         folders = {str(folder): [*globs] for folder, globs in self.directory_globs.items()}
-        return json.dumps({"files": [str(file) for file in files], "folders": folders}).encode()
+        return json.dumps({"files": {str(file): at for file, at in files.items()}, "folders": folders}).encode()
 
-    def learn(self, told: bytes) -> None:
-        """Look at what another process is made of, too."""
+    def learn(self, told: bytes) -> dict[Path, float]:
+        """Look at what another process is made of, too; return its snapshot."""
         news = json.loads(told)
-        self.extra_files.update(Path(file) for file in news["files"])
+        files = {Path(file): changed_at for file, changed_at in news["files"].items()}
+        self.extra_files.update(files)
         for folder, globs in news["folders"].items():
             self.directory_globs[Path(folder)].update(globs)
+        return {file: changed_at for file, changed_at in files.items() if changed_at is not None}
 
 
 def sources() -> Sources:
