@@ -28,8 +28,8 @@ def test_pause_lets_nothing_start_and_what_runs_end_and_workers_are_told_of_the_
     left = set(Job.objects.filter(status="queued").values_list("id", flat=True))
     assert left
     assert set(Job.objects.filter(pk__in=left).values_list("attempts", flat=True)) == {0}
-    app.record.using(queue="mail").enqueue()
-    eventually(lambda: Mark.objects.filter(label="").exists() and FinishedJob.objects.filter(pk=long).exists())
+    mail = app.record.using(queue="mail").enqueue().id
+    eventually(lambda: FinishedJob.objects.filter(pk__in=[mail, long]).count() == 2)
     assert set(Job.objects.values_list("id", flat=True)) == left
     Job.objects.filter(pk__in=sorted(left)[20:]).delete()
     resume_queue("default", by="ann")
