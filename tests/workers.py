@@ -93,6 +93,18 @@ class Worker:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
+    def freeze(self) -> None:
+        """SIGSTOP the whole command at once, and wait until it has stopped."""
+        os.killpg(self.process.pid, signal.SIGSTOP)
+        self.wait_until_frozen()
+
+    def wait_until_frozen(self) -> None:
+        """Wait until every thread of the command has stopped: a signal that was sent need not have come yet."""
+        eventually(lambda: set(states_of_group(self.process.pid)) == {"T"})
+
+    def thaw(self) -> None:
+        os.killpg(self.process.pid, signal.SIGCONT)
+
     def kill_group(self) -> None:
         """SIGKILL the whole command at once: supervisor and children."""
         os.killpg(self.process.pid, signal.SIGKILL)
@@ -114,7 +126,19 @@ class Worker:
 
 
 def parent_of(pid: int) -> int | None:
+    status = status_of(Path(f"/proc/{pid}/stat"))
+    return int(status[1]) if status else None
+
+
+def states_of_group(group: int) -> list[str]:
+    """Return the states of all threads of a process group, as T for one that has stopped."""
+    threads = [status_of(path) for path in Path("/proc").glob("[0-9]*/task/[0-9]*/stat")]
+    return [status[0] for status in threads if status and int(status[2]) == group and status[0] not in "ZX"]
+
+
+def status_of(path: Path) -> list[str]:
+    """Return the fields of a process or thread behind its name: state, parent, group and so on; none if it is gone."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return path.read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        return None
+        return []
