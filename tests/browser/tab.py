@@ -63,6 +63,7 @@ class Tab:
 
     def must_be_sound(self) -> None:
         """Fail unless the page that is open is accessible, fits its window and had no problem."""
+        self.page.wait_for_load_state()  # a click waits for the beginning of the next page only
         found = [*self.violations(), *self.problems]
         if (pixels := self.page.evaluate(TOO_WIDE)) > 0:
             found.append(f"{self.path} is {pixels} pixels wider than its window.")

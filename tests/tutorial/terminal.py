@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.workers import eventually
+from tests.workers import PATIENCE_SECONDS, eventually
 
 PASSWORD = "the good morning of Ada"
 LASTING = ("pgqueue_worker", "runserver")
@@ -81,11 +81,11 @@ class Terminal:
         """Hang up, and end whatever of it does not listen."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._shell.pid, signal.SIGHUP)
-        self._shell.wait(30)
+        self._shell.wait(PATIENCE_SECONDS)
         for pid in filter(self._is_of_this_session, psutil.pids()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self._reader.join(30)
+        self._reader.join(PATIENCE_SECONDS)
         os.close(self._ours)
 
     def _is_of_this_session(self, pid: int) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import sync_playwright
 
-from tests.browser.conftest import CHROMIUM
+from tests.browser.conftest import CHROMIUM, PATIENCE
 from tests.browser.thread import Elsewhere
 from tests.ports import free_port
 from tests.tutorial import page
@@ -166,7 +166,7 @@ def visitor() -> Iterator[Visitor]:
     playwright = elsewhere(sync_playwright().start)
     try:
         options = {"executable_path": CHROMIUM, "args": ["--no-sandbox", "--disable-dev-shm-usage"]}
-        yield InChromium(elsewhere, elsewhere(playwright.chromium.launch, **options))
+        yield InChromium(elsewhere, elsewhere(playwright.chromium.launch, timeout=PATIENCE, **options))
     finally:
         elsewhere(playwright.stop)
         elsewhere.end()

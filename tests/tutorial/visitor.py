@@ -34,7 +34,7 @@ class InChromium:
 
     def __init__(self, elsewhere: Elsewhere, browser: Any) -> None:
         context = elsewhere(browser.new_context, viewport=WINDOW, locale="en-GB")
-        elsewhere(context.set_default_timeout, 30_000)
+        elsewhere(context.set_default_timeout, PATIENCE_SECONDS * 1000)
         self._page = elsewhere.handle(elsewhere(context.new_page))
 
     def open(self, url: str) -> None:
