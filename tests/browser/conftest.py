@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -11,10 +12,9 @@ from django.test import Client
 from playwright.sync_api import expect as playwright_expect
 from playwright.sync_api import sync_playwright
 
-from tests.browser.policy import wait_until_quiet
 from tests.browser.tab import DESKTOP, PHONE, Tab
 from tests.browser.thread import Elsewhere, Handle
-from tests.workers import PATIENCE_SECONDS
+from tests.workers import PATIENCE_SECONDS, eventually
 
 CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 PATIENCE = float(os.environ.get("PATIENCE", PATIENCE_SECONDS)) * 1000
@@ -43,7 +43,7 @@ def chromium(elsewhere) -> Iterator[Handle]:
     playwright = elsewhere(sync_playwright().start)
     try:
         options = {"executable_path": CHROMIUM, "args": ["--no-sandbox", "--disable-dev-shm-usage"]}
-        browser = elsewhere(playwright.chromium.launch, **options)
+        browser = elsewhere(playwright.chromium.launch, timeout=PATIENCE, **options)
         yield elsewhere.handle(browser)
         elsewhere(browser.close)
     finally:
@@ -78,9 +78,17 @@ def tab_of(elsewhere, chromium, live_server) -> Iterator:
     yield tab_of
     for tab in tabs:
         tab.close()
-    wait_until_quiet(PATIENCE_SECONDS)
+    eventually(lambda: not answering())
     problems = [problem for tab in tabs for problem in tab.problems]
     assert not problems, "\n".join(problems)
+
+
+def answering() -> list[str]:
+    """Return the threads of the live server that have a connection, from which a request may still come.
+
+    It would read tables which the end of a test empties.
+    """
+    return [thread.name for thread in threading.enumerate() if "process_request_thread" in thread.name]
 
 
 def session(user: User) -> str:
