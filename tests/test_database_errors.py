@@ -1,7 +1,7 @@
 import psycopg
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError, DataError, Error, InterfaceError, OperationalError, connection
+from django.db import DatabaseError, DataError, Error, InterfaceError, InternalError, OperationalError, connection
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
@@ -27,6 +27,8 @@ def test_lost_connection_is_trouble_that_passes_and_a_wrong_setting_is_not():
     assert is_transient(OperationalError("the connection is closed"))
     assert is_transient(InterfaceError("connection already closed"))
     assert is_transient(psycopg.OperationalError("connection refused"))
+    assert is_transient(InternalError("received 2 results from command 'BEGIN'"))  # the second: that it was cut
+    assert is_transient(psycopg.InternalError("received 2 results from command 'BEGIN'"))
     assert not is_transient(ImproperlyConfigured("no such alias"))
     assert not is_transient(ValueError("x"))
 

@@ -5,7 +5,7 @@ They are asked about Django's errors, whose cause is the driver's.
 
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError, DataError, Error, InterfaceError, OperationalError
+from django.db import DatabaseError, DataError, Error, InterfaceError, InternalError, OperationalError
 
 
 class Silence(psycopg.OperationalError):
@@ -22,11 +22,15 @@ def is_transient(error: BaseException) -> bool:
         return False
     cause = error.__cause__ if isinstance(error, DatabaseError | InterfaceError) else error
     sqlstate = getattr(cause, "sqlstate", None)
-    if sqlstate is None:
-        return isinstance(error, OperationalError | InterfaceError | psycopg.OperationalError | psycopg.InterfaceError)
+    if sqlstate is None:  # the driver itself has raised it
+        return isinstance(error, TRANSIENT_KINDS)
     return sqlstate[:2] in TRANSIENT_CLASSES or sqlstate in TRANSIENT_STATES
 
 
+TRANSIENT_KINDS = (
+    *(OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError),
+    *(InternalError, psycopg.InternalError),  # a pooler's farewell counted as an answer more than was asked for
+)
 # Source: https://www.postgresql.org/docs/current/errcodes-appendix.html
 TRANSIENT_CLASSES = {"08", "40", "53", "57", "58"}  # connection, rollback, resources, intervention, system
 TRANSIENT_STATES = {"25006", "25P03", "25P04", "55P03", "55006"}  # read-only, two time limits, lock, in use
