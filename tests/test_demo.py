@@ -23,12 +23,12 @@ def shop(tmp_path_factory):
 def demo(shop, *options):
     environment = {name: value for name, value in os.environ.items() if name not in NOT_OURS}
     return subprocess.run(
-        [sys.executable, PROJECT / "manage.py", "demo", "--once", *options],
+        [sys.executable, PROJECT / "manage.py", "demo", "--once", "--wait=300", *options],
         env=environment | {"SHOP_VAR": str(shop)},
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
 
 
