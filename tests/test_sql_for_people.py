@@ -189,6 +189,7 @@ def test_dead_rows_and_partitions_are_those_that_are_there(shop, ask, sql):
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
     settings = "max_prepared_transactions = 2\nhot_standby_feedback = on\nwal_receiver_status_interval = 1s\n"
+    settings += "autovacuum = off\n"  # which may hold a snapshot, too
     with tempfile.TemporaryDirectory(prefix="horizon-") as folder:
         made = Cluster(Path(folder), settings)
         try:
