@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import environ
@@ -55,7 +56,7 @@ def own_database() -> Iterator[dict[str, str]]:
     """Make an empty database on this process' server, which is gone afterwards; give what libpq finds it by."""
     server = environ.Env.db_url_config(database_url())
     known = {"host": server["HOST"], "port": server["PORT"], "user": server["USER"], "password": server["PASSWORD"]}
-    given = {word: str(value) for word, value in known.items() if value}
+    given: dict[str, Any] = {word: str(value) for word, value in known.items() if value}
     name = f"own_{secrets.token_hex(8)}"
     with psycopg.connect(dbname=server["NAME"], autocommit=True, **given) as session:
         session.execute(f"CREATE DATABASE {name}")
