@@ -24,7 +24,7 @@ from django_pgqueue.runtime.listener import BACKEND, Listener, is_lent, unlisten
 from django_pgqueue.runtime.session import Session
 from tests.app.models import Mark
 from tests.pgbouncer import BINARY, MISSING, PgBouncer, knows_prepared_statements
-from tests.workers import eventually
+from tests.workers import PATIENCE_SECONDS, eventually
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -65,10 +65,18 @@ def client(pool) -> Iterator:
         def open_one(alias: str = ALIAS) -> QueueConnection:
             database = QueueConnection(alias, "test")
             stack.callback(database.close)
-            database.rows(BACKEND, {})
+            free(database)
             return database
 
         yield open_one
+
+
+def free(database: QueueConnection) -> None:
+    """Have a client hold no server, by a plain statement.
+
+    psycopg ends a pipeline by Sync, then Flush. A pooler that has taken the server back in between lends one for that.
+    """
+    database.autocommit().execute(BACKEND)
 
 
 def who(database: QueueConnection) -> tuple:
@@ -100,11 +108,15 @@ def test_pooled_transactions_are_one_transaction_on_one_server_though_no_begin_i
     pool(default_pool_size=2)
     clients = [client() for _ in range(4)]
     seen: list[set] = []
+    pair = threading.Barrier(2, timeout=PATIENCE_SECONDS)
 
     def work(database: QueueConnection) -> None:
-        for _ in range(25):
+        for number in range(25):
             with database.transaction():
                 seen.append({who(database) for _ in range(5)})
+                if number == 0:
+                    pair.wait()  # each of them in a transaction, which takes both servers
+        free(database)
 
     threads = [threading.Thread(target=work, args=(database,)) for database in clients]
     [thread.start() for thread in threads]
@@ -210,10 +222,12 @@ def test_listener_works_behind_a_pooler_in_session_mode(pool, settings):
 
 
 def test_server_lent_for_one_listen_is_found_again_and_listens_no_more(pool, client):
-    """Servers take turns, so that no sign shows: the pooler is not seen through, and LISTEN is tried."""
+    """Three servers take turns: whoever holds one sees another client get the next. Two could hide the pooler."""
     pool(default_pool_size=3, server_round_robin=1)
+    assert listening(client, number=3) == [], "there are three from here on"
     one, other = client(), client()
-    eventually(lambda: is_lent(one.autocommit(), other))  # by chance no sign may show at once
+    assert is_lent(one.autocommit(), other)
+    free(other)
     with one.autocommit().transaction():
         [backend] = one.autocommit().execute(BACKEND).fetchone()
         one.autocommit().execute("LISTEN pgqueue_jobs")
@@ -223,13 +237,15 @@ def test_server_lent_for_one_listen_is_found_again_and_listens_no_more(pool, cli
 
 def listening(client, *, number: int) -> list:
     """Return the channels that any of the pool's servers listens on."""
+    databases = [client() for _ in range(number)]
+    found = []
     with contextlib.ExitStack() as stack:
-        found = []
-        for _ in range(number):  # each holds its server, so the next one gets another
-            database = client()
+        for database in databases:  # each holds its server, so the next one gets another
             stack.enter_context(database.transaction())
             found += database.rows("SELECT * FROM pg_listening_channels()", {})
-        return found
+    for database in databases:
+        free(database)
+    return found
 
 
 # Workers
@@ -287,12 +303,14 @@ def test_worker_outlives_its_pooler(pool, start_worker):
 
 
 def test_whoever_waits_by_way_of_a_pooler_looks_and_does_not_listen(pool, client, sql, settings):
+    [(begun,)] = sql("SELECT clock_timestamp()")
     pool()
     settings.PGQUEUE = {"POLL_SECONDS": 0.05}
     handle, database = job(app.noop.enqueue().id, database=ALIAS), client("default")
     try:
         eventually(lambda: looks_in_vain(handle))
-        assert sql("SELECT FROM pg_stat_activity WHERE query ILIKE 'listen %'") == []
+        listening = "SELECT FROM pg_stat_activity WHERE query ILIKE 'listen %%' AND backend_start > %s"
+        assert sql(listening, begun) == []
         [claimed] = claim(database, "default", limit=1, worker_id=1)
         assert ack.write(database, [Outcome(claimed, Fate.SUCCEEDED, result="5")]) == Receipt(), "it is not noted"
         assert handle.wait(60) == 5
