@@ -495,7 +495,7 @@ def report(done: int, path: str) -> None:
         current_job().set_progress(number, 1000, f"at {number}")
 
 
-@task(timeout=1, max_attempts=1)
+@task(timeout=12, max_attempts=1)  # enough to begin in, however busy the machine is
 def wait_for(job_id: int) -> object:
     """Wait for another job, for longer than this one may take."""
     mark()

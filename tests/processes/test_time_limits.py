@@ -13,7 +13,7 @@ from tests.workers import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-SECONDS = 5  # enough to begin in, however busy the machine is
+SECONDS = 12  # enough to begin in, however busy the machine is
 
 LIMIT = f"{TimeLimitExceeded.__module__}.TimeLimitExceeded"
 
