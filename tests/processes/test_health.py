@@ -88,7 +88,7 @@ def outage(transactional_db):
 def test_worker_is_unready_but_alive_while_its_database_is_away(probed, outage):
     probed = probed("--health-max-age", "600").wait_until_ready()
     eventually(lambda: probed.written() == {"live": True, "ready": True, "problems": []})
-    [child] = probed.worker.children()
+    [child] = eventually(probed.worker.children)  # it may be at work before a heartbeat names it
     outage.begin()
     away = "cannot work with the database (failure"
     who = ("the heartbeat", "the look at the backlog", f"process {child}")
