@@ -178,15 +178,30 @@ class Silent(logging.Handler):
         pass
 
 
-def test_swallowed_interruption_is_repeated(slots, give):  # noqa: F811
-    job = give(app.swallow.using(timeout=1), args=[1])
+@pytest.fixture
+def let_time_be_over(slots):  # noqa: F811
+    """Wait until a job with a time limit has begun to do what it does, and let its time be over."""
+
+    def run(job):
+        eventually(lambda: Mark.objects.filter(job_id=job.id, label="start").exists())
+        [current] = [current for one, current, _ in slots._running.values() if one.id == job.id]
+        current.stop_at = time.monotonic()
+        slots._limits.mind(current)
+
+    return run
+
+
+def test_swallowed_interruption_is_repeated(slots, give, let_time_be_over):  # noqa: F811
+    job = give(app.swallow.using(timeout=600), args=[1])
+    let_time_be_over(job)
     outcome = slots.outbox.get(timeout=120)[1]
     assert (outcome.job, outcome.fate, outcome.error["error"]) == (job, Fate.RETRIED, LIMIT)
     assert Mark.objects.filter(label="swallowed").count() == 2
 
 
-def test_cancel_that_is_swallowed_is_repeated(slots, give):  # noqa: F811
-    job = give(app.aswallow.using(timeout=1), args=[1])
+def test_cancel_that_is_swallowed_is_repeated(slots, give, let_time_be_over):  # noqa: F811
+    job = give(app.aswallow.using(timeout=600), args=[1])
+    let_time_be_over(job)
     outcome = slots.outbox.get(timeout=120)[1]
     assert (outcome.job, outcome.fate, outcome.error["error"]) == (job, Fate.RETRIED, LIMIT)
 
