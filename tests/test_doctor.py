@@ -301,7 +301,7 @@ def test_arguments_that_no_longer_fit_are_found_and_the_next_signature_may_take_
     insert(sql, "shop.send", args="'[7]'")
     insert(sql, "shop.send", args="'[7]'", kwargs="""'{"copy": true}'""", status="'scheduled'")
     insert(sql, "shop.mail", kwargs="""'{"order_id": 7}'""", queue="'mail'")
-    assert is_healthy(sql)
+    eventually(lambda: is_healthy(sql))
 
     def send(order, *, language): ...
 
@@ -316,7 +316,7 @@ def test_arguments_that_no_longer_fit_are_found_and_the_next_signature_may_take_
     def send(order_id=None, copy=False, *, order=None, language="en"): ...
 
     registry_of(send, name="shop.send", aliases=["shop.mail"])
-    assert is_healthy(sql)
+    eventually(lambda: is_healthy(sql))
 
 
 def test_backend_that_cannot_be_made_keeps_nobody_from_looking(sql, settings, caplog):
@@ -342,7 +342,7 @@ def test_schedule_that_was_made_in_the_admin_is_found_before_it_fires(registry_o
     make("fits", task="shop.send", args=[7], next_at=soon)
     make("of code", task="gone", source="code", next_at=soon)
     make("paused", task="gone", is_enabled=False, next_at=soon)
-    assert is_healthy(sql)
+    eventually(lambda: is_healthy(sql))
     make("gone", task="gone", next_at=soon)
     make("edited", task="shop.send", kwargs={"order": 7}, source="code", edited_at=timezone.now(), next_at=soon)
     found, code = diagnosis()
@@ -392,7 +392,7 @@ def test_tasks_of_the_framework_are_found_where_their_backend_finds_them(sql, fr
     """Nobody has imported that module yet. The context is the framework's business: no job has it."""
     insert(sql, "tests.app.elsewhere.found", backend="'default'", args="'[1]'")
     insert(sql, "tests.app.contract.tell", backend="'default'", args="'[1, 2]'")
-    assert is_healthy(sql)
+    eventually(lambda: is_healthy(sql))
     insert(sql, "tests.app.elsewhere.found", backend="'default'", args="'[1, 2]'")
     insert(sql, "tests.app.elsewhere.gone", backend="'default'")
     found, _code = diagnosis()
@@ -438,7 +438,7 @@ def test_statement_that_drops_an_index_has_its_name_in_quotes(sql):
     finding = diagnosis()[0]["indexes-invalid"]
     assert finding["facts"]["indexes"] == [name]
     cured_by_statements(sql, finding)
-    assert is_healthy(sql)
+    eventually(lambda: is_healthy(sql))
 
 
 def make_an_index() -> None:
@@ -487,7 +487,7 @@ def test_clock_that_is_wrong_is_found(sql, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(tables.timezone, "now", lambda: now() + dt.timedelta(minutes=10))
         assert "clocks-differ" in diagnosis()[0]
-    assert is_healthy(sql)
+    eventually(lambda: is_healthy(sql))
 
 
 def test_server_without_autovacuum_is_found_until_it_is_switched_on(sql):
@@ -627,7 +627,7 @@ def test_nobody_is_waited_for(sql):
             done.set()
     assert "question for failing: canceling statement due to lock timeout" in text
     assert (complaint, code) == ("Not everything could be looked at.", 2)
-    assert is_healthy(sql)
+    eventually(lambda: is_healthy(sql))
 
 
 @pytest.mark.parametrize(
