@@ -557,9 +557,9 @@ def test_heart_passes_the_wish_to_stop_on(queue, heart):
 
 def test_pulse_is_steady_after_a_lease_without_a_gap():
     start = now()
-    pulse = Pulse(lease_seconds=10, last=start)
+    pulse = Pulse(lease_seconds=100, last=start)
     assert not pulse.is_steady()
-    for at in (start - 10.5, start - 8, start - 4):
+    for at in (start - 105, start - 80, start - 40):
         pulse.beat(at)
     assert not pulse.is_steady()
     pulse.beat(start)
@@ -568,11 +568,11 @@ def test_pulse_is_steady_after_a_lease_without_a_gap():
     assert not pulse.is_steady()
 
 
-@pytest.mark.parametrize(("gap", "is_steady"), [(4.9, True), (5.1, False)])
+@pytest.mark.parametrize(("gap", "is_steady"), [(49, True), (51, False)])
 def test_pulse_starts_over_after_a_gap_of_half_a_lease(gap, is_steady):
     start = now()
-    pulse = Pulse(lease_seconds=10, last=start)
-    for at in (start - 18, start - 14, start - 10, start - 6, start - gap, start):
+    pulse = Pulse(lease_seconds=100, last=start)
+    for at in (start - 180, start - 140, start - 100, start - 60, start - gap, start):
         pulse.beat(at)
     assert pulse.is_steady() is is_steady
 
