@@ -66,6 +66,16 @@ def own_database() -> Iterator[dict[str, str]]:
             session.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
+@contextlib.contextmanager
+def folder_of_a_server() -> Iterator[Path]:
+    """Make a folder for a server, which may run as another user, as root's does.
+
+    Not among those of pytest: whatever pytest starts, one within a test too, closes their parent to others.
+    """
+    with tempfile.TemporaryDirectory(prefix="pgqueue-") as folder:
+        yield Path(folder)
+
+
 class Server:
     """One more server, of a test's own, which may be restarted; in a folder that goes with it."""
 

@@ -9,15 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.server import folder_of_a_server
+
 PROJECT = Path(__file__).parent.parent / "example_project"
 LINE = re.compile(r"^  (\w.*?) +(\d+) +(\d+)(  <-- wrong)?$", re.MULTILINE)
 NOT_OURS = {"DATABASE_URL", "DJANGO_SETTINGS_MODULE", "SHOP_VAR", "EMAIL_PORT", "COURIER_URL", "DEBUG"}
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory):
+def shop():
     """A folder of its own for all that the shop writes, its database included."""
-    return tmp_path_factory.mktemp("shop")
+    with folder_of_a_server() as folder:
+        yield folder
 
 
 def demo(shop, *options):

