@@ -22,7 +22,7 @@ from django_pgqueue.staff.glance.table import COLUMNS, rows_of, short
 from django_pgqueue.staff.glance.view import Room, view_in
 from django_pgqueue.staff.terminal import columns, cut, width
 from tests.test_plans import nodes_of
-from tests.test_staff_health import worker
+from tests.test_staff_health import forget_counters, worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -92,6 +92,7 @@ def test_table_tells_how_queues_stand_and_get_on(queue, sql):
 
 
 def test_json_tells_numbers(queue, sql):
+    forget_counters(sql)
     worker(concurrency=4)
     enqueue_many(app.noop, [()] * 3)
     claim(queue, "default", limit=1, worker_id=Worker.objects.get().pk)
@@ -140,6 +141,7 @@ def test_numbers_that_stopped_counting_say_so(monkeypatch):
 
 
 def test_each_finding_is_told_on_one_line(sql):
+    forget_counters(sql)
     enqueue_many(app.noop.using(queue="a\x1b[1m\nb"), [()])
     headline, finding, free, *_ = run().splitlines()
     assert headline.endswith("No worker is alive. 1 finding:")
