@@ -144,7 +144,7 @@ def test_page_of_a_job_tells_its_story(viewer):
     assert '<details id="pgqueue-traceback-1"><summary>Traceback</summary>' in page
     assert "9007199254740993" in page
     assert "not yet" in page
-    assert "1970" not in page
+    assert not re.search(r"\b1970\b", page)  # it may be part of an id, or of a fraction of a second
 
 
 def test_page_of_a_running_job_names_its_worker(viewer):

@@ -67,8 +67,9 @@ def test_jobs_that_died_of_the_same_are_one_cause(viewer):
     assert f'<a href="{PAGE}">By cause</a>' in viewer.get(DEAD).content.decode()
 
 
-def test_hours_are_those_of_the_clock(viewer):
+def test_hours_are_those_of_the_clock(viewer, monkeypatch):
     now = timezone.now()
+    monkeypatch.setattr(timezone, "now", lambda: now)  # whichever hour begins meanwhile
     hour = now.replace(minute=0, second=0, microsecond=0)
     for at in (hour, hour - dt.timedelta(seconds=1), hour - dt.timedelta(hours=1), hour - dt.timedelta(hours=23)):
         dead(at=at)
