@@ -128,6 +128,7 @@ def start_worker(transactional_db, tmp_path: Path, request: pytest.FixtureReques
 def registry_of(monkeypatch):
     """Make a task of a function, which is gone afterwards."""
     monkeypatch.setattr(tasks, "_registry", dict(tasks._registry))
+    monkeypatch.setattr(tasks, "_aliases", dict(tasks._aliases))
 
     def declare(func, **options):
         func.__qualname__ = func.__name__
