@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -51,8 +52,12 @@ def stop(process: subprocess.Popen) -> None:
 
 
 def free_port(wanted: int) -> int:
-    """Return ``wanted`` or the next port that nobody listens on; 0 wants any."""
-    for port in range(wanted, wanted + 100) if wanted else [0]:
+    """Return ``wanted`` or the next port that nobody listens on; 0 wants any.
+
+    It is listened on a moment later. So any is one below those that the kernel gives to clients in the meantime.
+    """
+    wanted = wanted or secrets.choice(range(10_000, 32_000))
+    for port in range(wanted, wanted + 100):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
             with contextlib.suppress(OSError):
