@@ -7,7 +7,7 @@ from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import connection, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, pause_queue
@@ -22,7 +22,7 @@ from django_pgqueue.staff.glance.table import COLUMNS, rows_of, short
 from django_pgqueue.staff.glance.view import Room, view_in
 from django_pgqueue.staff.terminal import columns, cut, width
 from tests.test_plans import nodes_of
-from tests.test_staff_health import forget_counters, worker
+from tests.test_staff_health import forget_others, worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -62,6 +62,7 @@ def cells(line: str) -> list[str]:
 
 
 def test_table_tells_how_queues_stand_and_get_on(queue, sql):
+    forget_others(sql)
     worker(concurrency=4)
     enqueue_many(app.noop, [()] * 3)
     claim(queue, "default", limit=1, worker_id=Worker.objects.get().pk)
@@ -92,7 +93,7 @@ def test_table_tells_how_queues_stand_and_get_on(queue, sql):
 
 
 def test_json_tells_numbers(queue, sql):
-    forget_counters(sql)
+    forget_others(sql)
     worker(concurrency=4)
     enqueue_many(app.noop, [()] * 3)
     claim(queue, "default", limit=1, worker_id=Worker.objects.get().pk)
@@ -141,7 +142,7 @@ def test_numbers_that_stopped_counting_say_so(monkeypatch):
 
 
 def test_each_finding_is_told_on_one_line(sql):
-    forget_counters(sql)
+    forget_others(sql)
     enqueue_many(app.noop.using(queue="a\x1b[1m\nb"), [()])
     headline, finding, free, *_ = run().splitlines()
     assert headline.endswith("No worker is alive. 1 finding:")
@@ -257,8 +258,8 @@ def test_no_statement_reads_a_table_of_jobs_to_its_end(queue, sql):
     with connection.execute_wrapper(record):
         look()
     read = 0
-    with connection.cursor() as cursor:
-        cursor.execute("SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off")
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off")
         for text, parameters in statements:
             if "pgqueue_jobs" in text and text.lstrip().startswith(("SELECT", "WITH", "--")):
                 cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {text}", parameters)
@@ -269,7 +270,6 @@ def test_no_statement_reads_a_table_of_jobs_to_its_end(queue, sql):
                     for node in nodes_of(plan)
                     if node.get("Relation Name") == "pgqueue_jobs"
                 )
-        cursor.execute("RESET ALL")
     assert 10_000 < read < 30_000
 
 

@@ -25,6 +25,7 @@ from django_pgqueue.staff.health import findings
 from tests.messages import CATALOGUES, KEYWORDS, PACKAGE, ROOT, as_mo, as_po, brought_up_to_date, compiled, marked, read
 from tests.messages import untranslated as left_in
 from tests.test_schedules import make
+from tests.test_staff_health import forget_others
 
 ADMIN = "/admin/django_pgqueue/"
 WHAT_TO_DO = (
@@ -243,8 +244,9 @@ def test_commands_speak_english_whatever_the_language_of_the_project(settings, l
 
 
 @pytest.mark.django_db
-def test_each_look_of_stats_is_english():
+def test_each_look_of_stats_is_english(sql):
     """With --watch they are taken in a thread, which knows nothing of the language of the command."""
+    forget_others(sql)
     with override("de"):
         assert [finding.what for finding in look().findings] == ["No worker is alive."]
 

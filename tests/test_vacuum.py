@@ -17,7 +17,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.janitor import Janitor
 from django_pgqueue.runtime.plan import Plan
-from tests.workers import beside, eventually
+from tests.workers import beside, eventually, other_sessions
 
 
 @pytest.fixture(autouse=True)
@@ -29,13 +29,6 @@ def own_vacuum_only(queue, sql):
     sql("VACUUM pgqueue_jobs")
     yield
     sql("ALTER TABLE pgqueue_jobs RESET (autovacuum_enabled)")
-
-
-def other_sessions(sql) -> list[tuple]:
-    return sql(
-        "SELECT pid, application_name FROM pg_stat_activity "
-        "WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
-    )
 
 
 @pytest.fixture

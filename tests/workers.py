@@ -39,6 +39,15 @@ def until_gone(queue: QueueConnection, session: int) -> None:
     eventually(lambda: not queue.rows("SELECT FROM pg_stat_activity WHERE pid = %(pid)s", {"pid": session}))
 
 
+def other_sessions(sql: Callable[..., list[tuple]]) -> list[tuple]:
+    """Return who else has a session on the database, those of earlier tests included that are just ending."""
+    sql("SELECT pg_stat_clear_snapshot()")  # else a transaction would be told the same again and again
+    return sql(
+        "SELECT pid, application_name FROM pg_stat_activity "
+        "WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    )
+
+
 @contextlib.contextmanager
 def beside(target: Callable[[], Any], *, seconds: float = PATIENCE_SECONDS) -> Iterator[threading.Thread]:
     """Run ``target`` in a thread of its own; leaving waits for its end, and fails after ``seconds``."""
