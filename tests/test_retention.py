@@ -26,10 +26,11 @@ WAITING = "SELECT 1 FROM pg_locks WHERE NOT granted AND pid = %(pid)s"
 
 @pytest.fixture(autouse=True)
 def partitions_as_ever(queue, sql):
-    """Begin no test just before midnight in UTC, and leave the partitions as they are made by default."""
+    """Begin no test just before midnight in UTC, nor with the partitions of the day before; leave the default ones."""
     [(left,)] = sql("SELECT 86400 - extract(epoch FROM (now() AT TIME ZONE 'UTC')::time)::float")
     if left < MOST_SECONDS:
         time.sleep(left + 0.1)
+    keep(queue)
     yield
     sql("DELETE FROM pgqueue_finished_jobs")
     keep(queue, retention_days=0)

@@ -29,12 +29,16 @@ def run(*words) -> str:
 
 @pytest.fixture
 def today(queue, sql) -> dt.date:
-    """Today in UTC; at the end there are no other partitions than there are by default."""
-    sql("TRUNCATE pgqueue_finished_jobs")
+    """Today in UTC; then, and at the end, there are no other partitions than there are by default."""
+
+    def by_default() -> None:
+        sql("TRUNCATE pgqueue_finished_jobs")
+        for retention_days in (0, 7):
+            eventually(lambda days=retention_days: not keep_partitions(queue, retention_days=days).is_blocked)
+
+    by_default()
     yield sql("SELECT (now() AT TIME ZONE 'UTC')::date")[0][0]
-    sql("TRUNCATE pgqueue_finished_jobs")
-    for retention_days in (0, 7):
-        eventually(lambda days=retention_days: not keep_partitions(queue, retention_days=days).is_blocked)
+    by_default()
 
 
 @pytest.fixture
