@@ -44,6 +44,23 @@ def ticks_of_jobs() -> list[dt.datetime]:
     return sorted(Job.objects.values_list("run_at", flat=True))
 
 
+def fire_all(queue, now: dt.datetime) -> int:
+    """Pass until nothing is due; return how many jobs were made.
+
+    A call that cannot be made breaks a session off, which keeps its locks for a moment.
+    """
+    jobs = 0
+
+    def is_through() -> bool:
+        nonlocal jobs
+        fired = fire_due(queue, now=now)
+        jobs += fired.jobs
+        return fired.next_seconds != 0
+
+    eventually(is_through)
+    return jobs
+
+
 def test_tick_becomes_a_job_and_the_next_one_is_set(queue):
     made = make(args=["daily"], kwargs={}, options={"queue": "reports", "priority": 7, "max_attempts": 3})
     assert fire_due(queue, now=START - SECOND) == Fired(next_seconds=1.0)
@@ -182,7 +199,7 @@ def test_schedule_that_cannot_be_enqueued_stands_in_no_others_way(queue, caplog,
     make("no list", args={"label": "x"})
     make("strange", task="shop.tasks.not_here")
     make("good")
-    assert fire_due(queue, now=START).jobs == 1
+    assert fire_all(queue, START) == 1
     rows = {row.name: row for row in Schedule.objects.all()}
     assert "takes" in rows["misfit"].last_error
     assert "priority is a whole number" in rows["odd"].last_error
@@ -193,10 +210,10 @@ def test_schedule_that_cannot_be_enqueued_stands_in_no_others_way(queue, caplog,
     assert rows["strange"].next_at == START  # it waits for a worker that knows its task
     assert (rows["good"].last_error, rows["good"].last_at) == ("", START)
     assert caplog.text.count("Schedule misfit is passed over") == 1
-    fire_due(queue, now=START + HOUR)
+    fire_all(queue, START + HOUR)
     assert caplog.text.count("Schedule misfit is passed over") == 1
     Schedule.objects.filter(name="misfit").update(args=["one"])
-    fire_due(queue, now=START + 2 * HOUR)
+    fire_all(queue, START + 2 * HOUR)
     assert Schedule.objects.get(name="misfit").last_error == ""
 
 
