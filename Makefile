@@ -8,6 +8,8 @@
 #   make bench QUICK=1        all benchmarks, at sizes that show only that they work
 #   make pytest N=0           the tests in one process; auto, the default: in a few more than there are cores
 #   make pytest TESTS=tests/test_x.py
+#   make pytest SEED=7        shuffled, by that seed; what fails says how to repeat it: make pytest SEED=7 GROUP=2/6
+#   make pytest GUARD=1       with a look, after each module, at what its tests have left behind
 #   make test DJANGO=6.1 PYTHON=python3.13 VENV=.venv-313
 
 VENV ?= .venv
@@ -20,21 +22,37 @@ MINUTES ?= 10
 SITE ?= http://127.0.0.1:8000
 PASSWORD ?=
 SEED ?=
+GROUP ?=
+GUARD ?=
 
 CHECK := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	$$python -c '$(CHECK)' 2>/dev/null && echo $$python && exit; done; echo python3)
 
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# Errors only: pip warns of every index that it is configured to ask and does not reach.
+PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 INSTALLED := $(VENV)/.installed$(if $(DJANGO),-django-$(DJANGO))
 # Hundreds of processes are started by the tests: none is to compile the code again, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
+export PYTHONHASHSEED := $(or $(SEED),0)
+
+yes = $(if $(filter-out 0 no false,$(1)),$(2))
+given = $(if $(filter command environment,$(word 1,$(origin $(1)))),$(1)=$($(1)))
+
+# What is done and how long it has taken: $(call timed,What,command)
+timed = @started=$$(date +%s); echo "$(1) ..." && $(2) && echo "$(1): $$(($$(date +%s) - started)) s"
+
+# One group of modules for each process, the same ones each time: tests/support/groups.py.
+PYTEST := $(BIN)/python -m pytest -q --dist each $(if $(GROUP),--group $(GROUP),-n $(N)) $(call yes,$(GUARD),--guard) \
+	$(if $(SEED),-p randomly --randomly-seed=$(SEED) --hypothesis-seed=$(SEED))
+# For the command that repeats what has failed.
+export MADE_WITH := $(strip $(call given,PYTHON) $(call given,DJANGO) $(call given,VENV) $(call given,GUARD) $(if $(TESTS),TESTS="$(TESTS)"))
 
 CODE := django_pgqueue pytest_django_pgqueue.py tests example_project benchmarks docs
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo screenshots test pytest soak docs linkcheck reference messages bench lint types clean
+.PHONY: help install demo screenshots test pytest weights soak docs linkcheck reference messages bench lint types clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -42,26 +60,27 @@ help: ## List the targets
 install: $(INSTALLED) ## Make the virtual environment, unless it is up to date
 
 demo: $(INSTALLED) ## Run the example shop; ONCE=1: only until the first work is done and checked
-	@$(BIN)/python example_project/manage.py demo $(if $(filter-out 0 no false,$(ONCE)),--once)
+	@$(BIN)/python example_project/manage.py demo $(call yes,$(ONCE),--once)
 
 screenshots: $(INSTALLED) ## Take the pictures of docs/how-to/admin.md; SITE=... PASSWORD=... of a demo that runs
 	@$(BIN)/python docs/screenshots.py --site="$(SITE)" --password="$(PASSWORD)"
 
 test: lint types pytest ## Run linters, types and tests
 
-pytest: $(INSTALLED) ## Run the tests alone
-	$(BIN)/python -m pytest -q -n $(N) --dist worksteal $(TESTS)
+pytest: $(INSTALLED) ## Run the tests alone; TESTS=..., SEED=..., GROUP=..., GUARD=1, N=...
+	$(call timed,Tests,$(PYTEST) $(TESTS))
+
+weights: $(INSTALLED) ## Write down how long each module of tests takes, by which they are put into groups
+	@$(PYTEST) --write-weights
 
 soak: $(INSTALLED) ## Let everything go wrong for MINUTES=10; SEED=... as in an earlier one
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 lint: $(INSTALLED) ## Check style and format
-	$(BIN)/ruff check $(CODE)
-	$(BIN)/ruff format --check $(CODE)
+	$(call timed,Linters,$(BIN)/ruff check --quiet $(CODE) && $(BIN)/ruff format --quiet --check $(CODE))
 
 types: $(INSTALLED) ## Check types, and those that others see
-	$(BIN)/mypy
-	$(BIN)/python -m tests.typechecks
+	$(call timed,Types,$(BIN)/mypy --no-error-summary && $(BIN)/python -m tests.typechecks)
 
 docs: $(INSTALLED) ## Build the documentation, warnings as errors
 	$(BIN)/python -m sphinx -q -W --keep-going docs docs/_build/html
@@ -76,7 +95,7 @@ messages: $(INSTALLED) ## Bring the translations up to date with the words in th
 	@$(BIN)/python -m tests.messages
 
 bench: $(INSTALLED) ## Measure all that is promised about speed, in about an hour; QUICK=1: see that it works
-	$(BIN)/python -m benchmarks $(if $(filter-out 0 no false,$(QUICK)),--quick)
+	$(BIN)/python -m benchmarks $(call yes,$(QUICK),--quick)
 
 clean: ## Remove what was built, and the data of demo and tests
 	rm -rf $(VENV) build dist docs/_build .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .postgres .soak example_project/var
@@ -86,9 +105,8 @@ clean: ## Remove what was built, and the data of demo and tests
 $(INSTALLED): pyproject.toml
 	@$(PYTHON) -c '$(CHECK)' || { echo "django-pgqueue needs Python 3.11 or newer; $(PYTHON) is" \
 		"$$($(PYTHON) --version 2>&1 | head -n 1). Say which one to use: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
-	@echo "Installing into $(VENV) ..."
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) install hatchling editables
-	@$(PIP) install --no-build-isolation -e ".[dev]" $(if $(DJANGO),"django~=$(DJANGO).0")
+	$(call timed,Installing into $(VENV),{ test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); } && \
+		$(PIP) install hatchling editables && \
+		$(PIP) install --no-build-isolation -e ".[dev]" $(if $(DJANGO),"django~=$(DJANGO).0"))
 	@rm -f $(VENV)/.installed*
 	@touch $@

@@ -2,7 +2,6 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
 import pytest
 from django.db import connection
@@ -14,13 +13,11 @@ from django_pgqueue.db import QueueConnection
 from django_pgqueue.lifecycle import wake
 from django_pgqueue.staff.health import tables
 from tests.pgbouncer import PgBouncer
-from tests.server import FIRST, own_database
+from tests.server import own_database
+from tests.support import groups, summary
+from tests.support.groups import seed_of
 from tests.wheel import Environment, build
 from tests.workers import Worker
-
-settings.register_profile("quick", max_examples=25, stateful_step_count=40, deadline=None, print_blob=True)
-settings.register_profile("soak", settings.get_profile("quick"), max_examples=2000, stateful_step_count=100)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a shell that has put the tests into its background
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -35,28 +32,23 @@ def pytest_xdist_auto_num_workers() -> int:
     One, where the server is not the tests' own and all of them would share it.
     """
     most = len(os.environ.get("TEST_SERVERS", "").split()) or MOST_PROCESSES
-    return min((os.cpu_count() or 1) + 2, most) if "TEST_SERVER_OF" in os.environ else 0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores + 2, most) if "TEST_SERVER_OF" in os.environ else 0
 
 
-@pytest.hookimpl(trylast=True)  # after they have been shuffled
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes minutes: the processes that have the others are not to wait for it at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of all that belongs to the running of these tests."""
+    groups.pytest_addoption(parser)
 
 
-@pytest.fixture(scope="session")
-def order(project: Path) -> Iterator[TextIO]:
-    """The file that says which tests ran in this process, in their order, so that it can be repeated."""
-    path = project / ".pytest_cache" / f"order-{os.environ.get('PYTEST_XDIST_WORKER', FIRST)}.txt"
-    path.parent.mkdir(exist_ok=True)
-    path.unlink(missing_ok=True)  # an earlier run may still write its own
-    with path.open("w", buffering=1) as file:
-        yield file
-
-
-@pytest.fixture(autouse=True)
-def _ordered(request, order) -> None:
-    print(request.node.nodeid, file=order)
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the same tests and the same examples each time, unless a seed says which."""
+    config.pluginmanager.register(groups.Groups(config))
+    config.pluginmanager.register(summary)
+    common = {"deadline": None, "print_blob": True, "database": None, "derandomize": seed_of(config) is None}
+    settings.register_profile("quick", max_examples=25, stateful_step_count=40, **common)
+    settings.register_profile("soak", max_examples=2000, stateful_step_count=100, **common)
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,6 @@ from tests.ports import free_port
 from tests.workers import database_url, eventually
 
 BINARY = os.environ.get("PGBOUNCER") or shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
-MISSING = "There is no pgbouncer: apt-get install pgbouncer, or give its path in the environment as PGBOUNCER."
 
 CONFIG = """
 [databases]

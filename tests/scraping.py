@@ -2,15 +2,14 @@
 
 import gzip
 import http.client
-import shutil
 import subprocess
 from collections.abc import Mapping
 
-import pytest
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.ports import free_port
+from tests.support.needs import promtool
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -50,9 +49,7 @@ def parsed(text: str, content_type: str = "text/plain") -> Sheet:
 
 def must_lint(text: str) -> None:
     """Have promtool look at it, where there is one."""
-    if (tool := shutil.which("promtool")) is None:
-        pytest.skip("there is no promtool")
-    command = [tool, "check", "metrics"]
+    command = [promtool(), "check", "metrics"]
     checked = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
     assert (checked.returncode, checked.stderr) == (0, "")
 

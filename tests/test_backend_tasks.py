@@ -23,6 +23,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.timetable import declared, left_out
 from tests.app.contract import task
 from tests.contract import work
+from tests.support.needs import DJANGO_61, NOT_DJANGO_60
 
 MODULE = "tests.app.elsewhere"
 
@@ -82,7 +83,7 @@ def test_options_above_task_are_those_of_the_native_task(registry):
     assert native.keys((), {}).unique == "key"
 
 
-@pytest.mark.skipif(django.VERSION[:2] == (6, 0), reason="@task of Django 6.0 takes no options")
+@pytest.mark.skipif(django.VERSION[:2] == (6, 0), reason=NOT_DJANGO_60)
 def test_task_takes_options_itself(registry):
     made = task(max_attempts=4, queue_name="mail")(function)
     assert (made.max_attempts, made.native.options.max_attempts, made.native.options.queue) == (4, 4, "mail")
@@ -154,7 +155,7 @@ def test_options_make_no_difference_between_tasks():
     assert hash(app.echo.using(metadata={"a": 1})) == hash(app.echo)
 
 
-@pytest.mark.skipif(django.VERSION < (6, 1), reason="tasks can be pickled from Django 6.1 on")
+@pytest.mark.skipif(django.VERSION < (6, 1), reason=DJANGO_61)
 def test_pickled_task_keeps_its_options():
     made = pickle.loads(pickle.dumps(app.echo.using(max_attempts=3, queue_name="default")))
     assert (made, made.max_attempts) == (app.echo.using(queue_name="default"), 3)

@@ -23,6 +23,7 @@ from django_pgqueue.bench.room import alone, check_others
 from django_pgqueue.bench.usage import cpu_seconds, wal_bytes
 from django_pgqueue.management.commands.pgqueue_bench import Command, Progress, duration, load_from
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
+from tests.support import needs
 from tests.workers import MANAGE, database_url, eventually, parent_of
 
 ROOT = Path(__file__).parent.parent
@@ -121,7 +122,7 @@ def test_coroutines_with_arguments_and_history_are_measured_too():
 
 
 @real
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="/proc is Linux's")
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason=needs.LINUX)
 def test_processor_time_of_workers_is_told():
     out = io.StringIO()
     call_command("pgqueue_bench", jobs=3000, as_json=True, stdout=out, verbosity=0)

@@ -30,6 +30,7 @@ from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.process import can_read_memory, resident_bytes
 from django_pgqueue.runtime.session import Absences, Session
 from django_pgqueue.runtime.steward import Steward
+from tests.support import needs
 from tests.workers import eventually
 
 
@@ -514,7 +515,7 @@ def test_heartbeat_tells_how_much_memory_each_process_has(queue):
 
 def test_heart_measures_its_own_processes(queue, heart):
     if not can_read_memory():
-        pytest.skip("This system does not tell the memory of another process.")
+        pytest.skip(needs.LINUX)
     heart[1].pid = os.getpid()
     heart[0].pass_once()
     assert Worker.objects.get().memory_bytes > 10_000_000

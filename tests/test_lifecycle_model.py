@@ -461,7 +461,6 @@ def expected_ending(how: str, job: ClaimedJob, *, is_cancelled: bool) -> tuple[F
     return (Fate.DIED, Reason.EXHAUSTED) if job.attempt == job.max_attempts else (Fate.RETRIED, None)
 
 
-@pytest.mark.long
 @pytest.mark.django_db(transaction=True)
 class TestLifecycle(Lifecycle.TestCase):
     """To tell a story again that failed, put the decorator that is printed with it on ``Lifecycle``."""

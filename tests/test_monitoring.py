@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 import yaml
 
 from django_pgqueue.metrics.names import OF_TABLES, OF_WORKERS
+from tests.support import needs
 
 DOCS = Path(__file__).parent.parent / "docs"
 RULES = DOCS / "prometheus" / "rules.yml"
@@ -134,9 +134,7 @@ def test_nobody_is_paged_for_a_count():
 
 @pytest.fixture
 def promtool() -> str:
-    if (tool := shutil.which("promtool")) is None:
-        pytest.skip("there is no promtool")
-    return tool
+    return needs.promtool()
 
 
 def run(*words) -> str:

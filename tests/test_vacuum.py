@@ -17,6 +17,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.janitor import Janitor
 from django_pgqueue.runtime.plan import Plan
+from tests.support.needs import POSTGRESQL_17
 from tests.workers import beside, eventually, other_sessions
 
 
@@ -287,7 +288,7 @@ def test_owner_may(role, sql, kill_rows):
 
 def test_role_with_maintain_may(role, sql, kill_rows):
     if connection.pg_version < 170000:
-        pytest.skip("MAINTAIN is new in PostgreSQL 17")
+        pytest.skip(POSTGRESQL_17)
     kill_rows(1000)
     sql("GRANT MAINTAIN ON pgqueue_jobs TO pgqueue_lesser")
     lesser = role()

@@ -14,6 +14,7 @@ from playwright.sync_api import sync_playwright
 
 from tests.browser.tab import DESKTOP, PHONE, Tab
 from tests.browser.thread import Elsewhere, Handle
+from tests.support import needs
 from tests.workers import PATIENCE_SECONDS, eventually
 
 CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
@@ -26,7 +27,7 @@ def pytest_collection_modifyitems(items) -> None:
         here = os.path.dirname(__file__)
         for item in items:
             if str(item.path).startswith(here):
-                item.add_marker(pytest.mark.skip(reason="needs Chromium: install it, or name it in CHROMIUM"))
+                item.add_marker(pytest.mark.skip(reason=needs.CHROMIUM))
 
 
 @pytest.fixture(scope="session")

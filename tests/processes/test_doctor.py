@@ -9,8 +9,9 @@ import pytest
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.models import FinishedJob
-from tests.pgbouncer import BINARY, MISSING
+from tests.pgbouncer import BINARY
 from tests.ports import free_port
+from tests.support.needs import PGBOUNCER
 from tests.test_staff_health import forget_counters, worker
 from tests.workers import MANAGE, database_url, eventually
 
@@ -56,7 +57,7 @@ def test_nothing_is_found_while_a_worker_works_and_it_is_missed_once_it_is_gone(
     assert found(sql, {"no-workers"})[1:] == ("CommandError: Found: 1 error.\n", 1)
 
 
-@pytest.mark.skipif(not BINARY, reason=MISSING)
+@pytest.mark.skipif(not BINARY, reason=PGBOUNCER)
 def test_pooler_under_listen_is_found_until_there_is_a_direct_way(pooler, sql):
     worker()
     text, _, code = found(sql, {"listen-behind-pooler"}, "--fail-level", "warning", **pooler.environment())

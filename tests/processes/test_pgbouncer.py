@@ -23,12 +23,13 @@ from django_pgqueue.runtime import waiting
 from django_pgqueue.runtime.listener import BACKEND, Listener, is_lent, unlisten
 from django_pgqueue.runtime.session import Session
 from tests.app.models import Mark
-from tests.pgbouncer import BINARY, MISSING, PgBouncer, knows_prepared_statements
+from tests.pgbouncer import BINARY, PgBouncer, knows_prepared_statements
+from tests.support.needs import PGBOUNCER, PGBOUNCER_122
 from tests.workers import PATIENCE_SECONDS, eventually
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(not BINARY, reason=MISSING),
+    pytest.mark.skipif(not BINARY, reason=PGBOUNCER),
 ]
 
 ALIAS = "pooled"
@@ -155,7 +156,7 @@ def test_statements_are_not_prepared_where_the_pooler_does_not_keep_them_apart(p
         assert database.rows("SELECT count(*)::integer FROM pg_prepared_statements", {}) == [(0,)]
 
 
-@pytest.mark.skipif(not knows_prepared_statements(), reason="needs PgBouncer 1.22 or newer, set PGBOUNCER to one")
+@pytest.mark.skipif(not knows_prepared_statements(), reason=PGBOUNCER_122)
 def test_statements_are_prepared_where_the_pooler_keeps_them_apart(pool, client):
     pool(default_pool_size=2, **TRACKED)
     clients = [client() for _ in range(3)]

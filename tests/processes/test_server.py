@@ -20,6 +20,7 @@ from django_pgqueue.staff.health import findings
 from django_pgqueue.staff.health.listening import listening
 from tests.app.models import Mark
 from tests.server import Server
+from tests.support import needs
 from tests.workers import eventually
 
 ALIAS = "own"
@@ -120,7 +121,7 @@ def hoarder(server):
     """A session that listens and does not read: what is announced has piled up until nobody can announce any more."""
     with server.connect() as talker:
         if talker.info.server_version < POSTGRESQL_17:
-            pytest.skip("the queue of older servers is 8 GB")
+            pytest.skip(needs.POSTGRESQL_17)  # the queue of older servers is 8 GB
         talker.execute("ALTER SYSTEM SET max_notify_queue_pages = 64")
     restart(server)
     listener = server.connect()

@@ -15,6 +15,7 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from tests.app.models import Mark
+from tests.support.needs import NO_POOLER
 from tests.workers import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
@@ -86,7 +87,7 @@ def test_transaction_a_job_leaves_open_is_rolled_back_and_the_next_job_is_clean(
     assert "A job left a transaction open on 'default'; it is rolled back" in worker.text()
 
 
-@pytest.mark.skipif("THROUGH_PGBOUNCER" in os.environ, reason="a pooler lends any of its servers")
+@pytest.mark.skipif("THROUGH_PGBOUNCER" in os.environ, reason=NO_POOLER)
 def test_slots_keep_their_connection_between_jobs(start_worker):
     enqueue_many(app.backend_pid, [()] * 30)
     assert start_worker("--concurrency", "1", "--drain").wait() == 0

@@ -181,7 +181,6 @@ def reader(place, environment, visitor) -> Iterator[Reader]:
     print(reading.close())  # noqa: T201 - pytest shows it where the test has failed
 
 
-@pytest.mark.long
 def test_tutorial_ends_with_what_it_promises(reader):
     for step in page.steps_of(PAGE):
         reader.do(step)

@@ -1,0 +1,124 @@
+"""The same tests in the same order in the same groups each time: one group of whole modules for each pytest process.
+
+``pytest -n 4 --dist each`` gives every process one of four groups; ``--group 2/4`` runs the second of them alone, in
+one process. Which modules share a group follows from what ``weights.json`` says that they take, never from how quick a
+process was, so a failure that depends on what ran before comes back. With a seed (``make pytest SEED=…``) order and
+groups are shuffled, both by that seed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+WEIGHTS = Path(__file__).with_name("weights.json")
+"""Seconds that each module takes, as ``make weights`` has last written them: they need not be right, only the same."""
+
+UNKNOWN_SECONDS = 5.0
+
+FROM_XDIST = "group"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options for one group alone, and for writing the weights."""
+    options = parser.getgroup("groups")
+    options.addoption("--group", metavar="I/N", help="Run group I of N alone, as one of N processes would.")
+    options.addoption("--write-weights", action="store_true", help="Write down what each module has taken.")
+
+
+class Groups:
+    """Chooses the tests of this process; in the process that starts the others, counts them and their time."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._collected = 0
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
+        """Keep the tests of this process' group, modules in one piece: others sort them by what they do to databases.
+
+        Shuffled is what a seed has shuffled; else tests stand as in their files.
+        """
+        as_written = list(items)
+        yield
+        if not seed_of(self._config):
+            items[:] = as_written
+        modules = defaultdict(list)
+        for item in items:
+            modules[module_of(item.nodeid)].append(item)
+        number, count = group_of(self._config)
+        chosen = split(modules, read_weights(), count)[number - 1]
+        items[:] = [item for module in chosen for item in modules[module]]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node) -> None:
+        """Tell a process its group."""
+        if self._config.getoption("dist") == "each":
+            number = int(node.gateway.id.removeprefix("gw")) + 1
+            node.workerinput[FROM_XDIST] = f"{number}/{self._config.getoption('numprocesses')}"
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        """Let progress be told in per cent of all groups together; each is announced as if it were all."""
+        self._collected += len(ids)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add up the time of each module."""
+        if self._collected:
+            self._config.pluginmanager.get_plugin("session").testscollected = self._collected
+        self._seconds[module_of(report.nodeid)] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        """Write the weights, where that is asked for."""
+        if self._config.getoption("write_weights") and not hasattr(self._config, "workerinput"):
+            taken = {module: round(seconds, 1) for module, seconds in sorted(self._seconds.items())}
+            WEIGHTS.write_text(json.dumps(taken, indent=0) + "\n")
+
+
+def seed_of(config: pytest.Config) -> int | None:
+    """Return the seed of this run, None where it is not shuffled."""
+    return config.getoption("randomly_seed", None)
+
+
+def group_of(config: pytest.Config) -> tuple[int, int]:
+    """Return which group of how many this process runs, counted from 1; 1 of 1 where it runs all."""
+    workerinput = getattr(config, "workerinput", {})
+    text = workerinput.get(FROM_XDIST) or config.getoption("group") or "1/1"
+    if not (match := re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)) or int(match[1]) > int(match[2]):
+        raise pytest.UsageError(f"--group is {text!r}, and should be like 2/4: which group, of how many.")
+    return int(match[1]), int(match[2])
+
+
+def module_of(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
+
+
+def read_weights() -> dict[str, float]:
+    return json.loads(WEIGHTS.read_text())
+
+
+def split(modules: Iterable[str], weights: dict[str, float], count: int) -> list[list[str]]:
+    """Spread modules over groups that take about the same time; in each they keep the order in which they are given.
+
+    The heaviest are placed first, each where least is, which leaves the light ones to level the groups. Those of about
+    the same weight are placed in their given order: another order makes other groups.
+    """
+    order = {module: place for place, module in enumerate(modules)}
+    seconds = {module: weights.get(module, UNKNOWN_SECONDS) for module in order}
+    groups: list[list[str]] = [[] for _ in range(count)]
+    loads = [0.0] * count
+    for module in sorted(order, key=lambda module: (-round(math.log2(seconds[module] + 0.1)), order[module])):
+        lightest = loads.index(min(loads))
+        groups[lightest].append(module)
+        loads[lightest] += seconds[module]
+    return [sorted(group, key=order.__getitem__) for group in groups]

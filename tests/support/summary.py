@@ -1,0 +1,50 @@
+"""The end of a run: what was skipped, and how to run it; the command that repeats what failed."""
+
+import os
+import shlex
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from tests.support.groups import group_of, seed_of
+
+MADE_WITH = "MADE_WITH"
+"""Environment variable with the variables that make was given: PYTHON, DJANGO, VENV, TESTS."""
+
+ENVIRONMENT = ("PGSERVER_POSTGRES_VERSION", "THROUGH_PGBOUNCER", "DATABASE_URL", "TEST_SERVERS", "HYPOTHESIS_PROFILE")
+"""Variables that change what is tested."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print both, and the seed."""
+    stats = terminalreporter.stats
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in stats.get("skipped", ()))
+    for line in [f"Skipped {count}: {why}" for why, count in sorted(reasons.items())]:
+        terminalreporter.write_line(line)
+    for command in repeating(config, [*stats.get("failed", ()), *stats.get("error", ())]):
+        terminalreporter.write_line(f"Repeat with: {command}", red=True)
+    if seed := seed_of(config):
+        terminalreporter.write_line(f"Shuffled with SEED={seed}")
+
+
+def repeating(config: pytest.Config, failed: Iterable[pytest.TestReport]) -> list[str]:
+    """Return the command for each group that had a failure: it runs the same tests before it, in the same order."""
+    command = " ".join(filter(None, [*_environment(), "make pytest", os.environ.get(MADE_WITH), *_seed(config)]))
+    return [f"{command} GROUP={group}" for group in sorted({_group(config, report) for report in failed})]
+
+
+def _group(config: pytest.Config, report: pytest.TestReport) -> str:
+    if (node := getattr(report, "node", None)) is not None and config.getoption("dist") == "each":
+        return f"{int(node.gateway.id.removeprefix('gw')) + 1}/{config.getoption('numprocesses')}"
+    return "/".join(map(str, group_of(config)))
+
+
+def _seed(config: pytest.Config) -> list[str]:
+    return [f"SEED={seed}"] if (seed := seed_of(config)) else []
+
+
+def _environment() -> list[str]:
+    # The process that starts the others has started a server too, and says where.
+    own = {"DATABASE_URL"} if "TEST_SERVER_OF" in os.environ else set()
+    return [f"{name}={shlex.quote(os.environ[name])}" for name in ENVIRONMENT if name in os.environ and name not in own]
