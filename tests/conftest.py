@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from django.db import connection
+from django.db import connection, connections
+from django.test.utils import setup_databases, teardown_databases
 from django.utils import translation
 from hypothesis import settings
 
@@ -14,7 +15,7 @@ from django_pgqueue.lifecycle import wake
 from django_pgqueue.staff.health import tables
 from tests.pgbouncer import PgBouncer
 from tests.server import own_database
-from tests.support import groups, summary
+from tests.support import groups, summary, template
 from tests.support.groups import seed_of
 from tests.wheel import Environment, build
 from tests.workers import Worker
@@ -68,6 +69,20 @@ def _no_refusal_yet(monkeypatch) -> None:
 def _no_dead_rows_of_others(monkeypatch) -> None:
     """Find no dead rows of tests before, whose counts come late and outlive a rollback; who tests that sets a limit."""
     monkeypatch.setattr(tables, "MANY_DEAD_ROWS", 10**9)
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_test_environment, django_db_blocker) -> Iterator[None]:
+    """Make the test databases, as copies of migrated ones where the server has such."""
+    with django_db_blocker.unblock():
+        if "TEST_TEMPLATES" in os.environ:
+            made = template.copy_databases()
+            connections["lite"].creation.create_test_db(verbosity=0, serialize=False)
+        else:
+            made = setup_databases(verbosity=0, interactive=False, aliases={"default", "other", "lite"})
+    yield
+    with django_db_blocker.unblock():
+        teardown_databases(made, verbosity=0)
 
 
 @pytest.fixture

@@ -5,10 +5,12 @@ make the server wait. ``TEST_SERVERS`` may name servers that run already, by the
 each process. Where ``DATABASE_URL`` is given all share that one; then let one process run all tests.
 """
 
+import atexit
 import contextlib
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -17,11 +19,13 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import environ
+import psutil
 import psycopg
 
-from django_pgqueue.embedded import embedded_database_url
+from django_pgqueue.embedded import PATIENCE_SECONDS, embedded_database_url
+from tests.support import template
 
-FOLDER = Path(__file__).parent.parent / ".postgres" / "tests"
+RUNS = template.ROOT / ".postgres" / "runs"
 FIRST = "gw0"  # as pytest-xdist calls it; also who starts the others, and a pytest that starts none
 
 
@@ -29,9 +33,32 @@ def database_url() -> str:
     """Return the URL of this process' server, and start it if nobody has. Commands that tests start inherit both."""
     process = os.environ.get("PYTEST_XDIST_WORKER", FIRST)
     if "DATABASE_URL" not in os.environ or os.environ.get("TEST_SERVER_OF", process) != process:
-        os.environ["DATABASE_URL"] = given(process) or start(FOLDER / process)
+        os.environ["DATABASE_URL"] = given(process) or start_copy(process)
         os.environ["TEST_SERVER_OF"] = process
     return os.environ["DATABASE_URL"]
+
+
+def start_copy(process: str) -> str:
+    """Start a copy of the template, which is gone with this process."""
+    for old in RUNS.glob("*-*/"):
+        if not psutil.pid_exists(int(old.name.partition("-")[0])):
+            remove(old)
+    folder = RUNS / f"{os.getpid()}-{process}"
+    template.copy(folder)
+    atexit.register(remove, folder)  # before the server registers that it stops then: the last one is the first to run
+    os.environ["TEST_TEMPLATES"] = "1"
+    return start(folder)
+
+
+def remove(folder: Path) -> None:
+    """Remove the folder of a server, and end that first if whoever used it was killed."""
+    for file in folder.glob("*/postmaster.pid"):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
+            server = psutil.Process(int(file.read_text().split()[0]))
+            if str(file.parent) in server.cmdline():
+                server.send_signal(signal.SIGQUIT)
+                server.wait(PATIENCE_SECONDS)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def given(process: str) -> str | None:

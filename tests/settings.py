@@ -6,6 +6,7 @@ import environ
 from tests.conformance import DRIVER
 from tests.conformance.drivers import BACKPORT, OURS
 from tests.server import database_url
+from tests.support import template
 
 SECRET_KEY = "tests only"
 ALLOWED_HOSTS = ["*"]
@@ -16,6 +17,9 @@ DATABASES = {
 SUFFIX = os.environ.get("TEST_DB_SUFFIX", "")  # for test runs side by side on one server
 DATABASES["default"]["TEST"] = {"NAME": f"test_pgqueue{SUFFIX}"}
 DATABASES["other"] = {**DATABASES["default"], "TEST": {"NAME": f"test_pgqueue_other{SUFFIX}"}}
+if "TEST_TEMPLATES" in os.environ:  # of a server that has them
+    for alias, name in template.DATABASES.items():
+        DATABASES[alias]["TEST"]["TEMPLATE"] = name
 if "LISTEN_DATABASE_URL" in os.environ:  # of workers behind a pooler
     DATABASES["direct"] = environ.Env().db("LISTEN_DATABASE_URL")
 INSTALLED_APPS = [
