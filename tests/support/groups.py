@@ -93,7 +93,10 @@ def seed_of(config: pytest.Config) -> int | None:
 def group_of(config: pytest.Config) -> tuple[int, int]:
     """Return which group of how many this process runs, counted from 1; 1 of 1 where it runs all."""
     workerinput = getattr(config, "workerinput", {})
-    text = workerinput.get(FROM_XDIST) or config.getoption("group") or "1/1"
+    return parse(workerinput.get(FROM_XDIST) or config.getoption("group") or "1/1")
+
+
+def parse(text: str) -> tuple[int, int]:
     if not (match := re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)) or int(match[1]) > int(match[2]):
         raise pytest.UsageError(f"--group is {text!r}, and should be like 2/4: which group, of how many.")
     return int(match[1]), int(match[2])
