@@ -56,18 +56,7 @@ def suite(tmp_path: Path, project: Path):
         (tmp_path / f"test_{number}.py").write_text(MODULE + more)
 
     def run(*options: str) -> tuple[str, list[list[str]]]:
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:django",
-            "-p",
-            "no:pgqueue",
-            "-p",
-            "no:cacheprovider",
-        ]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "xdist.plugin", "-p", "no:cacheprovider"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         environment |= {"PYTHONPATH": str(project), "MADE_WITH": "DJANGO=6.1", "TEST_SERVER_OF": "gw0"}
         environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
