@@ -154,13 +154,14 @@ def test_rules_fire_when_they_should_and_only_then(promtool):
 
 @pytest.mark.parametrize("alert", alerts(), ids=lambda alert: alert["alert"])
 def test_rule_that_never_fires_would_be_noticed(alert, promtool, tmp_path):
-    text = RULES.read_text()
-    rules = yaml.safe_load(text)
+    """By the tests that name it; the others, which take promtool most of its time, are left out."""
+    rules, tests = yaml.safe_load(RULES.read_text()), yaml.safe_load(RULES_TEST.read_text())
     for rule in rules["groups"][0]["rules"]:
         if rule["alert"] == alert["alert"]:
             rule["expr"] = f"({rule['expr']}) and on () vector(1) > 2"
+    tests["tests"] = [test for test in tests["tests"] if alert["alert"] in json.dumps(test)]
     (tmp_path / "rules.yml").write_text(yaml.safe_dump(rules))
-    (tmp_path / "rules_test.yml").write_text(RULES_TEST.read_text())
+    (tmp_path / "rules_test.yml").write_text(yaml.safe_dump(tests))
     with pytest.raises(AssertionError, match=alert["alert"]):
         run(promtool, "test", "rules", str(tmp_path / "rules_test.yml"))
 
