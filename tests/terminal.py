@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django_pgqueue.staff.glance.screen import BEGIN, END, ENTER, LEAVE
-from tests.workers import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 CTRL_C, CTRL_Z = b"\x03", b"\x1a"
 ERASE = r"\x1b\[[JK]"

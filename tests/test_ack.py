@@ -12,6 +12,7 @@ from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob, Job
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -170,7 +171,7 @@ def test_two_flushes_of_the_same_jobs_in_clashing_order_do_not_deadlock(queue, o
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(PATIENCE_SECONDS)
     assert len(receipts) == 2
     assert sum(300 - len(receipt.locked) - len(receipt.stale) for receipt in receipts) == 300
 

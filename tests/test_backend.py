@@ -41,7 +41,7 @@ from django_pgqueue.lifecycle.reap import settle
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.runtime import waiting
 from tests.contract import WORKER, work
-from tests.workers import eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 
 @pytest.fixture
@@ -291,7 +291,7 @@ def test_native_job_is_no_result(db, backend):
 
 
 def ended(result):
-    eventually(lambda: result.refresh() or result.is_finished, seconds=120)
+    eventually(lambda: result.refresh() or result.is_finished)
     return result
 
 
@@ -402,20 +402,20 @@ def nobody_waits_in_the_end(transactional_db):
 def test_result_can_be_waited_for(start_worker, nobody_waits_in_the_end):
     start_worker("--processes", "1")
     good, bad, slow = app.add.enqueue(1, 2), app.fail.enqueue(), app.asleep.enqueue(60)
-    assert (good.wait(120), good.return_value, good.status) == (3, 3, TaskResultStatus.SUCCESSFUL)
+    assert (good.wait(PATIENCE_SECONDS), good.return_value, good.status) == (3, 3, TaskResultStatus.SUCCESSFUL)
     with pytest.raises(JobFailed, match="ValueError: no luck"):
-        bad.wait(dt.timedelta(seconds=120))
+        bad.wait(dt.timedelta(seconds=PATIENCE_SECONDS))
     assert [error.exception_class for error in bad.errors] == [ValueError]
     with pytest.raises(TimeoutError):
         slow.wait(0.01)
-    assert async_to_sync(app.add.enqueue(5).await_)(120) == 5
+    assert async_to_sync(app.add.enqueue(5).await_)(PATIENCE_SECONDS) == 5
 
 
 def test_result_in_the_transaction_that_enqueued_is_not_waited_for(nobody_waits_in_the_end):
     with transaction.atomic():
         result = app.add.enqueue(1)
         with pytest.raises(JobNotCommitted):
-            result.wait(30)
+            result.wait(PATIENCE_SECONDS)
 
 
 def test_result_has_the_handle_of_its_job(db):

@@ -24,7 +24,8 @@ from django_pgqueue.bench.usage import cpu_seconds, wal_bytes
 from django_pgqueue.management.commands.pgqueue_bench import Command, Progress, duration, load_from
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from tests.support import needs
-from tests.workers import MANAGE, database_url, eventually, parent_of
+from tests.support.waiting import LONG_PATIENCE_SECONDS, eventually
+from tests.workers import MANAGE, database_url, parent_of
 
 ROOT = Path(__file__).parent.parent
 real = pytest.mark.django_db(transaction=True, databases=["default", "other"])
@@ -44,7 +45,7 @@ class Bench:
             )
 
     def wait(self) -> int:
-        return self.process.wait(300)
+        return self.process.wait(LONG_PATIENCE_SECONDS)
 
     def text(self) -> str:
         return self.out.read_text() + self.err.read_text()

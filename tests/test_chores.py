@@ -8,7 +8,7 @@ from django_pgqueue.housekeeping.chores import Chores, look
 from django_pgqueue.housekeeping.promote import promote
 from django_pgqueue.lifecycle.ack import write
 from django_pgqueue.lifecycle.claim import claim
-from tests.workers import eventually
+from tests.support.waiting import eventually
 
 
 def test_nothing_is_to_be_done_for_an_empty_table_nor_for_what_waits_for_its_time(queue):

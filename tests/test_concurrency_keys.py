@@ -25,8 +25,8 @@ from django_pgqueue.lifecycle.drain import is_drained
 from django_pgqueue.lifecycle.reap import settle
 from django_pgqueue.lifecycle.release import release
 from django_pgqueue.models import Job
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 from tests.test_pump import pump, turn  # noqa: F401 - a fixture
-from tests.workers import eventually
 
 
 def limited(limit=1, key="k", task=app.noop, **options):
@@ -156,7 +156,7 @@ def test_many_admitters_at_once_never_let_in_too_many(transactional_db):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_SECONDS)
     assert (failures, len(ended), Job.objects.count()) == ([], 240, 0)
     assert all(most[key] <= limit for key, limit in zip(keys, itertools.cycle([1, 2, 3]), strict=False))
 
@@ -384,7 +384,7 @@ def listen():
 
     def heard():
         try:
-            return list(own.connection.notifies(timeout=120, stop_after=1))
+            return list(own.connection.notifies(timeout=PATIENCE_SECONDS, stop_after=1))
         finally:
             own.close()
 

@@ -30,7 +30,7 @@ from django_pgqueue.lifecycle.run import arun, run
 from django_pgqueue.models import FinishedJob, Job
 from tests.app import contract
 from tests.app.models import Mark
-from tests.workers import beside, eventually
+from tests.support.waiting import beside, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -523,9 +523,9 @@ def test_every_call_runs_once_while_the_flag_is_flipped_through_all_stages(stage
                 stage(value)
                 for index in range(number):
                     cutover.enqueue(f"{value} {index}")
-            eventually(lambda: Mark.objects.count() == len(stages) * number, seconds=120)
-            eventually(lambda: not other.calls and not Job.objects.exists(), seconds=120)
-            eventually(lambda: report("--missing-after", "0s")[1] == "", seconds=120)
+            eventually(lambda: Mark.objects.count() == len(stages) * number)
+            eventually(lambda: not other.calls and not Job.objects.exists())
+            eventually(lambda: report("--missing-after", "0s")[1] == "")
         finally:
             is_over.set()
     ran = {value: set(by_us(value)) for value in stages}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.server import folder_of_a_server
+from tests.support.waiting import LONG_PATIENCE_SECONDS
 
 PROJECT = Path(__file__).parent.parent / "example_project"
 LINE = re.compile(r"^  (\w.*?) +(\d+) +(\d+)(  <-- wrong)?$", re.MULTILINE)
@@ -31,7 +32,7 @@ def demo(shop, *options):
         check=False,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=LONG_PATIENCE_SECONDS,
     )
 
 

@@ -33,6 +33,7 @@ from django_pgqueue.staff import health
 from django_pgqueue.testing import Report, Run, assert_enqueued, refute_enqueued, run_jobs
 from docs import facts, generate
 from tests.pages import DOCS, PAGES, ROOT, each_page, name_of
+from tests.support.waiting import LONG_PATIENCE_SECONDS
 
 PACKAGE = Path(django_pgqueue.__file__).parent
 
@@ -133,7 +134,7 @@ def test_docs_build_without_a_warning(tmp_path):
         [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", tmp_path / "trees", DOCS, tmp_path / "html"],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=LONG_PATIENCE_SECONDS,
         check=False,
     )
     assert built.returncode == 0, built.stderr

@@ -24,10 +24,10 @@ from django_pgqueue.models import Job, Worker
 from django_pgqueue.staff.health import sessions, tables
 from django_pgqueue.staff.health.catalogue import wanted
 from django_pgqueue.staff.health.view import View
+from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.test_backend_tasks import fresh  # noqa: F401 - a fixture
 from tests.test_schedules import make
 from tests.test_staff_health import ALIVE, elsewhere, forget_counters, worker  # noqa: F401 - a fixture is among them
-from tests.workers import beside, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -616,11 +616,11 @@ def test_nobody_is_waited_for(sql):
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("LOCK TABLE pgqueue_stats IN ACCESS EXCLUSIVE MODE")
             locked.set()
-            done.wait(120)
+            done.wait(PATIENCE_SECONDS)
         connection.close()
 
     with beside(lock):
-        assert locked.wait(120)
+        assert locked.wait(PATIENCE_SECONDS)
         try:
             text, complaint, code = say()
         finally:

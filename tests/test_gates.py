@@ -25,8 +25,8 @@ from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import DeadJob, Job, Queue
 from django_pgqueue.runtime.marks import Marks, now
 from django_pgqueue.runtime.pump import Pump
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 from tests.test_pump import Benched, turn
-from tests.workers import PATIENCE_SECONDS, eventually
 
 HOUR = dt.timedelta(hours=1)
 

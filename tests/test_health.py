@@ -18,6 +18,7 @@ from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.probes import Probes, write
 from django_pgqueue.runtime.verdict import Facts, LoopFacts, ProcessFacts, Verdict, judge
 from tests.ports import free_port
+from tests.support.waiting import PATIENCE_SECONDS
 
 WELL = Facts(
     is_stopping=False,
@@ -126,7 +127,7 @@ def probes():
 
 
 def get(port: int, path: str, method: str = "GET"):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
     connection.request(method, path)
     response = connection.getresponse()
     text = response.read()

@@ -31,7 +31,7 @@ from django_pgqueue.runtime.process import can_read_memory, resident_bytes
 from django_pgqueue.runtime.session import Absences, Session
 from django_pgqueue.runtime.steward import Steward
 from tests.support import needs
-from tests.workers import eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 
 def register(queue, **changes) -> int:
@@ -250,7 +250,7 @@ def test_two_reapers_at_once_settle_each_job_once(queue, other_queue, lost):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(PATIENCE_SECONDS)
     assert sum(result.returned for result in results) == 500
     assert set(Job.objects.values_list("lost", flat=True)) == {1}
 
@@ -269,7 +269,7 @@ def test_ack_and_reaper_at_once_have_each_job_once(queue, other_queue, sql):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(PATIENCE_SECONDS)
     [receipt], [[returned, dead, *_]] = receipts, reaped
     assert (FinishedJob.objects.count(), Job.objects.filter(status="queued", lost=1).count()) == (
         500 - returned,

@@ -37,7 +37,8 @@ from django_pgqueue.lifecycle.run_now import run_now
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.tasks import Task
 from tests.lifecycle.model import HOUR, Job, Model, Process
-from tests.lifecycle.parties import PATIENCE_SECONDS, Parties
+from tests.lifecycle.parties import Parties
+from tests.support.waiting import PATIENCE_SECONDS
 
 INSERT = """
 INSERT INTO pgqueue_jobs (task, queue, run_at, max_attempts, lease_seconds)

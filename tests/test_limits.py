@@ -26,9 +26,9 @@ from django_pgqueue.runtime.child import Brief
 from django_pgqueue.runtime.marks import now
 from django_pgqueue.runtime.plan import Plan
 from tests.app.models import Mark
+from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.test_run import job as job_of
 from tests.test_slots import give, slots  # noqa: F401 - fixtures
-from tests.workers import beside, eventually
 
 LIMIT = f"{TimeLimitExceeded.__module__}.TimeLimitExceeded"
 
@@ -57,7 +57,7 @@ class Visit:
 
 def spin_until(event):
     """Wait in Python code."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not event.is_set() and time.monotonic() < deadline:
         time.sleep(0.001)
 
@@ -66,14 +66,14 @@ def test_interruption_reaches_the_run_it_is_meant_for_and_no_other():
     done = threading.Event()
     visit = Visit(lambda: spin_until(done))
     with beside(visit):
-        assert visit.is_inside.wait(120)
+        assert visit.is_inside.wait(PATIENCE_SECONDS)
         other = CurrentJob(job_of(id=2))
         assert not visit.border.interrupt(other, JobKilled)
         done.set()
     assert (visit.raised, visit.border.was_hit) == (None, False)
     visit = Visit(lambda: spin_until(threading.Event()))
     with beside(visit):
-        assert visit.is_inside.wait(120)
+        assert visit.is_inside.wait(PATIENCE_SECONDS)
         assert visit.border.interrupt(visit.current, JobKilled)
     assert isinstance(visit.raised, JobKilled)
     assert visit.border.was_hit
@@ -133,9 +133,9 @@ def test_thread_that_cleans_up_after_an_interruption_is_not_interrupted_again():
 
     visit = Visit(user_code)
     with beside(visit):
-        assert visit.is_inside.wait(120)
+        assert visit.is_inside.wait(PATIENCE_SECONDS)
         assert visit.border.interrupt(visit.current, TimeLimitExceeded)
-        assert cleaning.wait(120)
+        assert cleaning.wait(PATIENCE_SECONDS)
         assert visit.border.interrupt(visit.current, TimeLimitExceeded)
         cleaned.set()
     assert isinstance(visit.raised, TimeLimitExceeded)
@@ -158,7 +158,7 @@ def test_lock_of_logging_is_not_left_taken(handler):
     handler.acquire()
     with beside(visit):
         try:
-            assert visit.is_inside.wait(120)
+            assert visit.is_inside.wait(PATIENCE_SECONDS)
             eventually(lambda: in_logging(visit.border._thread_id))
             assert not visit.border.interrupt(visit.current, JobKilled)
         finally:
@@ -194,7 +194,7 @@ def let_time_be_over(slots):  # noqa: F811
 def test_swallowed_interruption_is_repeated(slots, give, let_time_be_over):  # noqa: F811
     job = give(app.swallow.using(timeout=600), args=[1])
     let_time_be_over(job)
-    outcome = slots.outbox.get(timeout=120)[1]
+    outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)[1]
     assert (outcome.job, outcome.fate, outcome.error["error"]) == (job, Fate.RETRIED, LIMIT)
     assert Mark.objects.filter(label="swallowed").count() == 2
 
@@ -202,25 +202,25 @@ def test_swallowed_interruption_is_repeated(slots, give, let_time_be_over):  # n
 def test_cancel_that_is_swallowed_is_repeated(slots, give, let_time_be_over):  # noqa: F811
     job = give(app.aswallow.using(timeout=600), args=[1])
     let_time_be_over(job)
-    outcome = slots.outbox.get(timeout=120)[1]
+    outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)[1]
     assert (outcome.job, outcome.fate, outcome.error["error"]) == (job, Fate.RETRIED, LIMIT)
 
 
 def test_connection_that_was_in_use_in_an_interrupted_run_is_not_used_again(slots, give):  # noqa: F811
     slots.concurrency = 1
     give(app.backend_pid)
-    before = slots.outbox.get(timeout=120)[1].result
+    before = slots.outbox.get(timeout=PATIENCE_SECONDS)[1].result
     give(app.spin.using(timeout=1), args=[60])
-    assert slots.outbox.get(timeout=120)[1].fate is Fate.RETRIED
+    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.RETRIED
     give(app.backend_pid)
-    assert slots.outbox.get(timeout=120)[1].result not in (before, "null")
+    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].result not in (before, "null")
 
 
 def test_killed_job_has_a_moment_to_see_it_for_itself(slots, give):  # noqa: F811
     job = give(app.until_cancelled, args=[60])
     eventually(lambda: Mark.objects.filter(label="start").exists())
     slots.cancel(job.mark)
-    outcome = slots.outbox.get(timeout=120)[1]
+    outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)[1]
     assert (outcome.reason, outcome.error["message"]) == (Reason.KILLED, "cancelled")
 
 
@@ -231,7 +231,7 @@ def test_job_that_is_killed_before_a_slot_begins_it_never_runs(slots, give):  # 
     slots.cancel(third.mark)
     slots.cancel(first.mark)
     slots.cancel(second.mark)
-    outcomes = [slots.outbox.get(timeout=120)[1] for _ in range(3)]
+    outcomes = [slots.outbox.get(timeout=PATIENCE_SECONDS)[1] for _ in range(3)]
     assert {(outcome.job, outcome.reason) for outcome in outcomes} == {
         (job, Reason.KILLED) for job in (first, second, third)
     }
@@ -247,7 +247,7 @@ def test_job_that_fails_while_it_is_being_killed_is_claimed_to_die(queue, slots,
     [job] = claim(queue, "default", limit=1, worker_id=1)
     assert job.was_killed
     slots.accept(0, job)
-    outcome = slots.outbox.get(timeout=120)[1]
+    outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)[1]
     assert (outcome.fate, outcome.reason, Mark.objects.count()) == (Fate.DIED, Reason.KILLED, 0)
 
 
@@ -262,7 +262,7 @@ def test_jobs_over_their_time_by_a_hair_hit_nobody_else(slots):  # noqa: F811
     try:
         for cell, job in enumerate(jobs):
             slots.accept(cell, job)
-        outcomes = [slots.outbox.get(timeout=120)[1] for _ in jobs]
+        outcomes = [slots.outbox.get(timeout=PATIENCE_SECONDS)[1] for _ in jobs]
     finally:
         del tasks._registry["tests.brief"]
     assert sorted(outcome.job.id for outcome in outcomes) == list(range(1, total + 1))

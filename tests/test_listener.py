@@ -8,7 +8,7 @@ from django_pgqueue.lifecycle.wake import announce
 from django_pgqueue.runtime import listener as listener_module
 from django_pgqueue.runtime.listener import Listener
 from django_pgqueue.runtime.session import Session
-from tests.workers import eventually
+from tests.support.waiting import eventually
 
 
 @pytest.fixture

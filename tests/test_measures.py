@@ -14,6 +14,7 @@ from django_pgqueue.models import Job, Queue
 from django_pgqueue.staff import measures
 from django_pgqueue.staff.bounded import TookTooLong
 from django_pgqueue.staff.measures import Measures, Shared, look
+from tests.support.waiting import PATIENCE_SECONDS
 from tests.test_staff_health import worker
 
 pytestmark = pytest.mark.django_db
@@ -86,23 +87,23 @@ def test_whoever_asks_within_a_second_gets_the_same_look(monkeypatch, long_secon
 
 
 def test_those_who_ask_during_a_look_wait_for_it(long_seconds):
-    looks, asked, go_on = [], threading.Barrier(9), threading.Event()
+    looks, asked, go_on = [], threading.Barrier(9, timeout=PATIENCE_SECONDS), threading.Event()
 
     def slow() -> Measures:
         looks.append(1)
-        go_on.wait(60)
+        go_on.wait(PATIENCE_SECONDS)
         return NOTHING
 
     def ask() -> Measures:
-        asked.wait(60)
+        asked.wait()
         return shared.measures()
 
     shared = Shared(slow)
     with ThreadPoolExecutor(8) as threads:
         answers = [threads.submit(ask) for _ in range(8)]
-        asked.wait(60)
+        asked.wait()
         go_on.set()
-        assert {id(answer.result(60)) for answer in answers} == {id(NOTHING)}
+        assert {id(answer.result(PATIENCE_SECONDS)) for answer in answers} == {id(NOTHING)}
     assert len(looks) == 1
 
 
@@ -128,10 +129,10 @@ def test_nobody_waits_for_longer_than_wanted_for_a_look_in_another_thread(long_s
         threads.append(threading.Thread(target=looking))
         threads[0].start()
 
-    shared = Shared(lambda: go_on.wait(60) and NOTHING, begin)
+    shared = Shared(lambda: go_on.wait(PATIENCE_SECONDS) and NOTHING, begin)
     with pytest.raises(TimeoutError):
         shared.measures(wait_seconds=0.0)
     go_on.set()
-    assert shared.measures(wait_seconds=60) is NOTHING
-    threads[0].join()
+    assert shared.measures(wait_seconds=PATIENCE_SECONDS) is NOTHING
+    threads[0].join(PATIENCE_SECONDS)
     assert len(threads) == 1

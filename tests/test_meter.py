@@ -9,6 +9,7 @@ import pytest
 from django_pgqueue.lifecycle.stats import LOST, SUCCEEDED
 from django_pgqueue.runtime import meter as meters
 from django_pgqueue.runtime.meter import ROW_WIDTH, Meter
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def kept(meter) -> dict:
@@ -69,6 +70,6 @@ def test_what_a_process_has_added_stays_when_it_is_killed():
     meter = Meter(context)
     process = context.Process(target=add, args=(meter,))
     process.start()
-    process.join()
+    process.join(PATIENCE_SECONDS)
     assert process.exitcode == -signal.SIGKILL
     assert kept(meter) == {("a", "x"): 7}

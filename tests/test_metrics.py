@@ -28,8 +28,8 @@ from django_pgqueue.runtime.meters import Figures, Meters
 from django_pgqueue.staff import overview
 from django_pgqueue.staff.measures import Measures, Shared
 from tests.scraping import Sheet, must_lint, parsed
+from tests.support.waiting import PATIENCE_SECONDS
 from tests.test_admin import user_with
-from tests.workers import PATIENCE_SECONDS
 
 TOKEN = "a-token-that-nobody-guesses"
 PATH = "/metrics/pgqueue/"
@@ -294,7 +294,7 @@ def test_view_waits_for_no_other_request_that_hangs(monkeypatch):
 
     def hang(_: str) -> Measures:
         reads.set()
-        is_over.wait()
+        is_over.wait(PATIENCE_SECONDS)
         return Measures(queues=(), workers=0)
 
     def ask() -> Sheet:
@@ -321,7 +321,7 @@ def test_nobody_needs_prometheus_client_who_does_not_ask_for_metrics():
         "from django_pgqueue.management.commands import pgqueue_worker; import django_pgqueue.runtime.pump;"
         "assert 'django_pgqueue.metrics' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_SECONDS)
 
 
 @pytest.mark.django_db

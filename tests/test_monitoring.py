@@ -10,6 +10,7 @@ import yaml
 
 from django_pgqueue.metrics.names import OF_TABLES, OF_WORKERS
 from tests.support import needs
+from tests.support.waiting import PATIENCE_SECONDS
 
 DOCS = Path(__file__).parent.parent / "docs"
 RULES = DOCS / "prometheus" / "rules.yml"
@@ -138,7 +139,7 @@ def promtool() -> str:
 
 
 def run(*words) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     return said

@@ -34,7 +34,7 @@ from django_pgqueue.lifecycle.verbs import (
 )
 from django_pgqueue.lifecycle.wake import ADMIT, CANCEL, CHANNEL, OPERATE, WakeUp
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation
-from tests.workers import beside, eventually, until_gone
+from tests.support.waiting import beside, eventually, until_gone
 
 
 def bury(database, number: int, /, **options) -> list[int]:

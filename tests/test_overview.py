@@ -16,12 +16,12 @@ from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import Queue, Stat
 from django_pgqueue.staff import overview
 from django_pgqueue.staff.overview import Number
+from tests.support.waiting import eventually
 from tests.test_admin import user_with
 from tests.test_plans import explain, fill
 from tests.test_schedule_admin import FINISHED
 from tests.test_schedules import make
 from tests.test_staff_health import forget_counters, worker
-from tests.workers import eventually
 
 pytestmark = pytest.mark.django_db
 

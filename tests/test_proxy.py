@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from tests.proxy import Proxy, exactly
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def echo():
     yield listener
     with contextlib.suppress(OSError):
         listener.shutdown(socket.SHUT_RDWR)
-    thread.join()
+    thread.join(PATIENCE_SECONDS)
     listener.close()
 
 
@@ -48,7 +49,7 @@ HELLO = struct.pack("!II", 8, 3 << 16)
 
 def connect(proxy: Proxy) -> socket.socket:
     """Return a connection that is not introduced yet."""
-    return socket.create_connection(("127.0.0.1", proxy.port), timeout=120)
+    return socket.create_connection(("127.0.0.1", proxy.port), timeout=PATIENCE_SECONDS)
 
 
 @contextlib.contextmanager
@@ -95,7 +96,7 @@ def test_stalled_connections_get_everything_later(proxy):
                 old.recv(1000)
             proxy.flow()
             for client in (old, new):
-                client.settimeout(120)
+                client.settimeout(PATIENCE_SECONDS)
             assert old.recv(1000) == b"TWO"
             assert exactly(new, len(HELLO) + 5) == HELLO + b"THREE"
 

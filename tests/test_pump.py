@@ -20,7 +20,7 @@ from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.runtime.marks import CAPACITY, Marks, now
 from django_pgqueue.runtime.pump import Pump, Speed
 from django_pgqueue.runtime.slots import Slots
-from tests.workers import eventually, until_gone
+from tests.support.waiting import PATIENCE_SECONDS, eventually, until_gone
 
 
 class Benched(Slots):
@@ -514,7 +514,7 @@ def test_job_is_not_started_after_the_lease_of_its_process(transactional_db):
     [job] = claim(pump.database, "default", limit=1, worker_id=1)
     cell = pump._book._free.pop()
     pump.slots.accept(cell, job)
-    released = outbox.get(timeout=120)
+    released = outbox.get(timeout=PATIENCE_SECONDS)
     assert (released[0], released[1].fate) == (cell, Fate.RELEASED)
     outbox.put(released)
     pump.stop()
@@ -565,7 +565,7 @@ def test_nothing_is_started_between_a_renewal_after_a_lapse_and_the_next_turn(tr
     pump = Pump(1, (), Slots(1, marks, outbox), marks)
     app.noop.enqueue()
     pump._accept(claim(pump.database, "default", limit=1, worker_id=1))
-    assert outbox.get(timeout=120)[1].fate is Fate.RELEASED
+    assert outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.RELEASED
     assert marks.started() == set()
     pump.database.close()
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import LONG_PATIENCE_SECONDS
+
 ROOT = Path(__file__).parent.parent
 PLUGIN = () if "pgqueue" in entry_points(group="pytest11").names else ("-p", "pytest_django_pgqueue")
 """Where the package was installed before it had the plugin, that has to be named."""
@@ -137,7 +139,7 @@ def run(folder: Path, *options: str, code: str = TESTS, **environment: str) -> s
         env=os.environ | {"PYTHONPATH": str(ROOT), "TEST_DB_SUFFIX": suffix} | environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=LONG_PATIENCE_SECONDS,
         check=False,
     )
 

@@ -13,7 +13,8 @@ from django.utils.autoreload import autoreload_started
 from django_pgqueue.management.commands import pgqueue_worker
 from django_pgqueue.runtime.reloader import Reloader
 from django_pgqueue.runtime.sources import Sources, sources
-from tests.workers import MANAGE, beside, eventually
+from tests.support.waiting import beside, eventually
+from tests.workers import MANAGE
 
 
 @pytest.fixture

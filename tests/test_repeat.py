@@ -20,7 +20,7 @@ from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.run import arun, run
 from django_pgqueue.models import FinishedJob, Job
 from tests.app.models import Mark
-from tests.workers import eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -16,7 +16,7 @@ from django_pgqueue.models import FinishedJob
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.janitor import Janitor
 from django_pgqueue.runtime.plan import Plan as WorkerPlan
-from tests.workers import beside, eventually
+from tests.support.waiting import beside, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

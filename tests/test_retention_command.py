@@ -16,7 +16,7 @@ from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob
 from django_pgqueue.staff import retention
 from django_pgqueue.staff.retention import remedy, span
-from tests.workers import eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -22,6 +22,7 @@ from django_pgqueue.lifecycle.redact import REDACTED
 from django_pgqueue.lifecycle.retry_changed import Refused, keys_of, retry_changed
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.staff.masked import Misplaced, masked, unmasked
+from tests.support.waiting import PATIENCE_SECONDS
 from tests.test_job_page import EVIL, must_be_text
 
 pytestmark = pytest.mark.django_db
@@ -339,11 +340,11 @@ def test_form_that_is_sent_twice_at_once_makes_one_job(transactional_db):
     clients = [Client() for _ in range(4)]
     for client in clients:
         client.cookies.update(staff.cookies)
-    barrier = threading.Barrier(len(clients))
+    barrier = threading.Barrier(len(clients), timeout=PATIENCE_SECONDS)
 
     def press(client: Client) -> None:
         try:
-            barrier.wait(60)
+            barrier.wait()
             client.post(address(old), data)
         finally:
             connection.close()
@@ -352,7 +353,7 @@ def test_form_that_is_sent_twice_at_once_makes_one_job(transactional_db):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(PATIENCE_SECONDS)
     assert Job.objects.count() == 1
 
 

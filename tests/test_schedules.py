@@ -25,7 +25,7 @@ from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.schedules import LastJob, last_jobs
 from django_pgqueue.models import Job, Schedule
 from django_pgqueue.runtime.enqueues import tell_of_enqueued
-from tests.workers import eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -152,7 +152,7 @@ def test_eight_workers_make_one_job_of_each_slot_in_ten_days(queue, caplog):
             name, cron=cron, every_seconds=seconds, timezone=zone, next_at=first, catch_up="all", catch_up_limit=10_000
         )
         expected.update((row.id, tick) for tick in rhythm.due(first, end, limit=10_000))
-    start, failures = threading.Barrier(8), []
+    start, failures = threading.Barrier(8, timeout=PATIENCE_SECONDS), []
 
     def work(number: int) -> None:
         database, chance = QueueConnection("default", f"scheduler {number}"), random.Random(number)
@@ -171,7 +171,7 @@ def test_eight_workers_make_one_job_of_each_slot_in_ten_days(queue, caplog):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(PATIENCE_SECONDS)
     while fire_due(queue, now=end).next_seconds == 0:  # what two of them left to each other in the end
         pass
     assert not failures

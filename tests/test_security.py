@@ -13,6 +13,7 @@ from django_pgqueue import tasks
 from django_pgqueue.base.records import Fate
 from django_pgqueue.runtime.marks import Marks
 from django_pgqueue.runtime.slots import Slots
+from tests.support.waiting import PATIENCE_SECONDS
 from tests.test_run import job
 
 PACKAGE = Path(django_pgqueue.__file__).parent
@@ -27,7 +28,7 @@ def test_only_registered_tasks_run(name, tmp_path):
     outbox = queue.SimpleQueue()
     slots = Slots(1, Marks(), outbox)
     slots.accept(0, job(f'["touch {tmp_path}/proof"]', task=name))
-    cell, outcome = outbox.get(timeout=120)
+    cell, outcome = outbox.get(timeout=PATIENCE_SECONDS)
     assert (cell, outcome.fate) == (0, Fate.RELEASED)
     assert tasks.find(name) is None
     assert list(tmp_path.iterdir()) == []

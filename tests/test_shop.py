@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import LONG_PATIENCE_SECONDS
 from tests.test_pytest_plugin import PLUGIN
 
 ROOT = Path(__file__).parent.parent
@@ -26,7 +27,7 @@ def run(shop: Path, *command: str) -> subprocess.CompletedProcess:
         env=environment | {"DJANGO_SETTINGS_MODULE": "shop_site.settings"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=LONG_PATIENCE_SECONDS,
         check=False,
     )
 

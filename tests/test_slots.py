@@ -19,7 +19,7 @@ from django_pgqueue.runtime.slots import Slots
 from django_pgqueue.runtime.tidy import watch_connections
 from tests.app import contract
 from tests.app.models import Mark
-from tests.workers import eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 
 @pytest.fixture
@@ -54,11 +54,11 @@ def give(queue, slots):
 @pytest.mark.parametrize("task", [app.cancel_itself, app.leave_a_cancel_behind])
 def test_job_that_leaves_a_cancel_behind_ends_all_the_same(slots, give, task):
     job = give(task)
-    cell, outcome = slots.outbox.get(timeout=120)
+    cell, outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)
     assert (cell, outcome.job, slots._running) == (0, job, {})
     assert Mark.objects.filter(job_id=job.id).exists(), "it was in user code, and in the lane's thread"
     give(app.noop_async, cell=0)
-    assert slots.outbox.get(timeout=120)[1].fate is Fate.SUCCEEDED, "the lane goes on"
+    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED, "the lane goes on"
 
 
 @pytest.fixture(params=["plain", "async"])
@@ -89,7 +89,7 @@ def heard(request):
 def test_cancel_left_behind_makes_no_failure_of_a_success(give, slots, heard, signal):
     told = heard(signal)
     job = give(contract.leave_a_cancel_behind)
-    assert (slots.outbox.get(timeout=60)[1].fate, told) == (Fate.SUCCEEDED, [job.id])
+    assert (slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate, told) == (Fate.SUCCEEDED, [job.id])
 
 
 @pytest.mark.parametrize("task", [contract.add, contract.aadd], ids=["plain task", "async task"])
@@ -97,7 +97,7 @@ def test_cancel_left_behind_makes_no_failure_of_a_success(give, slots, heard, si
 def test_receiver_that_exits_has_no_say_in_the_outcome(give, slots, heard, task, signal):
     told = heard(signal, SystemExit("enough"))
     job = give(task, args=(1, 2))
-    outcome = slots.outbox.get(timeout=60)[1]
+    outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)[1]
     assert (outcome.fate, outcome.result, told) == (Fate.SUCCEEDED, "3", [job.id])
 
 
@@ -105,14 +105,14 @@ def test_kill_that_comes_before_user_code_is_not_lost(slots, give, monkeypatch):
     """While the connections of a lane that was idle are being checked, as with a server that does not answer."""
     checking, checked = threading.Event(), threading.Event()
     give(app.arecord)
-    assert slots.outbox.get(timeout=120)[1].fate is Fate.SUCCEEDED
+    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
     monkeypatch.setattr(slots_module, "IDLE_SECONDS", 0.0)
-    monkeypatch.setattr(slots_module, "check_connections", lambda: checking.set() or checked.wait(120))
+    monkeypatch.setattr(slots_module, "check_connections", lambda: checking.set() or checked.wait(PATIENCE_SECONDS))
     job = give(app.sleep_for_ever)
-    assert checking.wait(120)
+    assert checking.wait(PATIENCE_SECONDS)
     slots.cancel(job.mark)
     checked.set()
-    outcome = slots.outbox.get(timeout=120)[1]
+    outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)[1]
     assert (outcome.fate, outcome.reason) == (Fate.DIED, Reason.KILLED)
 
 
@@ -123,7 +123,7 @@ def test_cache_that_cannot_be_made_does_not_stop_the_slots(slots, give, settings
         "unused": {"BACKEND": "tests.test_slots.Unmade"},
     }
     give(task)
-    assert slots.outbox.get(timeout=120)[1].fate is Fate.SUCCEEDED
+    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
 
 
 @pytest.mark.parametrize("task", [app.record, app.arecord])
@@ -131,14 +131,14 @@ def test_connection_that_died_while_its_slot_was_idle_costs_no_job(slots, give, 
     monkeypatch.setattr(slots_module, "IDLE_SECONDS", 0.0)
     slots.concurrency = 1
     give(task)
-    assert slots.outbox.get(timeout=120)[1].fate is Fate.SUCCEEDED
+    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
     ended = sql(
         "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE datname = current_database() "
         "AND backend_type = 'client backend' AND application_name NOT LIKE 'pgqueue%%' AND pid <> pg_backend_pid()"
     )
     assert (True,) in ended  # those of an earlier test may be just going, too
     give(task)
-    assert slots.outbox.get(timeout=120)[1].fate is Fate.SUCCEEDED
+    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
 
 
 class Unmade:
@@ -157,14 +157,14 @@ def test_lane_asks_its_thread_only_once_whether_it_is_tidy(slots, give, monkeypa
     slots.concurrency = 1
     for _ in range(3):
         give(app.arecord)
-        assert slots.outbox.get(timeout=120)[1].fate is Fate.SUCCEEDED
+        assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
     assert calls == ["_meet"]
 
 
 def test_slot_gives_up_a_connection_to_a_server_that_only_reads(slots, give, sql):
     """The server is up and answers, so the connection looks fine; all that jobs write would fail on it."""
     give(app.write_where_only_reading)
-    _, outcome = slots.outbox.get(timeout=120)
+    _, outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)
     assert outcome.error["error"] == "django.db.utils.InternalError"
     assert "read-only transaction" in outcome.error["message"]
     pid = Mark.objects.get().label
@@ -177,7 +177,7 @@ def test_job_that_a_slot_had_taken_before_a_lapse_is_not_begun(slots, queue, mon
 
     def check():
         checking.set()
-        checked.wait(120)
+        checked.wait(PATIENCE_SECONDS)
 
     monkeypatch.setattr(slots_module, "check_connections", check)
     monkeypatch.setattr(slots_module, "IDLE_SECONDS", -1.0)
@@ -185,13 +185,13 @@ def test_job_that_a_slot_had_taken_before_a_lapse_is_not_begun(slots, queue, mon
     [job] = claim(queue, "default", limit=1, worker_id=1)
     slots._marks.hold([0], [job])
     slots.accept(0, job)
-    assert checking.wait(120)
+    assert checking.wait(PATIENCE_SECONDS)
     assert slots.withdraw() == [], "the slot has it"
     slots.refuse(slots._marks.unbegun())
     checked.set()
-    assert slots.outbox.get(timeout=120) == (0, Outcome(job, Fate.RELEASED))
+    assert slots.outbox.get(timeout=PATIENCE_SECONDS) == (0, Outcome(job, Fate.RELEASED))
     slots._marks.free([0])
     [again] = [job._replace(lease_token=job.lease_token + 1)]
     slots._marks.hold([0], [again])
     slots.accept(0, again)
-    assert slots.outbox.get(timeout=120)[1].fate is Fate.SUCCEEDED
+    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED

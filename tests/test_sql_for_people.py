@@ -14,7 +14,7 @@ from django.db import connection
 
 from django_pgqueue.base.buckets import BOUNDS
 from tests.cluster import Cluster
-from tests.workers import eventually
+from tests.support.waiting import eventually
 
 HERE = Path(__file__).parent
 PAGE = (HERE.parent / "docs" / "how-to" / "ask-in-sql.md").read_text()

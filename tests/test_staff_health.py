@@ -16,8 +16,9 @@ from django_pgqueue.models import FinishedJob, Schedule, Worker
 from django_pgqueue.staff import health
 from django_pgqueue.staff.health import Level, findings, tables
 from django_pgqueue.staff.health.view import View
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 from tests.test_schedules import make
-from tests.workers import eventually, other_sessions
+from tests.workers import other_sessions
 
 pytestmark = pytest.mark.django_db
 
@@ -200,16 +201,16 @@ def elsewhere():
             cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
             cursor.execute("SELECT 1 FROM pgqueue_jobs")
             ready.set()
-            done.wait(120)
+            done.wait(PATIENCE_SECONDS)
         other.close()
 
     thread = threading.Thread(target=hold)
     thread.start()
-    assert ready.wait(120)
+    assert ready.wait(PATIENCE_SECONDS)
     eventually(lambda: horizon(CallerConnection()).name.endswith("(report)"))  # autovacuum may hold an older one
     yield
     done.set()
-    thread.join(120)
+    thread.join(PATIENCE_SECONDS)
 
 
 @pytest.mark.django_db(transaction=True)

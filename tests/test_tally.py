@@ -27,10 +27,10 @@ from django_pgqueue.runtime.heart import Pulse
 from django_pgqueue.runtime.meter import Meter
 from django_pgqueue.runtime.steward import Steward
 from django_pgqueue.runtime.tally import Tally
+from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.test_housekeeping import lost, register  # noqa: F401 - a fixture
 from tests.test_plans import explain
 from tests.test_pump import pump, turn  # noqa: F401 - a fixture
-from tests.workers import beside, eventually
 
 WORK = {"succeeded", "failed", "retried", "died", "lost", "stale"}
 
@@ -230,7 +230,7 @@ def test_process_that_ends_waits_for_a_row_since_it_has_no_next_time(queue, othe
     is_locked = threading.Event()
 
     def end():
-        is_locked.wait(120)
+        is_locked.wait(PATIENCE_SECONDS)
         tally.add(is_last=True)
 
     waits = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %(what)s"

@@ -24,8 +24,8 @@ from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.lifecycle.heartbeat import leases
 from django_pgqueue.lifecycle.release import release
 from django_pgqueue.models import DeadJob, FinishedJob, Job
+from tests.support.waiting import LONG_PATIENCE_SECONDS, PATIENCE_SECONDS, beside, eventually
 from tests.test_keyed import keyed
-from tests.workers import beside, eventually
 
 HOUR = dt.timedelta(hours=1)
 WAITING = """
@@ -112,7 +112,7 @@ def test_job_that_starts_while_it_is_waited_for_is_not_locked(queue, sql, confli
         with transaction.atomic():
             delay = -2 * HOUR if conflict == "earlier" else HOUR
             found.append(enqueue("new", on_conflict=conflict, run_at=delay).id)
-            assert done.wait(60)
+            assert done.wait(PATIENCE_SECONDS)
 
     with contextlib.ExitStack() as later:
         with queue.transaction():
@@ -464,14 +464,14 @@ def test_repeatable_read_meets_what_it_sees_and_fails_for_what_it_does_not_see(q
 
 def test_keys_in_clashing_orders_are_a_deadlock_as_of_any_rows(transactional_db):
     """PostgreSQL ends one of the two, and the other goes on."""
-    both, errors = threading.Barrier(2), []
+    both, errors = threading.Barrier(2, timeout=PATIENCE_SECONDS), []
 
     def take(*keys) -> None:
         try:
             with transaction.atomic(), connection.cursor() as cursor:
                 cursor.execute("SET LOCAL deadlock_timeout = '50ms'")
                 enqueue(key=keys[0])
-                both.wait(60)
+                both.wait()
                 enqueue(key=keys[1])
         except OperationalError as error:
             errors.append(str(error))
@@ -548,14 +548,14 @@ def test_many_who_enqueue_the_same_keys_again_and_again_get_one_job_for_each(tra
 
     With UNIQUE_TIMES=100 in the environment it takes three minutes.
     """
-    everybody, got, errors = threading.Barrier(CONNECTIONS), [], []
+    everybody, got, errors = threading.Barrier(CONNECTIONS, timeout=PATIENCE_SECONDS), [], []
     declared = keyed(unique_by=lambda label: label)
 
     def enqueue_all(number: int) -> None:
         chosen = random.Random(number)
         mine = set()
         try:
-            everybody.wait(60)
+            everybody.wait()
             for times in range(TIMES):
                 task = declared.using(on_conflict=("existing", "replace", "later", "earlier")[(number + times) % 4])
                 keys = [f"k{key}" for key in chosen.sample(range(KEYS), KEYS)]
@@ -568,7 +568,9 @@ def test_many_who_enqueue_the_same_keys_again_and_again_get_one_job_for_each(tra
 
     with contextlib.ExitStack() as threads:
         for number in range(CONNECTIONS):
-            threads.enter_context(beside(in_thread(functools.partial(enqueue_all, number)), seconds=600))
+            threads.enter_context(
+                beside(in_thread(functools.partial(enqueue_all, number)), seconds=LONG_PATIENCE_SECONDS)
+            )
     assert not errors
     jobs = dict(Job.objects.values_list("unique_key", "id"))
     assert len(jobs) == Job.objects.count() == KEYS

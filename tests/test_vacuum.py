@@ -18,7 +18,8 @@ from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.janitor import Janitor
 from django_pgqueue.runtime.plan import Plan
 from tests.support.needs import POSTGRESQL_17
-from tests.workers import beside, eventually, other_sessions
+from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
+from tests.workers import other_sessions
 
 
 @pytest.fixture(autouse=True)
@@ -250,7 +251,7 @@ def test_jobs_are_enqueued_claimed_and_written_under_the_lock_of_vacuum(queue, o
 def test_two_workers_at_once_do_not_wait_for_each_other(queue, other_queue, sql, kill_rows):
     kill_rows(20_000)
     before, done = look(queue).vacuums, []
-    start = threading.Barrier(2)
+    start = threading.Barrier(2, timeout=PATIENCE_SECONDS)
 
     def work(database):
         start.wait()

@@ -33,7 +33,7 @@ from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.wake import announce, tell_waiters
 from django_pgqueue.models import Job
 from django_pgqueue.runtime import waiting, watch
-from tests.workers import eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -57,7 +57,7 @@ def pool():
         yield made
 
 
-def wait(handle, seconds=60.0):
+def wait(handle, seconds=PATIENCE_SECONDS):
     try:
         return handle.wait(seconds)
     finally:
@@ -84,8 +84,8 @@ def are_noted(number=1) -> bool:
 def test_result_of_a_job_that_has_finished_is_there_at_once(queue, result, returned):
     handle = app.noop.enqueue()
     end(queue, result=result)
-    assert handle.result() == handle.wait(60) == job(handle.id).wait(60) == returned
-    assert async_to_sync(job(handle.id).aresult)() == async_to_sync(handle.await_)(60) == returned
+    assert handle.result() == handle.wait(PATIENCE_SECONDS) == job(handle.id).wait(PATIENCE_SECONDS) == returned
+    assert async_to_sync(job(handle.id).aresult)() == async_to_sync(handle.await_)(PATIENCE_SECONDS) == returned
 
 
 def test_job_that_has_not_ended_has_no_result_yet(queue):
@@ -102,9 +102,9 @@ def ways(handle) -> list:
     """Return all ways to ask for the result of a job that will not end any more."""
     return [
         handle.result,
-        lambda: handle.wait(60),
+        lambda: handle.wait(PATIENCE_SECONDS),
         async_to_sync(handle.aresult),
-        lambda: async_to_sync(handle.await_)(60),
+        lambda: async_to_sync(handle.await_)(PATIENCE_SECONDS),
     ]
 
 
@@ -151,7 +151,7 @@ def test_waiting_in_another_transaction_is_not_refused(queue):
     with transaction.atomic():
         Job.objects.get()
         end(queue, result="1")
-        assert handle.wait(60) == 1
+        assert handle.wait(PATIENCE_SECONDS) == 1
 
 
 @pytest.mark.parametrize("timeout", [0, -1, True, "5", None, dt.timedelta(), float("nan")])
@@ -162,7 +162,7 @@ def test_timeout_is_above_zero(timeout):
 
 def test_wait_refuses_to_block_an_event_loop():
     async def call():
-        job(1).wait(60)
+        job(1).wait(PATIENCE_SECONDS)
 
     with pytest.raises(SynchronousOnlyOperation, match="Use await_"):
         asyncio.run(call())
@@ -170,7 +170,7 @@ def test_wait_refuses_to_block_an_event_loop():
 
 def test_alias_that_is_no_postgresql_is_named():
     with pytest.raises(ConfigurationError, match="'lite' is sqlite"):
-        job(1, database="lite").wait(60)
+        job(1, database="lite").wait(PATIENCE_SECONDS)
 
 
 # What ends meanwhile
@@ -182,7 +182,7 @@ def test_end_is_announced_to_whoever_waits(queue, settings, pool):
     waiters = [pool.submit(wait, handle) for _ in range(3)]
     eventually(are_noted)
     end(queue, result='"done"')
-    assert [waiter.result(60) for waiter in waiters] == ["done"] * 3
+    assert [waiter.result(PATIENCE_SECONDS) for waiter in waiters] == ["done"] * 3
 
 
 def test_nobody_is_told_of_jobs_for_which_nobody_waits(queue, pool):
@@ -194,8 +194,8 @@ def test_nobody_is_told_of_jobs_for_which_nobody_waits(queue, pool):
         waiter = pool.submit(wait, handle)
         eventually(are_noted)
         end(queue)
-        waiter.result(60)
-        assert [notify.payload for notify in ear.notifies(timeout=120, stop_after=1)] == [str(handle.id)]
+        waiter.result(PATIENCE_SECONDS)
+        assert [notify.payload for notify in ear.notifies(timeout=PATIENCE_SECONDS, stop_after=1)] == [str(handle.id)]
 
 
 def test_death_is_announced_to_whoever_waits(queue, settings, pool):
@@ -204,7 +204,7 @@ def test_death_is_announced_to_whoever_waits(queue, settings, pool):
     eventually(are_noted)
     end(queue, Fate.DIED, reason=Reason.DISCARDED, error={"error": "Discard", "message": "no such order"})
     with pytest.raises(JobFailed, match="discarded after attempt 1: Discard: no such order"):
-        waiter.result(60)
+        waiter.result(PATIENCE_SECONDS)
 
 
 def test_wait_goes_on_over_retries(queue, sql, settings, pool):
@@ -215,7 +215,7 @@ def test_wait_goes_on_over_retries(queue, sql, settings, pool):
     assert are_noted()
     sql("UPDATE pgqueue_jobs SET status = 'queued', run_at = now()")
     end(queue, result="2")
-    assert waiter.result(60) == 2
+    assert waiter.result(PATIENCE_SECONDS) == 2
 
 
 def test_whoever_waits_for_a_job_that_repeats_waits_for_this_run(queue, settings, pool):
@@ -223,7 +223,7 @@ def test_whoever_waits_for_a_job_that_repeats_waits_for_this_run(queue, settings
     waiter = pool.submit(wait, app.noop.enqueue())
     eventually(are_noted)
     end(queue, Fate.REPEATED, result="1", delay_seconds=600)
-    assert waiter.result(60) == 1
+    assert waiter.result(PATIENCE_SECONDS) == 1
     assert are_noted(0)
 
 
@@ -235,7 +235,7 @@ def test_announcement_of_a_job_that_lives_again_is_no_end(queue, settings, pool)
     eventually(are_noted)
     announce(queue, [str(handle.id), "nonsense", "-7"], channel="pgqueue_done")
     end(queue, result="1")
-    assert waiter.result(60) == 1
+    assert waiter.result(PATIENCE_SECONDS) == 1
 
 
 def test_end_that_nobody_announces_is_found_by_looking(queue, settings, pool):
@@ -243,7 +243,7 @@ def test_end_that_nobody_announces_is_found_by_looking(queue, settings, pool):
     waiter = pool.submit(wait, app.noop.enqueue())
     eventually(are_noted)
     end(queue, tells=False, result="1")
-    assert waiter.result(60) == 1
+    assert waiter.result(PATIENCE_SECONDS) == 1
 
 
 def test_without_notify_nobody_listens_and_nothing_is_noted(queue, sql, settings, pool):
@@ -255,7 +255,7 @@ def test_without_notify_nobody_listens_and_nothing_is_noted(queue, sql, settings
     assert not Job.objects.filter(awaited=True).exists()
     assert sql(SESSIONS, "pgqueue waiting listener") == []
     end(queue, result="1")
-    assert [waiter.result(60) for waiter in waiters] == [1, 1, 1]
+    assert [waiter.result(PATIENCE_SECONDS) for waiter in waiters] == [1, 1, 1]
 
 
 def test_row_that_somebody_has_locked_is_noted_later_and_holds_up_nobody(queue, settings, pool):
@@ -266,11 +266,11 @@ def test_row_that_somebody_has_locked_is_noted_later_and_holds_up_nobody(queue, 
         waiters = [pool.submit(wait, job(job_id)) for job_id in (locked, free)]
         eventually(are_noted)
         assert end(queue, result="1") == [free]
-        assert waiters[1].result(60) == 1
+        assert waiters[1].result(PATIENCE_SECONDS) == 1
         assert are_noted(0)
     eventually(are_noted)
     end(queue, result="2")
-    assert waiters[0].result(60) == 2
+    assert waiters[0].result(PATIENCE_SECONDS) == 2
 
 
 def test_timeout_says_where_the_job_is_and_leaves_it_alone(queue):
@@ -294,7 +294,7 @@ def test_many_wait_in_one_event_loop_without_a_thread_each(queue, settings):
     ids = enqueue_many(app.noop, [()] * 100)
 
     async def wait_for_all():
-        waiting_for_all = [asyncio.create_task(job(job_id).await_(60)) for job_id in ids]
+        waiting_for_all = [asyncio.create_task(job(job_id).await_(PATIENCE_SECONDS)) for job_id in ids]
         await asyncio.to_thread(in_thread, lambda: eventually(lambda: are_noted(100)))
         threads = {thread.name for thread in threading.enumerate() if not thread.name.startswith("asyncio")}
         await asyncio.to_thread(in_thread, lambda: end(queue, result="1"))
@@ -324,12 +324,12 @@ def test_connection_that_is_cut_is_opened_again_and_nothing_is_missed(queue, sql
     [before] = sql(SESSIONS, name)
     assert sql(CUT, name) == [(True,)]
     end(queue, result="1")
-    assert waiter.result(60) == 1
+    assert waiter.result(PATIENCE_SECONDS) == 1
     waiter = pool.submit(wait, app.noop.enqueue())
     eventually(are_noted)
     assert before not in eventually(lambda: sql(SESSIONS, name))
     end(queue, result="2")
-    assert waiter.result(60) == 2
+    assert waiter.result(PATIENCE_SECONDS) == 2
 
 
 def test_while_the_database_is_away_everybody_waits(queue, settings, pool, monkeypatch, caplog):
@@ -350,7 +350,7 @@ def test_while_the_database_is_away_everybody_waits(queue, settings, pool, monke
     eventually(lambda: "Who waits for jobs cannot ask the database" in caplog.text)
     for waiter in waiters:
         with pytest.raises(TimeoutError, match="not found yet"):
-            waiter.result(60)
+            waiter.result(PATIENCE_SECONDS)
     assert caplog.text.count("cannot ask the database") == 1
     assert not stays.done()
 
@@ -361,7 +361,7 @@ def test_error_that_waiting_does_not_mend_is_raised(queue, monkeypatch):
 
     monkeypatch.setattr(watch, "look", fail)
     with pytest.raises(Exception, match="division by zero"):
-        app.noop.enqueue().wait(60)
+        app.noop.enqueue().wait(PATIENCE_SECONDS)
 
 
 def test_thread_that_fails_tells_everybody_and_the_next_one_starts(queue, monkeypatch, caplog):
@@ -369,10 +369,10 @@ def test_thread_that_fails_tells_everybody_and_the_next_one_starts(queue, monkey
     monkeypatch.setattr(watch, "find_many", lambda *_: 1 / 0)
     end(queue, result="1")
     with caplog.at_level(logging.ERROR), pytest.raises(ZeroDivisionError):
-        handle.wait(60)
+        handle.wait(PATIENCE_SECONDS)
     assert "the next one starts anew" in caplog.text
     monkeypatch.undo()
-    assert handle.wait(60) == 1
+    assert handle.wait(PATIENCE_SECONDS) == 1
 
 
 def test_thread_that_cannot_start_fails_for_whoever_needs_it_and_is_tried_again(queue, settings, monkeypatch):
@@ -380,7 +380,7 @@ def test_thread_that_cannot_start_fails_for_whoever_needs_it_and_is_tried_again(
     end(queue, result="1")
     settings.PGQUEUE = {"LISTEN_DATABASE": "nowhere"}
     with pytest.raises(ConfigurationError, match="'nowhere' is not in DATABASES"):
-        handle.wait(60)
+        handle.wait(PATIENCE_SECONDS)
     settings.PGQUEUE = {}
 
     def refuse(thread):
@@ -388,9 +388,9 @@ def test_thread_that_cannot_start_fails_for_whoever_needs_it_and_is_tried_again(
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(RuntimeError, match="can't start new thread"):
-        handle.wait(60)
+        handle.wait(PATIENCE_SECONDS)
     monkeypatch.undo()
-    assert handle.wait(60) == 1
+    assert handle.wait(PATIENCE_SECONDS) == 1
 
 
 def test_job_that_cannot_be_read_fails_only_for_those_who_wait_for_it(queue, sql, settings, pool):
@@ -404,8 +404,8 @@ def test_job_that_cannot_be_read_fails_only_for_those_who_wait_for_it(queue, sql
     ack.write(queue, [Outcome(one, Fate.SUCCEEDED, result="1") for one in jobs])
     tell_waiters(queue, ids)
     with pytest.raises(ValueError, match="5000 digits"):
-        waiters[0].result(60)
-    assert waiters[1].result(60) == 1
+        waiters[0].result(PATIENCE_SECONDS)
+    assert waiters[1].result(PATIENCE_SECONDS) == 1
 
 
 def test_whoever_has_left_is_forgotten_while_others_stay(queue, settings, pool):
@@ -417,7 +417,7 @@ def test_whoever_has_left_is_forgotten_while_others_stay(queue, settings, pool):
     leaves().cancel()
     eventually(lambda: gc.collect() >= 0 and leaves() is None)
     end(queue, result="1")
-    assert stays.result(60) == 1
+    assert stays.result(PATIENCE_SECONDS) == 1
 
 
 def test_test_database_can_be_dropped_when_the_last_test_has_waited():
@@ -430,6 +430,6 @@ def test_thread_ends_with_its_connections_when_nobody_waits(queue, sql, monkeypa
     handle = app.noop.enqueue()
     end(queue, result="1")
     for _ in range(3):
-        assert handle.wait(60) == 1
+        assert handle.wait(PATIENCE_SECONDS) == 1
         eventually(lambda: "pgqueue-waiting-default" not in {thread.name for thread in threading.enumerate()})
         eventually(lambda: sql(SESSIONS, "pgqueue waiting") == sql(SESSIONS, "pgqueue waiting listener") == [])

@@ -15,6 +15,7 @@ from django_pgqueue.housekeeping.unique import supersede
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.wake import CANCEL, ECHO, GATE, gates_of, of_queue, queues_of
+from tests.support.waiting import PATIENCE_SECONDS
 
 NAMES = st.sets(st.text(alphabet="?=|~ab ", min_size=1))
 
@@ -33,7 +34,7 @@ def test_waiters_are_told_of_a_death_that_no_pump_writes_down(queue, sql, how):
         ear.execute("LISTEN pgqueue_done")
         awaited, other = DEATHS[how](queue, sql)
         assert sorted(sql("SELECT id FROM pgqueue_dead_jobs")) == [(awaited,), (other,)]
-        told = [notify.payload for notify in ear.notifies(timeout=120.0, stop_after=1)]
+        told = [notify.payload for notify in ear.notifies(timeout=PATIENCE_SECONDS, stop_after=1)]
         assert (told, list(ear.notifies(timeout=0.0))) == ([str(awaited)], [])
 
 

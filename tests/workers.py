@@ -1,42 +1,18 @@
-"""Real worker processes for the tests, and how to wait for what they do."""
+"""Real worker processes for the tests."""
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from django.db import connection
 
-from django_pgqueue.db import QueueConnection
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 MANAGE = Path(__file__).with_name("manage.py")
-
-
-PATIENCE_SECONDS = 120.0
-"""So long a busy machine may take for what usually takes a moment."""
-
-
-def eventually(condition: Callable[[], Any], *, seconds: float = PATIENCE_SECONDS) -> Any:
-    """Wait until ``condition`` is true and return its value; fail after ``seconds``."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, (
-            f"not within {seconds} s: {getattr(condition, '__doc__', None) or condition}"
-        )
-        time.sleep(0.02)
-    return value
-
-
-def until_gone(queue: QueueConnection, session: int) -> None:
-    """Wait for the end of a session whose client has closed it: until the server has read that, it keeps its locks."""
-    eventually(lambda: not queue.rows("SELECT FROM pg_stat_activity WHERE pid = %(pid)s", {"pid": session}))
 
 
 def other_sessions(sql: Callable[..., list[tuple]]) -> list[tuple]:
@@ -46,18 +22,6 @@ def other_sessions(sql: Callable[..., list[tuple]]) -> list[tuple]:
         "SELECT pid, application_name FROM pg_stat_activity "
         "WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
     )
-
-
-@contextlib.contextmanager
-def beside(target: Callable[[], Any], *, seconds: float = PATIENCE_SECONDS) -> Iterator[threading.Thread]:
-    """Run ``target`` in a thread of its own; leaving waits for its end, and fails after ``seconds``."""
-    running = threading.Thread(target=target)
-    running.start()
-    try:
-        yield running
-    finally:
-        running.join(seconds)
-    assert not running.is_alive(), f"not within {seconds} s: the end of {target}"
 
 
 def database_url() -> str:

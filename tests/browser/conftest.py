@@ -15,13 +15,13 @@ from playwright.sync_api import sync_playwright
 from tests.browser.tab import DESKTOP, PHONE, Tab
 from tests.browser.thread import Elsewhere, Handle
 from tests.support import needs
-from tests.workers import PATIENCE_SECONDS, eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser")
 """The first has no windows: it opens a tab in half the time and takes two thirds of the CPU time."""
 CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-PATIENCE = float(os.environ.get("PATIENCE", PATIENCE_SECONDS)) * 1000
-"""In milliseconds, as Playwright counts. Who writes a test has less, and says so in the environment, in seconds."""
+PATIENCE = PATIENCE_SECONDS * 1000
+"""In milliseconds, as Playwright counts."""
 
 
 def pytest_collection_modifyitems(items) -> None:

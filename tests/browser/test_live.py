@@ -13,7 +13,7 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.run_now import run_now
 from django_pgqueue.models import Queue, Stat
-from tests.workers import eventually
+from tests.support.waiting import eventually
 
 OVERVIEW = "/admin/django_pgqueue/overview/"
 QUEUED = ".pgqueue-tiles > div:first-child dd"

@@ -8,7 +8,7 @@ from django.contrib.admin.models import LogEntry
 import tests.app.tasks as app
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation, Queue, Schedule
 from tests.app.models import Mark
-from tests.workers import eventually
+from tests.support.waiting import eventually
 
 APP = "/admin/django_pgqueue/"
 WORKER = ("--processes=1", "--concurrency=2")

@@ -5,7 +5,7 @@ import pytest
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill
 from django_pgqueue.models import Job, Operation
-from tests.workers import eventually
+from tests.support.waiting import eventually
 
 APP = "/admin/django_pgqueue/"
 

@@ -8,7 +8,7 @@ from django.contrib.admin.models import LogEntry
 import tests.app.tasks as app
 from django_pgqueue.models import FinishedJob, Job, Worker
 from tests.browser.test_scenarios import APP, choose, press
-from tests.workers import eventually
+from tests.support.waiting import eventually
 
 ASKED = re.compile("[12] worker process(es were| was) asked to stop")
 """A row that its heartbeat has locked for this moment is left out; one of a command is enough."""

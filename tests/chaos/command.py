@@ -12,14 +12,10 @@ from pathlib import Path
 import psutil
 
 from tests.chaos.journal import Journal
+from tests.support.waiting import PATIENCE_SECONDS
 
 MANAGE = Path(__file__).with_name("manage.py")
 BANNER = "pgqueue worker"
-STOP_SECONDS = 120.0
-"""How long a command may take to stop, whatever else is wrong at that time."""
-
-DEATH_SECONDS = 30.0
-"""How long children may outlive their supervisor."""
 
 
 class Command:
@@ -111,7 +107,7 @@ class Command:
         """SIGKILL the supervisor alone, with which its children must die."""
         os.kill(self.pid, signal.SIGKILL)
         self._process.wait()
-        if not within(DEATH_SECONDS, lambda: not self._group()):
+        if not within(PATIENCE_SECONDS, lambda: not self._group()):
             self._journal.trouble(f"children of command {self.number} outlive their supervisor: {self._group()}")
             self.send(signal.SIGKILL)
         self._process = None
@@ -120,10 +116,10 @@ class Command:
         """SIGTERM the supervisor, and wait until all of it has gone."""
         os.kill(self.pid, signal.SIGTERM)
         try:
-            self._process.wait(STOP_SECONDS)
+            self._process.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             self._journal.trouble(
-                f"command {self.number} has not stopped {STOP_SECONDS:.0f} s after SIGTERM: {self.log}"
+                f"command {self.number} has not stopped {PATIENCE_SECONDS:.0f} s after SIGTERM: {self.log}"
             )
             self.kill()
         else:
@@ -133,7 +129,7 @@ class Command:
     def _judge_stop(self) -> None:
         if self._process.returncode != 0 and self._has_begun():
             self._journal.trouble(f"command {self.number} ended with {self._process.returncode} on SIGTERM: {self.log}")
-        if not within(DEATH_SECONDS, lambda: not self._group()):
+        if not within(PATIENCE_SECONDS, lambda: not self._group()):
             self._journal.trouble(f"command {self.number} has stopped and left processes: {self._group()}")
             self.send(signal.SIGKILL)
 

@@ -23,13 +23,14 @@ from tests.chaos.journal import Journal
 from tests.chaos.ledger import Ledger, gather
 from tests.chaos.storm import Storm
 from tests.proxy import Proxy
+from tests.support.waiting import LONG_PATIENCE_SECONDS
 
 ROOT = Path(__file__).parent.parent.parent
 PRODUCERS = 2
 CONCURRENCY = 16
 GRACE_SECONDS = 2
-CALM_SECONDS = 180.0
-"""How long at most all that is left may take once nothing goes wrong any more: leases, restarts and the backlog."""
+CALM_SECONDS = LONG_PATIENCE_SECONDS
+"""Timeout of all that is left once nothing goes wrong any more: leases, restarts and the backlog."""
 
 
 @dataclass(frozen=True)

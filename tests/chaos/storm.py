@@ -11,6 +11,7 @@ from tests.chaos import faults
 from tests.chaos.command import Command
 from tests.chaos.faults import CONNECTION_TROUBLES, Scene
 from tests.chaos.marks import size
+from tests.support.waiting import LONG_PATIENCE_SECONDS
 
 Fault = Callable[[Random], None]
 
@@ -19,7 +20,6 @@ LULL_AFTER = 6
 EARLY = 0.2
 """How many of the faults may hit a command before it has run a job."""
 
-LONGEST_OVERTIME_SECONDS = 300.0
 STARVED_SECONDS = 1.0
 """A thread that wants to run ten times a second and gets no turn for so long is on a machine that stands still."""
 
@@ -86,7 +86,7 @@ class Storm:
     def _is_enough(self, group: Iterable[str]) -> bool:
         """Whether the time is up, and all of a group have been had; some time later it must be enough."""
         late, counts = self._overtime(), self._scene.journal.counts()
-        if late > LONGEST_OVERTIME_SECONDS:
+        if late > LONG_PATIENCE_SECONDS:
             self._scene.journal.trouble(f"not each of {', '.join(group)} could be injected: {dict(counts)}")
             return True
         return late > 0 and all(counts[kind] for kind in group)
@@ -109,7 +109,7 @@ class Storm:
 
     def _wait(self, condition: Callable[[], bool]) -> bool:
         while not condition():
-            if self._is_broken_off.wait(LOOK_SECONDS) or self._overtime() > LONGEST_OVERTIME_SECONDS:
+            if self._is_broken_off.wait(LOOK_SECONDS) or self._overtime() > LONG_PATIENCE_SECONDS:
                 return False
         return True
 

@@ -1,7 +1,6 @@
 """What the tests of the contract share. They ask the backend only what the contract lets anybody ask."""
 
 import copy
-import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ from django.conf import settings as django_settings
 from tests.conformance import DRIVER
 from tests.conformance.compat import SIGNALS
 from tests.conformance.trace import VARIABLE, Trace
-from tests.workers import Worker, eventually
+from tests.support.waiting import eventually
+from tests.workers import Worker
 
 MOST_DEAD = 20
-soon = functools.partial(eventually, seconds=120.0)  # on a machine that has much else to do
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -82,7 +81,7 @@ class Workers:
 
     def serve(self, options: tuple[str, ...] = DRIVER.serving) -> Worker:
         worker = self.start(options)
-        soon(lambda: DRIVER.ready in worker.text() or worker.must_live())
+        eventually(lambda: DRIVER.ready in worker.text() or worker.must_live())
         return worker
 
     def until_idle(self, **environment: str) -> list[str]:

@@ -34,7 +34,6 @@ class Driver:
         serving: options with which a worker serves all queues of the alias ``default`` until it is told to stop.
         retrying_serving: the same for the alias ``retrying``.
         environment: for its worker, so that a dead one is noticed within a few seconds.
-        patience_seconds: by when a task of a dead worker must have become something else.
         ready: what the worker's log says when it can be told to stop.
         stopping: what it says when it has been told.
     """
@@ -50,7 +49,6 @@ class Driver:
     serving: tuple[str, ...] = ()
     retrying_serving: tuple[str, ...] = ()
     environment: dict[str, str] = {}
-    patience_seconds = 10.0
     ready = ""
     stopping = ""
 
@@ -90,7 +88,6 @@ class PgQueue(Driver):
     until_idle = (("--drain", "--concurrency=1"),)
     serving = retrying_serving = ("--concurrency=2",)
     environment = {"LEASE_SECONDS": "3"}
-    patience_seconds = 120.0
     ready = "pgqueue worker"
     stopping = "Stopping on"
 

@@ -19,7 +19,7 @@ from tests.conformance.compat import (
     task,
     task_backends,
 )
-from tests.workers import beside
+from tests.support.waiting import PATIENCE_SECONDS, beside
 
 FLAGS = ["supports_defer", "supports_async_task", "supports_get_result", "supports_priority"]
 
@@ -93,7 +93,7 @@ def test_every_thread_has_a_backend_of_its_own():
 
 def test_threads_enqueue_and_read_what_others_have_enqueued(transactional_db):
     count = 4
-    together = threading.Barrier(count, timeout=30)
+    together = threading.Barrier(count, timeout=PATIENCE_SECONDS)
     results = []
 
     def enqueue():
@@ -140,7 +140,9 @@ print(declared.using(queue_name="default").module_path)
 
 def test_task_can_be_declared_before_apps_are_ready_and_without_a_database():
     """As modules are that settings or other apps import: the backend is made while nothing else is there."""
-    done = subprocess.run([sys.executable, "-c", BEFORE_APPS], check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", BEFORE_APPS], check=False, capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "posixpath.join\n"
 

@@ -23,7 +23,7 @@ from tests.conformance.compat import (
     TaskResultStatus,
     task_backends,
 )
-from tests.workers import beside
+from tests.support.waiting import PATIENCE_SECONDS, beside
 
 pytestmark = pytest.mark.django_db
 HOUR = dt.timedelta(hours=1)
@@ -371,7 +371,7 @@ class TestTransaction:
 
         def look():
             try:
-                enqueued.wait(30)
+                enqueued.wait(PATIENCE_SECONDS)
                 try:
                     seen.append(get(results[0]).id)
                 except TaskResultDoesNotExist:
@@ -383,7 +383,7 @@ class TestTransaction:
         with beside(look), transaction.atomic():
             results.append(tasks.nothing.enqueue())
             enqueued.set()
-            assert looked.wait(30)
+            assert looked.wait(PATIENCE_SECONDS)
         enqueued.set()
         looked.clear()
         with beside(look):

@@ -14,9 +14,9 @@ from django.utils import timezone
 
 from tests.conformance import DRIVER, needs, tasks
 from tests.conformance.compat import TaskResultStatus, task_backends
-from tests.conformance.conftest import soon
 from tests.conformance.trace import Trace
-from tests.workers import Worker, eventually
+from tests.support.waiting import eventually
+from tests.workers import Worker
 
 pytestmark = [needs.worker, needs.results]
 
@@ -43,23 +43,23 @@ def has_ended(trace, attempt: int) -> bool:
 def test_idle_worker_ends_when_told_to(workers):
     worker = workers.serve()
     worker.signal(signal.SIGTERM)
-    assert worker.wait(seconds=120) == 0, worker.text()
+    assert worker.wait() == 0, worker.text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_worker_that_is_told_to_stop_finishes_what_it_runs(workers, trace, gate, number):
     result = tasks.wait_for.enqueue(str(gate))
     worker = workers.serve()
-    soon(lambda: has_begun(trace))
+    eventually(lambda: has_begun(trace))
     result.refresh()
     assert (result.status, result.attempts, result.is_finished) == (TaskResultStatus.RUNNING, 1, False)
     assert result.started_at is not None
     with pytest.raises(ValueError, match="Task has not finished yet"):
         _ = result.return_value
     worker.signal(number)
-    soon(lambda: DRIVER.stopping in worker.text())
+    eventually(lambda: DRIVER.stopping in worker.text())
     gate.touch()
-    assert worker.wait(seconds=120) == 0, worker.text()
+    assert worker.wait() == 0, worker.text()
     result.refresh()
     assert (result.status, result.attempts) == (TaskResultStatus.SUCCESSFUL, 1)
 
@@ -67,11 +67,11 @@ def test_worker_that_is_told_to_stop_finishes_what_it_runs(workers, trace, gate,
 def test_worker_that_is_told_twice_stops_at_once_and_says_what_became_of_its_task(workers, trace, gate):
     result = tasks.wait_for.enqueue(str(gate))
     worker = workers.serve()
-    soon(lambda: has_begun(trace))
+    eventually(lambda: has_begun(trace))
     worker.signal(signal.SIGINT)
-    soon(lambda: DRIVER.stopping in worker.text())
+    eventually(lambda: DRIVER.stopping in worker.text())
     worker.signal(signal.SIGINT)
-    worker.wait(seconds=120)
+    worker.wait()
     assert not has_ended(trace, 1)
     result.refresh()
     assert result.status in {TaskResultStatus.FAILED, TaskResultStatus.READY}
@@ -81,7 +81,7 @@ def test_several_workers_run_every_task_once(workers, trace):
     results = [tasks.count.enqueue(number) for number in range(30)]
     for _ in range(3):
         workers.serve()
-    soon(lambda: all(map(finished, results)))
+    eventually(lambda: all(map(finished, results)))
     assert Counter(trace.labels()) == {str(number): 1 for number in range(30)}
     assert {result.status for result in results} == {TaskResultStatus.SUCCESSFUL}
     assert {result.attempts for result in results} == {1}
@@ -92,7 +92,7 @@ def test_task_starts_when_it_is_due(workers):
     workers.serve()
     due = timezone.now() + dt.timedelta(seconds=1)
     result = tasks.add.using(run_after=due).enqueue(1, b=2)
-    soon(lambda: finished(result))
+    eventually(lambda: finished(result))
     assert result.return_value == 3
     assert result.started_at >= due
 
@@ -121,13 +121,13 @@ def killed(batch, tmp_path_factory) -> Killed:
     serving = sorted(set(aliases.values()))
     results = {alias: tasks.wait_for_at_first.using(backend=alias).enqueue(gate) for alias in aliases}
     doomed = [workers.serve(options) for options in serving]
-    soon(lambda: len(trace.read(what="task", label="begin", attempt=1)) == len(results))
+    eventually(lambda: len(trace.read(what="task", label="begin", attempt=1)) == len(results))
     running = {alias: task_backends[alias].get_result(result.id) for alias, result in results.items()}
     others = [workers.serve(options) for options in serving]
     for worker in doomed:
         worker.kill_group()
     with contextlib.suppress(AssertionError):  # a test says so
-        eventually(lambda: all(map(finished, results.values())), seconds=DRIVER.patience_seconds)
+        eventually(lambda: all(map(finished, results.values())))
     for worker in others:
         worker.kill_group()
     return Killed(running, results, trace)
@@ -161,14 +161,14 @@ def test_late_end_of_a_worker_that_was_given_up_changes_nothing(workers, trace, 
     """It is frozen until another one has run the task, and goes on then."""
     result = tasks.wait_for_at_first.using(backend="retrying").enqueue(str(gate))
     frozen = workers.serve(DRIVER.retrying_serving)
-    soon(lambda: has_begun(trace))
+    eventually(lambda: has_begun(trace))
     other = workers.serve(DRIVER.retrying_serving)
     os.killpg(frozen.process.pid, signal.SIGSTOP)
-    eventually(lambda: finished(result), seconds=DRIVER.patience_seconds)
+    eventually(lambda: finished(result))
     assert result.return_value == 2
     gate.touch()
     os.killpg(frozen.process.pid, signal.SIGCONT)
-    soon(lambda: has_ended(trace, 1) or frozen.process.poll() is not None)
+    eventually(lambda: has_ended(trace, 1) or frozen.process.poll() is not None)
     stop(frozen)
     stop(other)
     late = task_backends["retrying"].get_result(result.id)
@@ -180,4 +180,4 @@ def stop(worker: Worker) -> None:
     """Tell a worker to stop and wait until it has written what it had to."""
     if worker.process.poll() is None:
         worker.signal(signal.SIGTERM)
-    worker.wait(seconds=120)
+    worker.wait()

@@ -11,6 +11,7 @@ from django.db import connection, transaction
 
 from django_pgqueue.db import CallerConnection, QueueConnection
 from tests.lifecycle.model import HOUR, Book, Job, Model
+from tests.support.waiting import PATIENCE_SECONDS
 
 JOBS = """
 SELECT
@@ -55,9 +56,6 @@ DELETE FROM pgqueue_workers;
 
 INSIDE = " inside"
 
-PATIENCE_SECONDS = 15
-"""So long would a statement wait for a lock, and then fail: none may."""
-
 
 @dataclass
 class Party:
@@ -81,6 +79,7 @@ class Parties:
         }
         self.execute(CLEAN)
         with connection.cursor() as cursor:
+            # The limit of a statement that waits for a lock: none may.
             cursor.execute(f"SET statement_timeout = '{PATIENCE_SECONDS}s'")
 
     def close(self) -> None:
@@ -137,7 +136,8 @@ class Parties:
             return
         if name != "staff":
             pid = party.database.autocommit().info.backend_pid
-            self.execute(f"SELECT pg_terminate_backend({pid}, 30000)")  # returns when it is gone, and its locks too
+            # This returns when it is gone, and its locks too.
+            self.execute(f"SELECT pg_terminate_backend({pid}, {PATIENCE_SECONDS * 1000:.0f})")
         with contextlib.suppress(InterruptedError):
             party.transaction.__exit__(InterruptedError, InterruptedError(), None)
         self.model.close(party.book, commits=False)

@@ -11,7 +11,7 @@ import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from tests.app.models import Mark
-from tests.workers import eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

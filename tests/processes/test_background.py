@@ -12,7 +12,7 @@ from django_pgqueue.lifecycle.operations import begin, stop
 from django_pgqueue.lifecycle.verbs import KILL, REQUEUE
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation
 from tests.app.models import Mark
-from tests.workers import eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -8,7 +8,7 @@ from django.db.models import Sum
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.models import DeadJob, Job, Stat
-from tests.workers import eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -13,7 +13,7 @@ import tests.app.tasks as app
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from tests.app.models import Mark
 from tests.crash_points import Point
-from tests.workers import eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -12,8 +12,9 @@ from django_pgqueue.models import FinishedJob
 from tests.pgbouncer import BINARY
 from tests.ports import free_port
 from tests.support.needs import PGBOUNCER
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 from tests.test_staff_health import forget_counters, worker
-from tests.workers import MANAGE, database_url, eventually
+from tests.workers import MANAGE, database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -25,7 +26,7 @@ def doctor(*words: str, **environment: str) -> tuple[str, str, int]:
         env={**os.environ, "DATABASE_URL": database_url(), **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert "Traceback" not in done.stderr, done.stderr

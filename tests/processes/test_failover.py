@@ -13,7 +13,7 @@ from django.db import Error, connections, transaction
 
 import tests.app.tasks as app
 from tests.cluster import Cluster
-from tests.workers import Worker, eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
@@ -99,7 +99,7 @@ def pids(cluster: Cluster) -> set[int]:
 
 def test_failover_under_load_loses_nothing_and_runs_nothing_twice(cluster, start_worker, tmp_path):
     """With synchronous replication; first the primary dies, then the next one is demoted while it is up."""
-    workers: list[Worker] = [start_worker("--concurrency", "4", DATABASE_URL=cluster.url()) for _ in range(2)]
+    workers = [start_worker("--concurrency", "4", DATABASE_URL=cluster.url()) for _ in range(2)]
     eventually(lambda: len(pids(cluster)) == 2)
     children = pids(cluster)
     ledger = tmp_path / "ledger"

@@ -19,7 +19,8 @@ from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from tests.app.models import Mark
 from tests.crash_points import Point
-from tests.workers import eventually, parent_of
+from tests.support.waiting import eventually
+from tests.workers import parent_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 import tests.app.tasks as app
 from django_pgqueue.models import Job
 from tests.ports import free_port
-from tests.workers import eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
@@ -31,7 +31,7 @@ class Probed:
 
     def get(self, path: str) -> tuple[int, list[str]]:
         """Return status and problems; status 0 where nobody answers."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
         try:
             connection.request("GET", path)
             response = connection.getresponse()

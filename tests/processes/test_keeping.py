@@ -8,7 +8,7 @@ import pytest
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.housekeeping.retention import keep_partitions
-from tests.workers import eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -16,7 +16,7 @@ from django_pgqueue.models import DeadJob, FinishedJob, Job, Queue, Stat
 from tests.app.models import Mark
 from tests.processes.test_network import proxy  # noqa: F401 - a fixture
 from tests.scraping import OPENMETRICS, Scraped, Sheet, must_lint
-from tests.workers import eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

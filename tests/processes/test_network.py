@@ -14,7 +14,8 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.models import FinishedJob, Job, Worker
 from tests.app.models import Mark
 from tests.proxy import Proxy
-from tests.workers import database_url, eventually
+from tests.support.waiting import eventually
+from tests.workers import database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

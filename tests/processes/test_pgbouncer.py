@@ -25,7 +25,7 @@ from django_pgqueue.runtime.session import Session
 from tests.app.models import Mark
 from tests.pgbouncer import BINARY, PgBouncer, knows_prepared_statements
 from tests.support.needs import PGBOUNCER, PGBOUNCER_122
-from tests.workers import PATIENCE_SECONDS, eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -121,7 +121,7 @@ def test_pooled_transactions_are_one_transaction_on_one_server_though_no_begin_i
 
     threads = [threading.Thread(target=work, args=(database,)) for database in clients]
     [thread.start() for thread in threads]
-    [thread.join() for thread in threads]
+    [thread.join(PATIENCE_SECONDS) for thread in threads]
     assert {len(one) for one in seen} == {1}
     transactions = {pair for one in seen for pair in one}
     assert len(transactions) == 100
@@ -205,7 +205,7 @@ def test_listener_listens_directly_where_the_setting_says_so(pool, settings):
     eventually(lambda: heard == [None])
     app.noop.using(database="default").enqueue()
     eventually(lambda: heard == [None, {"default"}])
-    thread.join()
+    thread.join(PATIENCE_SECONDS)
     assert listener.works
     listener.close()
 
@@ -314,7 +314,7 @@ def test_whoever_waits_by_way_of_a_pooler_looks_and_does_not_listen(pool, client
         assert sql(listening, begun) == []
         [claimed] = claim(database, "default", limit=1, worker_id=1)
         assert ack.write(database, [Outcome(claimed, Fate.SUCCEEDED, result="5")]) == Receipt(), "it is not noted"
-        assert handle.wait(60) == 5
+        assert handle.wait(PATIENCE_SECONDS) == 5
     finally:
         waiting.stop_all()
 

@@ -23,7 +23,7 @@ from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule
 from django_pgqueue.runtime import waiting
 from django_pgqueue.staff import flow, overview, schedules
 from django_pgqueue.staff.health import findings
-from tests.workers import eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -103,7 +103,7 @@ def test_web_server_with_the_rights_to_wait_waits(queue, as_role, sql, project, 
         [claimed] = claim(queue, "default", limit=1, worker_id=1)
         ack.write(queue, [Outcome(claimed, Fate.SUCCEEDED, result="5")])
         sql("SET ROLE shop_web")
-        assert (waiter.result(60).result, job(job_id).result()) == (5, 5)
+        assert (waiter.result(PATIENCE_SECONDS).result, job(job_id).result()) == (5, 5)
     finally:
         waiting.stop_all()
 

@@ -5,7 +5,7 @@ import pytest
 import tests.app.tasks as app
 from django_pgqueue.models import Job
 from django_pgqueue.runtime import waiting
-from tests.workers import eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -26,7 +26,7 @@ def test_others_see_progress_and_metadata_while_a_job_runs(start_worker, tmp_pat
     }
     path.touch()
     try:
-        assert handle.wait(240) is None
+        assert handle.wait(PATIENCE_SECONDS) is None
     finally:
         waiting.stop_all()
     state = handle.state()

@@ -12,7 +12,7 @@ from django_pgqueue.db import POSTGRESQL_17
 from django_pgqueue.models import FinishedJob, Job, Queue
 from tests.app.models import Mark
 from tests.crash_points import Point
-from tests.workers import eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -13,7 +13,7 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from django_pgqueue.runtime.process import resident_mb
 from tests.app.models import Mark
-from tests.workers import eventually
+from tests.support.waiting import LONG_PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -70,7 +70,7 @@ def test_processes_are_recycled_one_at_a_time(start_worker):
         seen.add(len(worker.children()))
         return first <= set(recycled(worker))
 
-    eventually(all_are_recycled, seconds=300)  # processes start one after the other
+    eventually(all_are_recycled, seconds=LONG_PATIENCE_SECONDS)  # processes start one after the other
     assert max(seen) <= 6
     events = re.findall(r"(Recycling process|Process) (\d+)(?=:| is recycled)", worker.text())
     begun = [int(pid) for kind, pid in events if kind == "Recycling process"]
@@ -80,7 +80,7 @@ def test_processes_are_recycled_one_at_a_time(start_worker):
 def test_drain_goes_on_through_recycling_to_its_end(start_worker):
     ids = enqueue_many(app.sleep, [(0.02,)] * 1000)
     worker = start_worker("--drain", "--max-jobs", "20", "--concurrency", "2", "--processes", "2")
-    assert worker.wait(seconds=300) == 0, worker.text()
+    assert worker.wait(seconds=LONG_PATIENCE_SECONDS) == 0, worker.text()
     assert "Recycling process" in worker.text()
     assert sorted(Mark.objects.filter(label="end").values_list("job_id", flat=True)) == sorted(ids)
     assert (Job.objects.count(), Worker.objects.count()) == (0, 0)

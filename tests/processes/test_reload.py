@@ -9,7 +9,8 @@ import pytest
 
 from django_pgqueue.base.states import NEVER
 from django_pgqueue.models import FinishedJob, Job
-from tests.workers import Worker, eventually
+from tests.support.waiting import eventually
+from tests.workers import Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

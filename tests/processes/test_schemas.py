@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.workers import MANAGE, database_url, eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
+from tests.workers import MANAGE, database_url
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
@@ -30,7 +31,7 @@ def schemas(transactional_db, sql) -> Iterator[None]:
         sql(f"CREATE SCHEMA {schema}")
         environment = {**os.environ, "DATABASE_URL": url_of(schema), "SQLITE_NAME": ":memory:"}
         command = [sys.executable, str(MANAGE), "migrate", "--verbosity=0"]
-        subprocess.run(command, env=environment, check=True, timeout=120)
+        subprocess.run(command, env=environment, check=True, timeout=PATIENCE_SECONDS)
     yield
     for schema in TENANTS:
         sql(f"DROP SCHEMA {schema} CASCADE")

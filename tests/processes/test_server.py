@@ -21,7 +21,7 @@ from django_pgqueue.staff.health.listening import listening
 from tests.app.models import Mark
 from tests.server import Server
 from tests.support import needs
-from tests.workers import eventually
+from tests.support.waiting import eventually
 
 ALIAS = "own"
 

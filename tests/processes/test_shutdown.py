@@ -13,7 +13,7 @@ from django_pgqueue.base.states import NEVER
 from django_pgqueue.lifecycle.workers import request_stop
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from tests.app.models import Mark
-from tests.workers import eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

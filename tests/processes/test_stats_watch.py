@@ -18,8 +18,9 @@ from django_pgqueue.staff.glance import watch
 from django_pgqueue.staff.glance.screen import BEGIN, LEAVE, Screen
 from django_pgqueue.staff.terminal import width
 from tests.processes.test_network import Detour
+from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.terminal import CTRL_C, CTRL_Z, ERASE, Terminal
-from tests.workers import MANAGE, beside, database_url, eventually
+from tests.workers import MANAGE, database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -201,7 +202,7 @@ def test_without_a_terminal_one_look_is_printed_after_the_other(transactional_db
     proxy.come_back()
     assert json.loads(process.stdout.readline())["queues"]
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0
     assert "Traceback" not in said
     proxy.close()
@@ -214,5 +215,5 @@ def test_reader_that_has_seen_enough_ends_it_quietly(transactional_db):
     ) as process:
         assert "No worker is alive." in process.stdout.readline()
         process.stdout.close()
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE_SECONDS) == 0
         assert not process.stderr.read()

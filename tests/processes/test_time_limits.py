@@ -9,7 +9,7 @@ from django_pgqueue.base.exceptions import TimeLimitExceeded
 from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from tests.app.models import Mark
-from tests.workers import eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -5,7 +5,7 @@ import pytest
 import tests.app.tasks as app
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from tests.app.models import Mark
-from tests.workers import eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

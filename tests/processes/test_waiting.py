@@ -18,7 +18,8 @@ from django_pgqueue.base.exceptions import JobFailed
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.runtime import waiting
 from tests.app.models import Mark
-from tests.workers import MANAGE, database_url, eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
+from tests.workers import MANAGE, database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -55,7 +56,7 @@ def start_python():
 
 
 def said(process) -> str:
-    output, errors = process.communicate(timeout=240)
+    output, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, errors
     return output.strip()
 
@@ -65,7 +66,10 @@ def test_wait_returns_what_the_task_returned(start_worker, settings, notify):
     """However the end is learned of."""
     settings.PGQUEUE = {"NOTIFY": notify, "POLL_SECONDS": 0.1}
     start_worker("--concurrency=4", PGQUEUE=json.dumps(settings.PGQUEUE)).wait_until_ready()
-    for wait in (lambda handle: handle.wait(240), lambda handle: async_to_sync(handle.await_)(240)):
+    for wait in (
+        lambda handle: handle.wait(PATIENCE_SECONDS),
+        lambda handle: async_to_sync(handle.await_)(PATIENCE_SECONDS),
+    ):
         assert wait(app.record.enqueue("x")) == "recorded x"
         assert wait(app.arecord.enqueue("y")) == "recorded y"
         assert wait(app.noop.enqueue()) is None
@@ -81,28 +85,28 @@ def test_worker_announces_the_end_of_whatever_somebody_waits_for(worker, setting
     path = tmp_path / "go"
     handles = [task.enqueue(str(path)) for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
-        waiters = [pool.submit(handle.wait, 60) for handle in handles]
+        waiters = [pool.submit(handle.wait, PATIENCE_SECONDS) for handle in handles]
         eventually(lambda: Job.objects.filter(awaited=True).count() == 3)
         path.touch()
-        assert [waiter.result(60) for waiter in waiters] == ["told"] * 3
+        assert [waiter.result(PATIENCE_SECONDS) for waiter in waiters] == ["told"] * 3
 
 
 def test_death_by_a_kill_is_announced(worker, settings):
     settings.PGQUEUE = {"POLL_SECONDS": 3600}
     running, later = app.asleep.enqueue(600).id, app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
     with ThreadPoolExecutor(2) as pool:
-        waiters = [pool.submit(job(job_id).wait, 60) for job_id in (running, later)]
+        waiters = [pool.submit(job(job_id).wait, PATIENCE_SECONDS) for job_id in (running, later)]
         eventually(lambda: Job.objects.filter(awaited=True).count() == 2 or DeadJob.objects.exists())
         kill([running, later], by="a test")
         for waiter in waiters:
             with pytest.raises(JobFailed, match="killed"):
-                waiter.result(60)
+                waiter.result(PATIENCE_SECONDS)
 
 
 def test_processes_wait_for_the_same_job_each_for_itself(worker, start_python, tmp_path):
     path = tmp_path / "go"
     handle = app.record_when_told.enqueue(str(path))
-    lines = f"from django_pgqueue import job; print(job({handle.id}).wait(240))"
+    lines = f"from django_pgqueue import job; print(job({handle.id}).wait({PATIENCE_SECONDS}))"
     processes = [start_python(lines, POLL_SECONDS=3600) for _ in range(2)]
     eventually(lambda: len(listeners()) == 2)
     eventually(lambda: Job.objects.filter(awaited=True).exists())
@@ -114,14 +118,14 @@ FORK = """
 import os
 from django_pgqueue import job
 first, second = (job(job_id) for job_id in {ids})
-print(first.wait(240), flush=True)
+print(first.wait({seconds}), flush=True)
 if child := os.fork():
     assert os.waitpid(child, 0)[1] == 0
-    print(second.wait(240), flush=True)
+    print(second.wait({seconds}), flush=True)
 else:
     code = 1
     try:
-        print(second.wait(240), flush=True)
+        print(second.wait({seconds}), flush=True)
         code = 0
     finally:
         os._exit(code)
@@ -131,7 +135,11 @@ else:
 def test_process_made_by_fork_waits_for_itself(worker, start_python):
     """While the thread and the connections of the original are there, which that goes on to use."""
     ids = enqueue_many(app.record, [("one",), ("two",)])
-    assert said(start_python(FORK.format(ids=ids))).split("\n") == ["recorded one", "recorded two", "recorded two"]
+    assert said(start_python(FORK.format(ids=ids, seconds=PATIENCE_SECONDS))).split("\n") == [
+        "recorded one",
+        "recorded two",
+        "recorded two",
+    ]
 
 
 def test_waiter_that_is_killed_leaves_nothing(worker, start_python, tmp_path):
@@ -142,14 +150,14 @@ def test_waiter_that_is_killed_leaves_nothing(worker, start_python, tmp_path):
     waiter.send_signal(signal.SIGKILL)
     eventually(lambda: not listeners())
     path.touch()
-    assert handle.wait(240) == "told"
+    assert handle.wait(PATIENCE_SECONDS) == "told"
     assert Job.objects.count() == 0
 
 
 def test_job_that_waits_for_another_can_be_interrupted(worker):
     later = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue()
     with pytest.raises(JobFailed, match="TimeLimitExceeded"):
-        app.wait_for.enqueue(later.id).wait(240)
+        app.wait_for.enqueue(later.id).wait(PATIENCE_SECONDS)
     assert worker.children() == [Mark.objects.get().pid], "the process was not ended for it"
 
 

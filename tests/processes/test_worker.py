@@ -16,7 +16,7 @@ from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from tests.app.models import Mark
 from tests.support.needs import NO_POOLER
-from tests.workers import eventually
+from tests.support.waiting import LONG_PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "othe
 def test_four_processes_run_twenty_thousand_jobs_once_each(start_worker):
     ids = enqueue_many(app.record, [(str(number),) for number in range(20_000)])
     worker = start_worker("--processes", "4", "--concurrency", "4", "--drain")
-    assert worker.wait(seconds=500) == 0, worker.text()
+    assert worker.wait(seconds=LONG_PATIENCE_SECONDS) == 0, worker.text()
     runs = Counter(Mark.objects.values_list("job_id", flat=True))
     assert set(runs) == set(ids)
     assert set(runs.values()) == {1}

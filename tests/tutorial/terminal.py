@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.workers import PATIENCE_SECONDS, eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 PASSWORD = "the good morning of Ada"
 LASTING = ("pgqueue_worker", "runserver")

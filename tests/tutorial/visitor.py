@@ -11,7 +11,7 @@ from bs4 import BeautifulSoup
 
 from docs.screenshots import save
 from tests.browser.thread import Elsewhere
-from tests.workers import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 WINDOW = {"width": 1280, "height": 960}
 WIDTH = 900

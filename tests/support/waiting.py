@@ -1,0 +1,53 @@
+"""How tests wait: for a condition, never for a time, and with one deadline.
+
+A deadline does not say how long something takes, only when to give up. One that is reached by chance, because the
+machine had other things to do, is worse than one that lets a test which fails anyhow take longer.
+"""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from django_pgqueue.db import QueueConnection
+
+PATIENCE_SECONDS = float(os.environ.get("PATIENCE", "180"))
+"""Timeout of every wait for what usually takes a moment.
+
+Far above any pause of a machine that is busy with all the other tests and more, and short enough that a test which
+waits in vain says so before anybody has given up on the whole run. Whoever writes a test sets a shorter one in the
+environment, as ``PATIENCE``, in seconds.
+"""
+
+LONG_PATIENCE_SECONDS = 4 * PATIENCE_SECONDS
+"""Timeout of what usually takes many moments: a demo, a build, processes that start one after the other."""
+
+
+def eventually(condition: Callable[[], Any], *, seconds: float = PATIENCE_SECONDS) -> Any:
+    """Wait until ``condition`` is true and return its value; fail after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, (
+            f"not within {seconds} s: {getattr(condition, '__doc__', None) or condition}"
+        )
+        time.sleep(0.02)
+    return value
+
+
+@contextlib.contextmanager
+def beside(target: Callable[[], Any], *, seconds: float = PATIENCE_SECONDS) -> Iterator[threading.Thread]:
+    """Run ``target`` in a thread of its own; leaving waits for its end, and fails after ``seconds``."""
+    running = threading.Thread(target=target)
+    running.start()
+    try:
+        yield running
+    finally:
+        running.join(seconds)
+    assert not running.is_alive(), f"not within {seconds} s: the end of {target}"
+
+
+def until_gone(queue: QueueConnection, session: int) -> None:
+    """Wait for the end of a session whose client has closed it: until the server has read that, it keeps its locks."""
+    eventually(lambda: not queue.rows("SELECT FROM pg_stat_activity WHERE pid = %(pid)s", {"pid": session}))
