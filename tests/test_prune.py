@@ -23,6 +23,7 @@ from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Stat
 from django_pgqueue.runtime.pruning import Pruning
+from tests.support.clock import HALF_PAST, clock_set
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -30,7 +31,14 @@ HOUR = dt.timedelta(hours=1)
 
 
 @pytest.fixture(autouse=True)
-def no_page_in_the_default_partition(transactional_db, sql):
+def _half_past(transactional_db):
+    """Let no test meet the end of an hour, or of a day."""
+    with clock_set(HALF_PAST):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def no_page_in_the_default_partition(_half_past, sql):
     """What other tests have left there is deleted, and its pages are there still."""
     sql("TRUNCATE pgqueue_finished_jobs")
 

@@ -1,7 +1,6 @@
 """History by the day: partitions are made ahead and dropped behind, whoever reads, whoever else does the same."""
 
 import datetime as dt
-import time
 
 import pytest
 from django.db import connection, transaction
@@ -16,20 +15,24 @@ from django_pgqueue.models import FinishedJob
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.janitor import Janitor
 from django_pgqueue.runtime.plan import Plan as WorkerPlan
+from tests.support.clock import NOON, clock_set
 from tests.support.waiting import beside, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-MOST_SECONDS = 20  # of any test here
 WAITING = "SELECT 1 FROM pg_locks WHERE NOT granted AND pid = %(pid)s"
 
 
 @pytest.fixture(autouse=True)
-def partitions_as_ever(queue, sql):
-    """Begin no test just before midnight in UTC, nor with the partitions of the day before; leave the default ones."""
-    [(left,)] = sql("SELECT 86400 - extract(epoch FROM (now() AT TIME ZONE 'UTC')::time)::float")
-    if left < MOST_SECONDS:
-        time.sleep(left + 0.1)
+def _noon(transactional_db):
+    """Let no test meet midnight in UTC."""
+    with clock_set(NOON):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def partitions_as_ever(_noon, queue, sql):
+    """Begin no test with the partitions of the day before; leave the default ones."""
     keep(queue)
     yield
     sql("DELETE FROM pgqueue_finished_jobs")

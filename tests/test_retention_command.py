@@ -16,6 +16,7 @@ from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob
 from django_pgqueue.staff import retention
 from django_pgqueue.staff.retention import remedy, span
+from tests.support.clock import NOON, clock_set
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -27,8 +28,15 @@ def run(*words) -> str:
     return out.getvalue()
 
 
+@pytest.fixture(autouse=True)
+def _noon(transactional_db):
+    """Let no test meet midnight in UTC."""
+    with clock_set(NOON):
+        yield
+
+
 @pytest.fixture
-def today(queue, sql) -> dt.date:
+def today(_noon, queue, sql) -> dt.date:
     """Today in UTC; then, and at the end, there are no other partitions than there are by default."""
 
     def by_default() -> None:
@@ -126,8 +134,8 @@ def test_run_does_a_pass_and_shows_what_is_left(queue, sql, today, old, settings
 
 def test_server_that_refuses_a_pass_is_quoted(queue, sql, old, monkeypatch):
     """As a standby does, or an old primary after a failover. The pass has a connection of its own."""
-    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "options", "-c default_transaction_read_only=on")
-    with pytest.raises(CommandError, match="in a read-only transaction"):
+    with monkeypatch.context() as patch, pytest.raises(CommandError, match="in a read-only transaction"):
+        patch.setitem(connection.settings_dict["OPTIONS"], "options", "-c default_transaction_read_only=on")
         run("--run")
     assert sql("SELECT to_regclass(%s) IS NOT NULL", old) == [(True,)]
 
