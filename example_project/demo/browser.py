@@ -14,7 +14,7 @@ class Browser:
         self._http = build_opener(ProxyHandler({}), HTTPCookieProcessor(CookieJar()))
 
     def get(self, path: str) -> str:
-        with self._http.open(self.site + path, timeout=30) as response:
+        with self._http.open(self.site + path, timeout=120) as response:
             return response.read().decode()
 
     def submit(self, path: str, fields: dict, files: dict | None = None) -> str:
@@ -28,7 +28,7 @@ class Browser:
             raise ValueError(f"{path} has no form.")
         body, kind = multipart({"csrfmiddlewaretoken": token[1], **fields}, files or {})
         headers = {"Content-Type": kind, "Referer": self.site + path}
-        with self._http.open(Request(self.site + path, body, headers), timeout=30) as response:
+        with self._http.open(Request(self.site + path, body, headers), timeout=120) as response:
             page, address = response.read().decode(), response.url
         if 'class="errorlist' in page or 'class="errornote' in page:
             raise ValueError(f"{path} refused {fields}.")

@@ -1,6 +1,6 @@
 """Counts what came out of a visit, each figure where it shows: in mailbox, files, the courier's book and the queue."""
 
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import Sum
 from PIL import Image
 from shop.models import Order, Photo, Product
@@ -17,10 +17,11 @@ class Scene:
     """The shop as it was before a visit; what came later is the visit's."""
 
     def __init__(self) -> None:
-        with connection.cursor() as cursor:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")  # a sale is to be counted, or it was
             cursor.execute("SELECT statement_timestamp()")  # the clock by which jobs and orders are dated
             [self.began_at] = cursor.fetchone()
-        self.sold = pieces_sold()
+            self.sold = pieces_sold() + pieces_to_count()
 
     def is_busy(self) -> bool:
         """Whether a job is still to be run."""
@@ -83,6 +84,12 @@ class Scene:
 
 def pieces_sold() -> int:
     return Product.objects.aggregate(pieces=Sum("sold", default=0))["pieces"]
+
+
+def pieces_to_count() -> int:
+    """Return what an earlier visit has ordered, and the worker has not counted yet."""
+    numbers = [number for [number] in Job.objects.filter(task="shop.tasks.count_sale").values_list("args", flat=True)]
+    return Order.objects.filter(pk__in=numbers).aggregate(pieces=Sum("quantity", default=0))["pieces"]
 
 
 def receipts(visit: Visit) -> int:

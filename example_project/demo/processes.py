@@ -16,7 +16,8 @@ from django.conf import settings
 
 from demo.browser import Browser
 
-STOP_SECONDS = 15.0
+STOP_SECONDS = 60.0
+"""Timeout of a process that was told to stop. A worker that is killed keeps the next demo waiting for its lease."""
 
 
 @contextlib.contextmanager
@@ -66,7 +67,7 @@ def free_port(wanted: int) -> int:
     raise OSError(f"No port from {wanted} to {wanted + 99} is free.")
 
 
-def wait_for(site: str, process: subprocess.Popen, *, seconds: float = 30.0) -> None:
+def wait_for(site: str, process: subprocess.Popen, *, seconds: float = 120.0) -> None:
     """Wait until the web server answers.
 
     Raises:

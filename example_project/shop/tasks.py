@@ -71,7 +71,7 @@ def tell_courier(order_id: int) -> None:
     parcel = {"order": order.pk, "pickup_point": order.pickup_point, "content": f"{order.quantity} x {order.product}"}
     request = Request(settings.COURIER_URL, json.dumps(parcel).encode(), {"Content-Type": "application/json"})
     try:
-        http.open(request, timeout=5).close()
+        http.open(request, timeout=30).close()
     except HTTPError as error:
         with error:
             raise CourierRefusedError(f"{error.code}: {error.read(200).decode(errors='replace')}") from None
