@@ -1,35 +1,53 @@
 """The queue's own connections, and what their errors mean."""
 
+import contextlib
+
 import pytest
 from django.db import OperationalError
 
 from django_pgqueue.db import QueueConnection
+from tests.support.waiting import PATIENCE_SECONDS
+
+SLEEP = "SELECT pg_sleep(60)"  # the server goes on for so long when the client has given up: it is ended by the fixture
 
 
 @pytest.fixture
-def hasty(transactional_db):
-    opened = QueueConnection("default", "hasty test", patience_seconds=1.5)
+def database(transactional_db, sql):
+    opened = QueueConnection("default", "hasty test", patience_seconds=PATIENCE_SECONDS)
     yield opened
     opened.close()
+    sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE '%%hasty test'")
 
 
-def test_connection_on_which_the_server_is_silent_is_given_up_and_opened_again(hasty):
-    [(first,)] = hasty.rows("SELECT pg_backend_pid()", {})
-    with pytest.raises(OperationalError, match=r"the server has not answered for 1.5 s"):
-        hasty.rows("SELECT pg_sleep(5)", {})
-    assert hasty.rows("SELECT pg_backend_pid()", {}) != [(first,)]
+@contextlib.contextmanager
+def hasty(database):
+    """Have the connection give up soon; whatever else it is asked is to be answered, however busy the machine is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "_least_patience", 0.2)
+        yield
 
 
-def test_silence_outside_of_transactions_is_given_up_too(hasty):
-    with pytest.raises(OperationalError, match="has not answered"), hasty._wrapper.wrap_database_errors:
-        hasty.autocommit().execute("SELECT pg_sleep(5)")
-    assert hasty.autocommit().execute("SELECT 1").fetchall() == [(1,)]
+def test_connection_on_which_the_server_is_silent_is_given_up_and_opened_again(database):
+    [(first,)] = database.rows("SELECT pg_backend_pid()", {})
+    with hasty(database), pytest.raises(OperationalError, match=r"the server has not answered for 0.2 s"):
+        database.rows(SLEEP, {})
+    assert database.rows("SELECT pg_backend_pid()", {}) != [(first,)]
 
 
-def test_what_may_take_long_is_waited_for_and_nothing_after_it(hasty):
-    assert hasty.autocommit(may_take_long=True).execute("SELECT pg_sleep(3)").fetchall() == [("",)]
-    with pytest.raises(OperationalError, match="has not answered"):
-        hasty.rows("SELECT pg_sleep(5)", {})
+def test_silence_outside_of_transactions_is_given_up_too(database):
+    database.rows("SELECT 1", {})
+    with hasty(database), pytest.raises(OperationalError, match="has not answered"):
+        connection = database.autocommit()
+        with database._wrapper.wrap_database_errors:
+            connection.execute(SLEEP)
+    assert database.autocommit().execute("SELECT 1").fetchall() == [(1,)]
+
+
+def test_what_may_take_long_is_waited_for_and_nothing_after_it(database):
+    with hasty(database):
+        assert database.autocommit(may_take_long=True).execute("SELECT pg_sleep(0.5)").fetchall() == [("",)]
+        with pytest.raises(OperationalError, match="has not answered"):
+            database.rows(SLEEP, {})
 
 
 def test_no_statement_of_a_worker_is_compiled(queue):
