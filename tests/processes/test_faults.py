@@ -19,7 +19,7 @@ from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from tests.app.models import Mark
 from tests.crash_points import Point
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 from tests.workers import parent_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -99,7 +99,8 @@ def test_killed_command_is_missed_long_before_its_lease_has_passed(start_worker)
 
 
 def test_command_that_loses_its_session_alone_is_not_taken_for_gone(start_worker, sql):
-    hasty = {"DJANGO_SETTINGS_MODULE": "tests.processes.hasty_settings"}
+    patience = str(PATIENCE_SECONDS)  # whoever has lost his session must only not be silent for so long
+    hasty = {"DJANGO_SETTINGS_MODULE": "tests.processes.hasty_settings", "SILENT_SECONDS": patience}
     ids = enqueue_many(app.sleep, [(600,)] * 5)
     sleeper = start_worker("--concurrency", "5", "--grace", "0").wait_until_ready()
     eventually(lambda: len(started()) == 5)

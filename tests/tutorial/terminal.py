@@ -28,6 +28,12 @@ SHELL = ["bash", "--noprofile", "--norc", "--noediting", "-i"]
 WITH_ITS_TERMINAL = f"import fcntl, os, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp('bash', {SHELL})"
 
 
+MAYBE = re.compile(
+    r"^.*(Stopping on SIGTERM, not waiting for jobs|has not stopped in time and is ended)\n", re.MULTILINE
+)
+"""What is printed only where the worker could not stop in the three seconds that a reloader gives it."""
+
+
 class Terminal:
     """What it has printed is read once: by the block of the page that shows it, or dropped with the next command."""
 
@@ -117,4 +123,4 @@ class Terminal:
     def _read(self) -> None:
         with contextlib.suppress(OSError):  # the end
             while read := os.read(self._ours, 65536):
-                self.text += read.decode(errors="replace")
+                self.text = MAYBE.sub("", self.text + read.decode(errors="replace"))
