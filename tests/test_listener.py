@@ -8,7 +8,7 @@ from django_pgqueue.lifecycle.wake import announce
 from django_pgqueue.runtime import listener as listener_module
 from django_pgqueue.runtime.listener import Listener
 from django_pgqueue.runtime.session import Session
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_announcement_that_comes_with_the_answer_to_a_ping_is_heard(queue, liste
     announce(queue, ["mail"])
     with selectors.DefaultSelector() as selector:
         selector.register(listener._connection.fileno(), selectors.EVENT_READ)
-        assert selector.select(120.0)
+        assert selector.select(PATIENCE_SECONDS)
     listener._connection.execute("SELECT 1")
     listener.pass_once()
     assert heard == [{"mail"}]

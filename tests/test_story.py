@@ -2,7 +2,6 @@
 
 import datetime as dt
 import re
-import time
 
 import pytest
 from django.utils import timezone
@@ -296,13 +295,12 @@ def test_timeline_tells_what_staff_did_in_between(queue):
 
 
 @pytest.mark.parametrize("fate", [Fate.RETRIED, Fate.DIED])
-def test_timeline_tells_for_how_long_a_job_was_dead(queue, fate):
+def test_timeline_tells_for_how_long_a_job_was_dead(queue, fate, monkeypatch):
+    monkeypatch.setattr("django_pgqueue.staff.timeline.SHORTEST", 0.0)
     job_id = app.fail.using(max_attempts=9).enqueue().id
     fails(queue, job_id, fate=fate, **({"reason": Reason.DISCARDED} if fate is Fate.DIED else {}))
     if fate is Fate.RETRIED:
-        time.sleep(0.01)
         kill([job_id], by="eve")
-    time.sleep(0.01)
     requeue([job_id], by="ann")
     before = steps(job_id).split(", requeued by ann")[0].splitlines()
     assert "Was dead (" in before[-2]

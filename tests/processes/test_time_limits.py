@@ -39,7 +39,7 @@ def test_whoever_listens_is_interrupted_and_nobody_else_notices(start_worker, sq
         task: task.using(timeout=SECONDS).enqueue(60).id
         for task in (app.spin, app.spin_atomic, app.wait_for_the_server, app.asleep)
     }
-    killed = [app.spin.enqueue(60).id, app.asleep.enqueue(60).id, app.wait_for_the_server.enqueue(60).id]
+    killed = [app.spin.enqueue(600).id, app.asleep.enqueue(600).id, app.wait_for_the_server.enqueue(600).id]
     neighbours = [app.spin.enqueue(3).id, app.asleep.enqueue(3).id]
     patient = app.spin.using(timeout=120).enqueue(3).id
     worker = start_worker("--concurrency", "10").wait_until_ready()
