@@ -1,8 +1,8 @@
 """A database with another clock, so that neither an hour nor a day is over in the middle of a test.
 
 The queue decides by ``statement_timestamp()``, and tests ask for ``now()``. PostgreSQL looks for both along
-``search_path``: functions of a schema before ``pg_catalog`` take their place. They stand behind the schema in which tables
-are made. Only the defaults of columns go by the right time.
+``search_path``: functions of a schema before ``pg_catalog`` take their place. It stands behind the schema in which
+tables are made. Only the defaults of columns go by the right time.
 
 Source: https://www.postgresql.org/docs/current/ddl-schemas.html#DDL-SCHEMAS-CATALOG
 """
