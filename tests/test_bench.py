@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 from django.core.management.base import CommandParser, OutputWrapper
+from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
+from django_pgqueue.bench import drain
 from django_pgqueue.bench.board import Board
 from django_pgqueue.bench.load import QUEUE, Load
 from django_pgqueue.bench.report import spread
@@ -23,7 +25,6 @@ from django_pgqueue.bench.room import alone, check_others
 from django_pgqueue.bench.usage import cpu_seconds, wal_bytes
 from django_pgqueue.management.commands.pgqueue_bench import Command, Progress, duration, load_from
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
-from tests.support import needs
 from tests.support.waiting import LONG_PATIENCE_SECONDS, eventually
 from tests.workers import MANAGE, database_url, parent_of
 
@@ -31,14 +32,19 @@ ROOT = Path(__file__).parent.parent
 real = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
 
-class Bench:
-    """One ``manage.py pgqueue_bench``, what it prints in files."""
+WHOLE = (str(MANAGE), "pgqueue_bench")
+SHORT = ("-m", "tests.support.short_bench")
 
-    def __init__(self, *options: str, folder: Path) -> None:
+
+class Bench:
+    """One ``pgqueue_bench`` as a process, what it prints in files."""
+
+    def __init__(self, command: tuple[str, ...], options: tuple[str, ...], folder: Path) -> None:
         self.out, self.err = folder / "bench.out", folder / "bench.err"
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(
-                [sys.executable, str(MANAGE), "pgqueue_bench", *options],
+                [sys.executable, *command, *options],
+                cwd=ROOT,
                 env={**os.environ, "DATABASE_URL": database_url()},
                 stdout=out,
                 stderr=err,
@@ -55,8 +61,8 @@ class Bench:
 def start_bench(transactional_db, tmp_path):
     started = []
 
-    def start(*options: str) -> Bench:
-        started.append(Bench(*options, folder=tmp_path))
+    def start(*options: str, command: tuple[str, ...] = SHORT) -> Bench:
+        started.append(Bench(command, options, tmp_path))
         return started[-1]
 
     yield start
@@ -77,42 +83,66 @@ def everything() -> list[list[dict]]:
     return [list(model.objects.order_by("id").values()) for model in (Job, DeadJob, FinishedJob)]
 
 
+@pytest.fixture
+def few_pick_ups(monkeypatch) -> None:
+    """Measure few single jobs on the idle queue: between them time passes."""
+    monkeypatch.setattr(drain, "PICK_UPS", 3)
+
+
+@pytest.fixture
+def register(transactional_db):
+    """Register a worker process of others that serves these queues: of those that run here, a bench sees that row."""
+
+    def registered(*queues: str) -> None:
+        until = timezone.now() + dt.timedelta(hours=1)
+        Worker.objects.create(
+            supervisor_id=1, pid=1, host="x", version="1", concurrency=8, lease_until=until, queues=list(queues)
+        )
+
+    return registered
+
+
 @real
 def test_bench_measures_and_leaves_nothing(start_bench):
-    bench = start_bench("--jobs", "300", "--processes", "2", "--concurrency", "2", "--json")
+    bench = start_bench("--jobs", "1000", "--processes", "2", "--concurrency", "2", "--json", command=WHOLE)
     assert bench.wait() == 0, bench.text()
     report = json.loads(bench.out.read_text())
-    assert report["load"]["jobs"] == 300
+    assert report["load"]["jobs"] == 1000
     assert report["floor"]["jobs_per_second"] > 0
-    assert report["floor"]["claim"]["samples"] == report["floor"]["ack"]["samples"] == 1
+    assert report["floor"]["claim"]["samples"] == report["floor"]["ack"]["samples"] == 2
     assert 0 < report["pick_up"]["samples"] <= 200  # as many as there is time for
-    assert report["drained"]["wait"]["samples"] == 300
+    assert report["drained"]["wait"]["samples"] == 1000
     assert 0 < report["drained"]["wait"]["p50_ms"] <= report["drained"]["seconds"] * 1000
-    assert report["drained"]["jobs_per_second"] == pytest.approx(300 / report["drained"]["seconds"], rel=0.01)
+    assert report["drained"]["jobs_per_second"] == pytest.approx(1000 / report["drained"]["seconds"], rel=0.01)
     assert report["drained"]["wal_bytes_per_job"] > 0
     assert report["enqueued"]["wal_bytes_per_job"] > 0
     assert report["drained"]["reaped_leases"] == 0
     assert report["ratio_to_slots"] is None
+    assert (report["is_beside_jobs"], report["other_workers"]) == (False, 0)
+    cpu = report["drained"]["worker_cpu_us_per_job"]
+    assert cpu > 0 if Path("/proc/self/stat").exists() else cpu is None, "it is told on Linux only"
     assert of_the_bench() == [0, 0, 0, 0]
 
 
 @real
-def test_bench_prints_a_table_and_tells_its_steps(start_bench):
-    bench = start_bench("--jobs", "50", "--sleep-ms", "1-2")
-    assert bench.wait() == 0, bench.text()
-    printed = bench.out.read_text()
+def test_bench_prints_a_table_and_tells_its_steps_beside_workers_of_other_queues(few_pick_ups, register):
+    register("mail")
+    out, err = io.StringIO(), io.StringIO()
+    call_command("pgqueue_bench", jobs=50, sleep_ms="1-2", stdout=out, stderr=err)
+    printed = out.getvalue()
     assert "50 plain jobs that sleep 1 to 2 ms, 0 bytes of arguments, history off; 1 process(es) x 8" in printed
     for name in ("round trip", "claim of 50", "ack of 50", "floor", "pick-up, idle queue", "wait", "WAL"):
         assert re.search(rf"^  {name} .*\d", printed, flags=re.MULTILINE), name
     assert re.search(r"x floor, \d\.\d\d x what the slots could do", printed)
     assert "the wait is that of a backlog" in printed
+    assert "Measured beside 1 other worker process(es)" in printed
     assert re.search(r"^  reaped leases +0$", printed, flags=re.MULTILINE)
-    steps = [line.removesuffix(" ...") for line in bench.err.read_text().splitlines() if line.endswith(" ...")]
+    steps = [line.removesuffix(" ...") for line in err.getvalue().splitlines() if line.endswith(" ...")]
     assert steps == ["Enqueue for the floor", "Floor", "Start workers", "Idle queue", "Enqueue", "Drain"]
 
 
 @real
-def test_coroutines_with_arguments_and_history_are_measured_too():
+def test_coroutines_with_arguments_and_history_are_measured_too(few_pick_ups):
     out = io.StringIO()
     options = {"jobs": 40, "is_async": True, "history": True, "payload": 3000, "as_json": True}
     call_command("pgqueue_bench", **options, stdout=out, stderr=io.StringIO())
@@ -120,14 +150,6 @@ def test_coroutines_with_arguments_and_history_are_measured_too():
     assert report["enqueued"]["wal_bytes_per_job"] > 3000
     assert report["drained"]["wal_bytes_per_job"] > 3000  # the row in the history
     assert of_the_bench() == [0, 0, 0, 0]
-
-
-@real
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason=needs.LINUX)
-def test_processor_time_of_workers_is_told():
-    out = io.StringIO()
-    call_command("pgqueue_bench", jobs=3000, as_json=True, stdout=out, verbosity=0)
-    assert json.loads(out.getvalue())["drained"]["worker_cpu_us_per_job"] > 0
 
 
 @real
@@ -140,7 +162,7 @@ def test_bench_refuses_to_start_beside_jobs_of_others():
 
 
 @real
-def test_with_yes_the_bench_leaves_the_rows_of_others_alone(start_bench):
+def test_with_yes_the_bench_leaves_the_rows_of_others_alone(few_pick_ups):
     enqueue_many(app.noop, [()] * 5)
     app.noop.using(queue="other", run_at=dt.timedelta(hours=1)).enqueue()
     FinishedJob.objects.create(
@@ -168,16 +190,16 @@ def test_with_yes_the_bench_leaves_the_rows_of_others_alone(start_bench):
         task="x",
     )
     before = everything()
-    bench = start_bench("--jobs", "50", "--history", "--yes")
-    assert bench.wait() == 0, bench.text()
+    out = io.StringIO()
+    call_command("pgqueue_bench", jobs=50, history=True, yes=True, stdout=out, verbosity=0)
     assert everything() == before
-    assert "Measured beside jobs of other queues" in bench.text()
+    assert "Measured beside jobs of other queues" in out.getvalue()
 
 
 @real
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_bench_that_is_interrupted_leaves_nothing(start_bench, number):
-    bench = start_bench("--jobs", "5000", "--sleep-ms", "20", "--history")
+    bench = start_bench("--jobs", "2000", "--sleep-ms", "100", "--history")
 
     def is_in_the_middle():
         """the workers run the backlog"""
@@ -193,19 +215,19 @@ def test_bench_that_is_interrupted_leaves_nothing(start_bench, number):
 
 
 @real
-def test_worker_of_a_bench_that_was_killed_ends_and_the_next_bench_removes_its_rows(start_bench):
-    bench = start_bench("--jobs", "5000", "--sleep-ms", "20")
+def test_worker_of_a_bench_that_was_killed_ends_and_the_next_bench_removes_its_rows(start_bench, few_pick_ups):
+    bench = start_bench("--jobs", "2000", "--sleep-ms", "100")
     eventually(lambda: Job.objects.filter(queue=QUEUE, status="running").count() and "Drain" in bench.text())
     bench.process.kill()
     eventually(lambda: not Worker.objects.exists())
     assert Job.objects.filter(queue=QUEUE).count() > 1000
-    assert start_bench("--jobs", "10").wait() == 0
+    call_command("pgqueue_bench", jobs=10, stdout=io.StringIO(), verbosity=0)
     assert of_the_bench() == [0, 0, 0, 0]
 
 
 @real
 def test_bench_whose_worker_dies_says_so_and_leaves_nothing(start_bench):
-    bench = start_bench("--jobs", "5000", "--sleep-ms", "20")
+    bench = start_bench("--jobs", "2000", "--sleep-ms", "100")
     eventually(lambda: "Drain" in bench.text())
     [child] = Worker.objects.filter(name=QUEUE).values_list("pid", flat=True)
     os.kill(parent_of(child), signal.SIGKILL)
@@ -215,19 +237,11 @@ def test_bench_whose_worker_dies_says_so_and_leaves_nothing(start_bench):
 
 
 @real
-def test_bench_refuses_to_start_beside_workers_that_would_take_its_jobs(start_worker):
-    start_worker().wait_until_ready()
+def test_bench_refuses_to_start_beside_workers_that_would_take_its_jobs(register):
+    register()  # all queues
     with pytest.raises(CommandError, match=r"Workers that serve all queues would take .*Stop them, or start them with"):
         call_command("pgqueue_bench", jobs=10, yes=True)
     assert of_the_bench() == [0, 0, 0, 0]
-
-
-@real
-def test_bench_runs_beside_workers_of_other_queues(start_worker):
-    start_worker("--queues", "mail").wait_until_ready()
-    out = io.StringIO()
-    call_command("pgqueue_bench", jobs=10, stdout=out, stderr=io.StringIO())
-    assert "Measured beside 1 other worker process(es)" in out.getvalue()
 
 
 @real
