@@ -495,8 +495,8 @@ def report(done: int, path: str) -> None:
         current_job().set_progress(number, 1000, f"at {number}")
 
 
-@task(timeout=12, max_attempts=1)  # enough to begin in, however busy the machine is
+@task(max_attempts=1)
 def wait_for(job_id: int) -> object:
-    """Wait for another job, for longer than this one may take."""
+    """Wait for another job, for longer than any test takes."""
     mark()
     return job(job_id).wait(600)

@@ -46,7 +46,7 @@ def test_attempts_of_a_process_that_was_killed_are_counted_as_lost(start_worker)
 
 def test_worker_that_goes_on_adds_what_it_has_counted(start_worker):
     enqueue_many(app.noop, [()] * 5)
-    worker = start_worker()
+    worker = start_worker(DJANGO_SETTINGS_MODULE="tests.processes.counting_settings")
     eventually(lambda: counted() == {"succeeded": 5})
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0

@@ -266,7 +266,7 @@ def test_busy_worker_uses_no_cpu_of_its_own(start_worker):
 def test_handler_that_holds_the_gil_does_not_get_its_neighbours_started_twice(start_worker):
     """For longer than two heartbeats the pump cannot write down what it has claimed beside the hog."""
     once = enqueue_many(app.sleep_once.using(queue="a"), [(0.1,)] * 4)
-    app.hold_the_gil.using(queue="a", priority=10).enqueue(8)
+    app.hold_the_gil.using(queue="a", priority=10).enqueue(5)
     start_worker("--concurrency", "5", LEASE_SECONDS="3").wait_until_ready()
     eventually(lambda: FinishedJob.objects.count() == 5)
     assert sorted(Mark.objects.filter(label="start", job_id__in=once).values_list("job_id", flat=True)) == once
@@ -283,9 +283,10 @@ END $$
 """
 
 
-def test_short_outages_get_no_living_worker_reaped(start_worker, sql):
+def test_short_outages_get_no_living_worker_reaped(start_worker, sql, tmp_path):
     """Twice, heartbeats fail for most of a lease; nobody may judge until all have had time to say that they live."""
-    ids = enqueue_many(app.sleep.using(lease=3), [(14,)] * 2)
+    go = tmp_path / "go"
+    ids = enqueue_many(app.until_exists.using(lease=3), [(str(go),)] * 2)
     workers = [start_worker("--concurrency", "1", LEASE_SECONDS="3").wait_until_ready() for _ in range(2)]
     eventually(lambda: len(started()) == 2)
 
@@ -307,6 +308,7 @@ def test_short_outages_get_no_living_worker_reaped(start_worker, sql):
             eventually(lambda times=times: have_all_said("heartbeat works again", times))
     finally:
         sql("DROP FUNCTION pgqueue_cut CASCADE")
+    go.touch()
     eventually(lambda: FinishedJob.objects.filter(pk__in=ids, attempts=1).count() == 2)
     assert not any("Reaped" in worker.text() for worker in workers)
 

@@ -100,8 +100,8 @@ def test_database_away_for_twice_the_lease_gets_nobody_reaped_and_no_process_end
     ]
     eventually(lambda: Worker.objects.exclude(pid=0).count() == 4)
     children = [worker.children() for worker in workers]
-    long = enqueue_many(app.pause.using(lease=3, priority=10), [(12.0,)] * 4)
-    ids = enqueue_many(app.noop.using(lease=3), [()] * 20_000)
+    long = enqueue_many(app.pause.using(lease=3, priority=10), [(8.0,)] * 4)
+    ids = enqueue_many(app.noop.using(lease=3), [()] * 8_000)
     eventually(lambda: Job.objects.filter(status="running", pk__in=long).count() == 4 and FinishedJob.objects.exists())
     proxy.go_away()
     over = models.Q(lease_until__lte=Now() - dt.timedelta(seconds=3))

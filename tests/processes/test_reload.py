@@ -118,7 +118,7 @@ def is_alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def test_next_job_runs_the_new_code(shelf):
+def test_next_job_runs_the_new_code_and_code_that_cannot_be_imported_is_waited_for(shelf):
     command = shelf.start()
     assert (shelf.result("shelf.tasks.title"), shelf.result("shelf.tasks.subtitle")) == ("first", "one")
     shelf.change("shelf/tasks.py", '"first"', '"second"')
@@ -126,20 +126,15 @@ def test_next_job_runs_the_new_code(shelf):
     wait_for_worker(command, 2)
     assert (shelf.result("shelf.tasks.title"), shelf.result("shelf.tasks.subtitle")) == ("second", "another")
     assert "changed: the worker starts again" in command.text()
+    shelf.change("shelf/tasks.py", '"second"', '"third to')
+    eventually(lambda: "it starts again after the next change" in command.text() or command.must_live())
+    assert "SyntaxError" in command.text()
+    shelf.change("shelf/tasks.py", '"third to', '"fourth"')
+    assert shelf.result("shelf.tasks.title") == "fourth"
+    assert command.text().count("it starts again after the next change") == 1
     command.signal(signal.SIGTERM)
     assert command.wait() == 0
     assert not [pid for pid in workers_of(command) if is_alive(pid)]
-
-
-def test_code_that_cannot_be_imported_is_waited_for(shelf):
-    command = shelf.start()
-    wait_for_worker(command, 1)
-    shelf.change("shelf/tasks.py", '"first"', '"second to')
-    eventually(lambda: "it starts again after the next change" in command.text() or command.must_live())
-    assert "SyntaxError" in command.text()
-    shelf.change("shelf/tasks.py", '"second to', '"third"')
-    assert shelf.result("shelf.tasks.title") == "third"
-    assert command.text().count("it starts again after the next change") == 1
 
 
 def test_files_of_an_app_that_is_new_count(shelf):
