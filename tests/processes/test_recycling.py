@@ -151,7 +151,8 @@ def test_old_process_works_on_while_new_ones_cannot_start(start_worker, tmp_path
 
 
 def test_process_that_has_grown_too_large_is_replaced(start_worker):
-    worker = start_worker("--max-memory", "200", "--concurrency", "1").wait_until_ready()
+    settled = {"DJANGO_SETTINGS_MODULE": "tests.processes.settled_settings"}
+    worker = start_worker("--max-memory", "200", "--concurrency", "1", **settled).wait_until_ready()
     [first] = worker.children()
     app.noop.enqueue()
     eventually(lambda: FinishedJob.objects.count() == 1)
