@@ -113,15 +113,17 @@ def pooler(transactional_db) -> Iterator[PgBouncer]:
 def start_worker(transactional_db, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator:
     """Start real ``pgqueue_worker`` commands on the test database; whatever still runs at the end is killed.
 
-    With THROUGH_PGBOUNCER in the environment they go through one, and LISTEN directly.
+    They are forked off a process that has imported all they need, but for those of ``afresh=True``, which are started
+    as people do. With THROUGH_PGBOUNCER in the environment they go through one, and LISTEN directly.
     """
     started: list[Worker] = []
     given: dict[str, str] = {}
     if "THROUGH_PGBOUNCER" in os.environ:
         given = request.getfixturevalue("pooler").environment_to_listen()
 
-    def start(*options: str, **environment: str) -> Worker:
-        worker = Worker(options, given | environment, log=tmp_path / f"worker-{len(started)}.log")
+    def start(*options: str, afresh: bool = False, **environment: str) -> Worker:
+        log = tmp_path / f"worker-{len(started)}.log"
+        worker = Worker(options, given | environment, log=log, afresh=afresh)
         started.append(worker)
         return worker
 

@@ -3,13 +3,13 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from django.db import connection
 
+from tests.support import prestarted
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 MANAGE = Path(__file__).with_name("manage.py")
@@ -32,16 +32,27 @@ def database_url() -> str:
 
 
 class Worker:
-    """One ``manage.py pgqueue_worker``, or a worker command of somebody else, its log in a file."""
+    """One ``manage.py pgqueue_worker``, or a worker command of somebody else, its log in a file.
+
+    Args:
+        afresh: start Python for it, and for each of its processes, as people do; for tests of what happens then.
+    """
 
     def __init__(
-        self, options: Sequence[str], environment: dict[str, str], *, log: Path, command: str = "pgqueue_worker"
+        self,
+        options: Sequence[str],
+        environment: dict[str, str],
+        *,
+        log: Path,
+        command: str = "pgqueue_worker",
+        afresh: bool = False,
     ) -> None:
         self.log = log
         with log.open("wb") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, str(MANAGE), command, *options],
+            self.process = prestarted.Popen(
+                [command, *options],
                 env={**os.environ, "DATABASE_URL": database_url(), **environment},
+                afresh=afresh,
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,

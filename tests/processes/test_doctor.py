@@ -1,8 +1,6 @@
 """pgqueue_doctor as people run it: beside real workers, by other roles, through poolers."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -11,24 +9,19 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.models import FinishedJob
 from tests.pgbouncer import BINARY
 from tests.ports import free_port
+from tests.support import prestarted
 from tests.support.needs import PGBOUNCER
-from tests.support.waiting import PATIENCE_SECONDS, eventually
+from tests.support.waiting import eventually
 from tests.test_staff_health import forget_counters, worker
-from tests.workers import MANAGE, database_url
+from tests.workers import database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def doctor(*words: str, **environment: str) -> tuple[str, str, int]:
+def doctor(*words: str, afresh: bool = False, **environment: str) -> tuple[str, str, int]:
     """Return what the command prints, what it complains of, and its exit code."""
-    done = subprocess.run(
-        [sys.executable, str(MANAGE), "pgqueue_doctor", *words],
-        env={**os.environ, "DATABASE_URL": database_url(), **environment},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
+    environment = {**os.environ, "DATABASE_URL": database_url(), **environment}
+    done = prestarted.run(["pgqueue_doctor", *words], env=environment, afresh=afresh)
     assert "Traceback" not in done.stderr, done.stderr
     return done.stdout, done.stderr, done.returncode
 
@@ -92,12 +85,12 @@ def test_role_that_may_not_read_everything_says_so(login_as, sql):
 
 
 def test_database_that_is_away_is_no_finding():
-    text, complaint, code = doctor(DATABASE_URL=f"postgresql://nobody@127.0.0.1:{free_port()}/nothing")
+    text, complaint, code = doctor(afresh=True, DATABASE_URL=f"postgresql://nobody@127.0.0.1:{free_port()}/nothing")
     assert (text, code) == ("", 2)
     assert "cannot be reached" in complaint
 
 
 def test_wrong_settings_keep_it_from_looking():
-    text, complaint, code = doctor(PGQUEUE='{"LEASE_SECONDS": 0}')
+    text, complaint, code = doctor(afresh=True, PGQUEUE='{"LEASE_SECONDS": 0}')
     assert (text, code) == ("", 2)
     assert "pgqueue.E002" in complaint

@@ -119,7 +119,7 @@ def test_command_that_loses_its_session_alone_is_not_taken_for_gone(start_worker
 
 
 def test_children_die_with_their_supervisor(start_worker):
-    worker = start_worker("--processes", "2").wait_until_ready()
+    worker = start_worker("--processes", "2", afresh=True).wait_until_ready()
     children = eventually(lambda: len(worker.children()) == 2 and worker.children())
     os.kill(worker.process.pid, signal.SIGKILL)
     worker.process.wait()
@@ -127,7 +127,7 @@ def test_children_die_with_their_supervisor(start_worker):
 
 
 def test_idle_worker_stops_at_once_and_leaves_nothing(start_worker):
-    worker = start_worker("--processes", "2").wait_until_ready()
+    worker = start_worker("--processes", "2", afresh=True).wait_until_ready()
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
     assert Worker.objects.count() == 0
@@ -315,7 +315,7 @@ def test_short_outages_get_no_living_worker_reaped(start_worker, sql, tmp_path):
 
 def test_worker_stopped_while_it_starts_leaves_no_row(start_worker):
     for _ in range(4):
-        worker = start_worker("--processes", "2")
+        worker = start_worker("--processes", "2", afresh=True)
         eventually(lambda worker=worker: Worker.objects.exists() or worker.process.poll() is not None)
         worker.signal(signal.SIGTERM)
         worker.wait()
@@ -391,7 +391,7 @@ def test_whatever_a_task_leaves_behind_the_next_one_starts_clean(start_worker):
     forked = [app.fork_and_return.enqueue().id, app.fork_and_return_atomic.enqueue().id]
     helped = app.fork_a_helper.enqueue().id
     fine = app.record.enqueue("next").id
-    worker = start_worker("--concurrency", "1", "--drain")
+    worker = start_worker("--concurrency", "1", "--drain", afresh=True)
     assert worker.wait() == 0, worker.text()
 
     marks = {

@@ -152,7 +152,7 @@ def test_old_process_works_on_while_new_ones_cannot_start(start_worker, tmp_path
 
 def test_process_that_has_grown_too_large_is_replaced(start_worker):
     settled = {"DJANGO_SETTINGS_MODULE": "tests.processes.settled_settings"}
-    worker = start_worker("--max-memory", "200", "--concurrency", "1", **settled).wait_until_ready()
+    worker = start_worker("--max-memory", "200", "--concurrency", "1", afresh=True, **settled).wait_until_ready()
     [first] = worker.children()
     app.noop.enqueue()
     eventually(lambda: FinishedJob.objects.count() == 1)
@@ -189,7 +189,7 @@ def test_system_that_does_not_tell_memory_is_named(monkeypatch):
 
 def test_worn_process_may_die_while_its_replacement_starts(start_worker):
     """As by the kernel, when memory is out."""
-    worker = start_worker("--max-jobs", "5", "--concurrency", "2").wait_until_ready()
+    worker = start_worker("--max-jobs", "5", "--concurrency", "2", afresh=True).wait_until_ready()
     [first] = worker.children()
     enqueue_many(app.record, [("x",)] * 5)
     eventually(lambda: f"Recycling process {first}" in worker.text())

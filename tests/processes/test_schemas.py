@@ -1,15 +1,14 @@
 """A queue in each schema, as docs/how-to/multi-tenant.md says: each worker command sees its own."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
 
-from tests.support.waiting import PATIENCE_SECONDS, eventually
-from tests.workers import MANAGE, database_url
+from tests.support import prestarted
+from tests.support.waiting import eventually
+from tests.workers import database_url
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
@@ -29,9 +28,8 @@ def url_of(schema: str) -> str:
 def schemas(transactional_db, sql) -> Iterator[None]:
     for schema in TENANTS:
         sql(f"CREATE SCHEMA {schema}")
-        environment = {**os.environ, "DATABASE_URL": url_of(schema), "SQLITE_NAME": ":memory:"}
-        command = [sys.executable, str(MANAGE), "migrate", "--verbosity=0"]
-        subprocess.run(command, env=environment, check=True, timeout=PATIENCE_SECONDS)
+        environment = {**os.environ, "DATABASE_URL": url_of(schema)}
+        prestarted.run(["migrate", "--verbosity=0"], env=environment).check_returncode()
     yield
     for schema in TENANTS:
         sql(f"DROP SCHEMA {schema} CASCADE")

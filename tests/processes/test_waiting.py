@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -18,8 +17,9 @@ from django_pgqueue.base.exceptions import JobFailed
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.runtime import waiting
 from tests.app.models import Mark
+from tests.support import prestarted
 from tests.support.waiting import PATIENCE_SECONDS, eventually
-from tests.workers import MANAGE, database_url
+from tests.workers import database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -44,8 +44,8 @@ def start_python():
 
     def start(lines: str, **settings) -> subprocess.Popen:
         environment = {**os.environ, "DATABASE_URL": database_url(), "PGQUEUE": json.dumps(settings)}
-        command = [sys.executable, "-W", "ignore", str(MANAGE), "shell", "-v0", "-c", lines]
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        command = ["shell", "-v0", "-c", lines]
+        process = prestarted.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         started.append(process)
         return process
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "othe
 
 def test_four_processes_run_twenty_thousand_jobs_once_each(start_worker):
     ids = enqueue_many(app.record, [(str(number),) for number in range(20_000)])
-    worker = start_worker("--processes", "4", "--concurrency", "4", "--drain")
+    worker = start_worker("--processes", "4", "--concurrency", "4", "--drain", afresh=True)
     assert worker.wait(seconds=LONG_PATIENCE_SECONDS) == 0, worker.text()
     runs = Counter(Mark.objects.values_list("job_id", flat=True))
     assert set(runs) == set(ids)
@@ -48,7 +48,7 @@ def test_every_kind_of_job_ends_where_it_should(start_worker):
     Job.objects.filter(pk=old_name).update(task="tests.app.tasks.old_name")
     unknown = app.noop.enqueue().id
     Job.objects.filter(pk=unknown).update(task="tests.app.tasks.gone")
-    worker = start_worker("--drain")
+    worker = start_worker("--drain", afresh=True)
     assert worker.wait() == 0, worker.text()
 
     finished = FinishedJob.objects.in_bulk()
@@ -140,7 +140,7 @@ def test_coroutines_run_at_once_with_connections_of_their_own(start_worker, tmp_
 
 
 def test_banner_names_database_queues_and_concurrency(start_worker):
-    worker = start_worker("--queues", "mail,default", "--processes", "2", "--concurrency", "3", "--drain")
+    worker = start_worker("--queues", "mail,default", "--processes", "2", "--concurrency", "3", "--drain", afresh=True)
     assert worker.wait() == 0
     assert f"database default ({connection.settings_dict['NAME']}@" in worker.text()
     assert "queues mail, default, 2 process(es) x 3, LISTEN on" in worker.text()

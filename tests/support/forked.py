@@ -1,0 +1,256 @@
+"""The process that has imported what ``manage.py`` commands need, and is forked for each of them.
+
+Run by ``prestarted.py`` with the descriptor of its orders; ends when they end. A fork evaluates the settings of its
+environment. Where they differ from the template's in more than a value that is only ever read when it is needed, it
+becomes a fresh interpreter. So does a command whose settings are another module.
+
+The first processes of a worker command come from the fork too, which has made them before it had a thread or
+a connection: they wait for the very line that a fresh interpreter would be given by multiprocessing.
+"""
+
+import array
+import contextlib
+import fcntl
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+PROJECT = Path(__file__).parent.parent.parent
+MANAGE = PROJECT / "tests" / "manage.py"
+
+MODULES = (
+    "asyncio",
+    "django.db.backends.postgresql.base",
+    "django_pgqueue.management.commands.pgqueue_worker",
+    "django_pgqueue.runtime.enqueues",
+    "django_pgqueue.runtime.pump",
+    "django_pgqueue.runtime.slots",
+    "django_pgqueue.runtime.tidy",
+    "multiprocessing.popen_spawn_posix",
+    "multiprocessing.resource_tracker",
+    "tests.urls",
+)
+"""What a worker imports after django.setup()."""
+
+READ_WHEN_NEEDED = {"DATABASES", "PGQUEUE"}
+
+NUMBER = struct.Struct("i")
+MOST_BYTES = 2**20
+
+
+def main() -> None:
+    orders = socket.socket(fileno=int(sys.argv[1]))
+    sys.path[0] = str(PROJECT)
+    load()
+    order = serve(orders)
+    if order is not None:  # in a fork
+        become(order)
+
+
+def load() -> None:
+    import django
+
+    django.setup()
+    for name in MODULES:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+def serve(orders: socket.socket) -> dict[str, Any] | None:
+    """Fork for each order until they end; return it in the fork."""
+    ended, note = os.pipe()
+    os.set_blocking(ended, False)
+    os.set_blocking(note, False)
+    signal.set_wakeup_fd(note, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    running: dict[int, socket.socket] = {}
+    while True:
+        ready, _, _ = select.select([orders, ended], [], [])
+        if ended in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(ended, 4096)
+            reap(running)
+        if orders in ready:
+            text, fds = receive(orders)
+            if not text:
+                end(running)
+                return None
+            pid = os.fork()
+            if not pid:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                take(fds[1:])
+                return json.loads(text)
+            told, *streams = fds
+            for stream in streams:
+                os.close(stream)
+            running[pid] = socket.socket(fileno=told)
+            tell(running[pid], pid)
+
+
+def receive(source: socket.socket) -> tuple[bytes, list[int]]:
+    """Return a message and the descriptors that came with it; an empty one at the end."""
+    text, fds, _, _ = socket.recv_fds(source, MOST_BYTES, 64)
+    return text, list(fds)
+
+
+def tell(whom: socket.socket, number: int) -> None:
+    with contextlib.suppress(OSError):  # nobody asks any more
+        whom.send(NUMBER.pack(number))
+
+
+def reap(running: dict[int, socket.socket]) -> None:
+    """Tell of those that have ended how they did."""
+    for pid in list(running):
+        known, status = os.waitpid(pid, os.WNOHANG)
+        if known:
+            with running.pop(pid) as whom:
+                tell(whom, status)
+
+
+def end(running: dict[int, socket.socket]) -> None:
+    """Kill what is left, with its session where it has one."""
+    for pid in running:
+        with contextlib.suppress(ProcessLookupError):
+            (os.killpg if os.getpgid(pid) == pid else os.kill)(pid, signal.SIGKILL)
+
+
+def take(streams: list[int]) -> None:
+    """Make these the standard streams, and close all else."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+
+
+def become(order: dict[str, Any]) -> None:
+    """Go on as the command."""
+    if order["session"]:
+        os.setsid()
+    os.chdir(order["folder"])
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    time.tzset()
+    words = order["words"]
+    if not renew_settings():
+        os.execve(sys.executable, [sys.executable, str(MANAGE), *words], dict(os.environ))
+    renew_apps()
+    if words[0] == "pgqueue_worker":
+        spare(processes_of(words))
+    sys.argv = [str(MANAGE), *words]
+    sys.path[0] = str(MANAGE.parent)
+    runpy.run_path(str(MANAGE), run_name="__main__")
+
+
+def renew_settings() -> bool:
+    """Evaluate the settings as a new process would; return whether what has been imported is still right."""
+    from django.conf import Settings, settings
+    from django.db import connections
+
+    name = settings.SETTINGS_MODULE
+    if os.environ.get("DJANGO_SETTINGS_MODULE", name) != name:
+        return False
+    old = values_of(settings._wrapped)
+    del sys.modules[name]
+    fresh = Settings(name)
+    if values_of(fresh) != old:
+        return False
+    settings._wrapped = fresh
+    vars(connections).clear()
+    connections.__init__()  # none has been opened
+    list(connections)  # which fills the fresh settings up, as django.setup() has done with the old
+    return True
+
+
+def values_of(settings: Any) -> dict[str, Any]:
+    """Return the settings that may have been read by now."""
+    return {name: getattr(settings, name) for name in dir(settings) if name.isupper() and name not in READ_WHEN_NEEDED}
+
+
+def renew_apps() -> None:
+    """Do what depends on the environment when apps are made ready."""
+    from django.apps import apps
+
+    apps.get_app_config("app").ready()
+
+
+def processes_of(words: Sequence[str]) -> int:
+    """Return how many processes a worker command will start first."""
+    for number, word in enumerate(words):
+        name, _, value = word.partition("=")
+        if name == "--processes":
+            return int(value or words[number + 1])
+    return 1
+
+
+def spare(number: int) -> None:
+    """Make processes that wait to be one of multiprocessing's, and let it have them before it starts others.
+
+    A fork of them here, in the process that will be their parent, returns only in this.
+    """
+    from multiprocessing import util
+
+    waiting: list[tuple[int, socket.socket]] = []
+    for _ in range(number):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = os.fork()
+        if not pid:
+            for end in (ours, *(other for _, other in waiting)):
+                end.close()
+            run_what_comes(theirs)
+        theirs.close()
+        waiting.append((pid, ours))
+    util.spawnv_passfds = handing_over(waiting, util.spawnv_passfds)
+
+
+def handing_over(waiting: list[tuple[int, socket.socket]], start: Callable[..., int]) -> Callable[..., int]:
+    """Return what multiprocessing calls to start Python: one that uses up those who wait."""
+
+    def spawnv_passfds(path: Any, args: Sequence[Any], passfds: Sequence[int]) -> int:
+        words = [os.fsdecode(word) for word in args]
+        if waiting and "--multiprocessing-fork" in words:
+            pid, whom = waiting.pop(0)
+            numbers = sorted({int(fd) for fd in passfds})
+            with whom:
+                text = json.dumps([words, numbers]).encode()
+                fds = array.array("i", numbers)
+                whom.sendmsg([text], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+            return pid
+        return start(path, args, passfds)
+
+    return spawnv_passfds
+
+
+def run_what_comes(source: socket.socket) -> None:
+    """Wait for a command line of Python and its descriptors, and go on as if it had been given to a new one."""
+    text, came = receive(source)
+    if not text:  # the command has ended before
+        os._exit(0)
+    words, numbers = json.loads(text)
+    source.close()
+    free = max(numbers) + 1
+    moved = [fcntl.fcntl(fd, fcntl.F_DUPFD, free) for fd in came]
+    for fd in came:
+        os.close(fd)
+    for fd, number in zip(moved, numbers, strict=True):
+        os.dup2(fd, number)
+        os.close(fd)
+    code = words[words.index("-c") + 1]
+    sys.argv = ["-c", *words[words.index("-c") + 2 :]]
+    exec(code, {"__name__": "__main__"})  # which ends the process
+    sys.exit()
+
+
+if __name__ == "__main__":
+    main()
