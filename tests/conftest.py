@@ -18,12 +18,27 @@ from tests.server import own_database
 from tests.support import groups, summary, template
 from tests.support.groups import seed_of
 from tests.wheel import Environment, build
-from tests.workers import Worker
+from tests.workers import PATIENCE_SECONDS, Worker
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a shell that has put the tests into its background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 MOST_PROCESSES = 6  # each makes its databases first, in two seconds or so
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of the guard, which looks for what tests leave behind: on with GUARD=1 too."""
+    is_on = os.environ.get("GUARD", "0") not in {"", "0"}
+    parser.addoption("--guard", action="store_true", default=is_on, help="Fail tests that leave anything behind.")
+    wait = "Seconds that --guard waits for what ends by itself."
+    parser.addoption("--guard-patience", type=float, default=PATIENCE_SECONDS, help=wait)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("guard"):
+        from tests.support.guard import Guard
+
+        config.pluginmanager.register(Guard(config, config.getoption("guard_patience")), "guard")
 
 
 @pytest.hookimpl(optionalhook=True)
