@@ -25,6 +25,7 @@ from django_pgqueue.staff.health import sessions, tables
 from django_pgqueue.staff.health.catalogue import wanted
 from django_pgqueue.staff.health.view import View
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
+from tests.support import storage
 from tests.test_backend_tasks import fresh  # noqa: F401 - a fixture
 from tests.test_schedules import make
 from tests.test_staff_health import ALIVE, elsewhere, forget_counters, worker  # noqa: F401 - a fixture is among them
@@ -214,7 +215,8 @@ FAULTS: dict[str, tuple[str, Plant, Cure, int]] = {
         "checks-missing",
         (
             "ALTER TABLE pgqueue_jobs DROP CONSTRAINT pgqueue_jobs_names; "
-            "ALTER TABLE pgqueue_jobs ADD CONSTRAINT pgqueue_jobs_names CHECK (queue <> '' AND task <> '') NOT VALID"
+            "ALTER TABLE pgqueue_jobs ADD CONSTRAINT pgqueue_jobs_names "
+            "CHECK (NOT (queue = '') AND NOT (task = '')) NOT VALID"
         ),
         cured_by_statements,
         0,
@@ -275,6 +277,14 @@ def test_there_are_a_dozen_faults_and_more():
     assert len({name for name, *_ in FAULTS.values()}) >= 12
 
 
+@pytest.fixture
+def storage_options(sql) -> Iterator[None]:
+    """Restore them exactly: an option that is set again stands behind the others."""
+    with storage.kept(sql):
+        yield
+
+
+@pytest.mark.usefixtures("storage_options")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_fault_is_found_by_name_and_silent_once_it_is_cured(fault, sql):
     name, plant, cure, exit_code = FAULTS[fault]

@@ -11,6 +11,7 @@ from django_pgqueue.base.served import Served
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.sql import sized, statement
 from tests.support.waiting import eventually, until_gone
+from tests.support.storage import without_autovacuum
 
 FILL = """
 INSERT INTO pgqueue_jobs (task, status, run_at, lease_token, worker_id, lease_until)
@@ -29,15 +30,14 @@ def analyze(request, queue, sql):
 
     From the latter the planner expects no row at all, until somebody takes statistics anew, which autovacuum must not.
     """
-    sql("ALTER TABLE pgqueue_jobs SET (autovacuum_enabled = off)")
-    if request.param == "statistics taken":
-        yield lambda: queue.autocommit().execute("ANALYZE pgqueue_jobs")
-    else:
-        fill(queue, 1000, "queued", "running", "scheduled")
-        sql("DELETE FROM pgqueue_jobs")
-        eventually(lambda: left_by_vacuum(queue) == 0)
-        yield lambda: None
-    sql("ALTER TABLE pgqueue_jobs RESET (autovacuum_enabled)")
+    with without_autovacuum(sql):
+        if request.param == "statistics taken":
+            yield lambda: queue.autocommit().execute("ANALYZE pgqueue_jobs")
+        else:
+            fill(queue, 1000, "queued", "running", "scheduled")
+            sql("DELETE FROM pgqueue_jobs")
+            eventually(lambda: left_by_vacuum(queue) == 0)
+            yield lambda: None
 
 
 def left_by_vacuum(queue) -> int:

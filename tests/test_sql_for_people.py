@@ -15,6 +15,7 @@ from django.db import connection
 from django_pgqueue.base.buckets import BOUNDS
 from tests.cluster import Cluster
 from tests.support.waiting import eventually
+from tests.support.storage import without_autovacuum
 
 HERE = Path(__file__).parent
 PAGE = (HERE.parent / "docs" / "how-to" / "ask-in-sql.md").read_text()
@@ -181,13 +182,10 @@ def test_job_of_a_worker_that_is_gone_has_a_lease_in_the_past(shop, ask):
 
 
 def test_dead_rows_and_partitions_are_those_that_are_there(shop, ask, sql):
-    sql("ALTER TABLE pgqueue_jobs SET (autovacuum_enabled = off)")  # it may come at any time
-    try:
+    with without_autovacuum(sql):  # it may come at any time
         sql("DELETE FROM pgqueue_jobs WHERE queue = 'imports'")
         sql("SELECT pg_stat_force_next_flush()")
         eventually(lambda: int(ask(TABLE)[0]["dead"]) >= 12_000)
-    finally:
-        sql("ALTER TABLE pgqueue_jobs RESET (autovacuum_enabled)")
     partitions = {row["partition"]: row for row in ask(PARTITIONS)}
     assert partitions["pgqueue_finished_jobs_default"]["holds"] == "what fits nowhere else"
     assert sum(int(row["rows"]) for row in partitions.values()) >= 101
@@ -259,16 +257,15 @@ FROM generate_series(1, 24000) AS number, unnest(ARRAY['queued', 'queued', 'sche
 @pytest.fixture(params=["statistics taken", "vacuumed while empty"])
 def crowd(request, shop, sql) -> Iterator[None]:
     """Put 120,000 more jobs into the table, with statistics that are right, or those of an empty table."""
-    sql("ALTER TABLE pgqueue_jobs SET (autovacuum_enabled = off)")
-    if request.param == "vacuumed while empty":
-        sql("DELETE FROM pgqueue_jobs")
-        sql("VACUUM ANALYZE pgqueue_jobs")
-    sql("INSERT INTO pgqueue_queues (name) VALUES ('crowd')")
-    sql(CROWD)
-    if request.param == "statistics taken":
-        sql("ANALYZE")
-    yield
-    sql("ALTER TABLE pgqueue_jobs RESET (autovacuum_enabled)")
+    with without_autovacuum(sql):
+        if request.param == "vacuumed while empty":
+            sql("DELETE FROM pgqueue_jobs")
+            sql("VACUUM ANALYZE pgqueue_jobs")
+        sql("INSERT INTO pgqueue_queues (name) VALUES ('crowd')")
+        sql(CROWD)
+        if request.param == "statistics taken":
+            sql("ANALYZE")
+        yield
 
 
 def test_no_query_reads_the_whole_table_and_each_leans_on_the_index_that_the_page_names(crowd, sql):

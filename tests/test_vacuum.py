@@ -20,17 +20,17 @@ from django_pgqueue.runtime.plan import Plan
 from tests.support.needs import POSTGRESQL_17
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.workers import other_sessions
+from tests.support.storage import without_autovacuum
 
 
 @pytest.fixture(autouse=True)
 def own_vacuum_only(queue, sql):
     """Keep autovacuum away from the table, and begin with nothing dead on it, nor in the books of earlier sessions."""
     eventually(lambda: not other_sessions(sql))
-    sql("ALTER TABLE pgqueue_jobs SET (autovacuum_enabled = off)")
-    sql("SELECT pg_stat_force_next_flush()")
-    sql("VACUUM pgqueue_jobs")
-    yield
-    sql("ALTER TABLE pgqueue_jobs RESET (autovacuum_enabled)")
+    with without_autovacuum(sql):
+        sql("SELECT pg_stat_force_next_flush()")
+        sql("VACUUM pgqueue_jobs")
+        yield
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.housekeeping.retention import keep_partitions
 from tests.support.waiting import eventually
+from tests.support.storage import without_autovacuum
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -17,9 +18,8 @@ SETTINGS = {"DJANGO_SETTINGS_MODULE": "tests.processes.keeping_settings", "VACUU
 
 @pytest.fixture(autouse=True)
 def own_vacuum_only(sql):
-    sql("ALTER TABLE pgqueue_jobs SET (autovacuum_enabled = off)")
-    yield
-    sql("ALTER TABLE pgqueue_jobs RESET (autovacuum_enabled)")
+    with without_autovacuum(sql):
+        yield
 
 
 @pytest.fixture
