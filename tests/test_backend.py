@@ -256,6 +256,7 @@ def test_receiver_that_raises_harms_nobody(db, caplog):
     assert "broken receiver" in caplog.text
 
 
+@pytest.mark.usefixtures("registry_of")
 def test_task_of_another_backend_may_be_lent(transactional_db, queue, backend):
     result = app.lent.using(backend="default", queue_name="mail").enqueue(5)
     assert backend.get_result(result.id) == result

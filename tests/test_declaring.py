@@ -104,6 +104,7 @@ def test_two_schedules_have_two_names(code):
             periodic(every=HOUR, name="x")(other)
 
 
+@pytest.mark.usefixtures("registry_of")
 def test_module_that_is_loaded_again_replaces_its_schedules(code):
     def load():
         def tick() -> None: ...

@@ -9,7 +9,7 @@ import pytest
 from django.conf import settings as django_settings
 
 from tests.conformance import DRIVER
-from tests.conformance.compat import SIGNALS
+from tests.conformance.compat import SIGNALS, task_backends
 from tests.conformance.trace import VARIABLE, Trace
 from tests.support.waiting import eventually
 from tests.workers import Worker
@@ -27,6 +27,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_report_header() -> str:
     return f"conformance: {DRIVER.backend}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _coroutine_functions_are_declared() -> None:
+    """Declare them before all tests, whichever comes first; a backend that runs none refuses them."""
+    if task_backends["default"].supports_async_task:
+        importlib.import_module("tests.conformance.async_tasks")
 
 
 @pytest.fixture

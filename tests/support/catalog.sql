@@ -15,7 +15,10 @@ UNION ALL SELECT 'relation', name, concat_ws(
 ) FROM relation
 UNION ALL SELECT 'storage options', name, reloptions::text FROM relation WHERE reloptions IS NOT NULL
 UNION ALL SELECT 'owner', name, pg_get_userbyid(relowner) FROM relation
-UNION ALL SELECT 'grants', name, relacl::text FROM relation WHERE relacl IS NOT NULL
+UNION ALL SELECT 'grants', name, (
+    SELECT string_agg(acl::text, ' ' ORDER BY acl::text)
+    FROM unnest(COALESCE(relacl, acldefault(CASE relkind WHEN 'S' THEN 's' ELSE 'r' END::"char", relowner))) AS acl
+) FROM relation WHERE relkind NOT IN ('i', 'I')
 UNION ALL SELECT 'partition', relation.name, inhparent::regclass::text
     FROM pg_inherits JOIN relation ON relation.oid = inhrelid
 UNION ALL SELECT 'column', relation.name || '.' || attname, concat_ws(

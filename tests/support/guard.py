@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asgiref.sync import SyncToAsync
 
 from tests.support import facts as facts_of
 from tests.support.facts import Facts
@@ -188,6 +189,7 @@ class Guard:
 
         self._config._tmp_path_factory.getbasetemp()  # where it is without this
         multiprocessing.resource_tracker.ensure_running()  # for as long as this process
+        SyncToAsync.single_thread_executor.submit(int).result()  # the same
         os.environ[facts_of.MARK] = mark = secrets.token_hex(8)
         self._folder = Path(tempfile.mkdtemp(prefix="g-"))
         self._folder.chmod(0o711)
