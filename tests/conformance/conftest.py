@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.conf import settings as django_settings
 
+from django_pgqueue import tasks as registered
 from tests.conformance import DRIVER
 from tests.conformance.compat import SIGNALS, task_backends
 from tests.conformance.trace import VARIABLE, Trace
@@ -34,6 +35,12 @@ def _coroutine_functions_are_declared() -> None:
     """Declare them before all tests, whichever comes first; a backend that runs none refuses them."""
     if task_backends["default"].supports_async_task:
         importlib.import_module("tests.conformance.async_tasks")
+
+
+@pytest.fixture(autouse=True)
+def _declared_here_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the tasks that a test declares; other backends than ours register nothing there."""
+    monkeypatch.setattr(registered, "_registry", dict(registered._registry))
 
 
 @pytest.fixture
