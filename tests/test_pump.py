@@ -3,6 +3,7 @@
 import queue as stdlib_queue
 import threading
 import time
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import psycopg
@@ -21,6 +22,7 @@ from django_pgqueue.runtime.marks import CAPACITY, Marks, now
 from django_pgqueue.runtime.pump import Pump, Speed
 from django_pgqueue.runtime.slots import Slots
 from tests.support.waiting import PATIENCE_SECONDS, eventually, until_gone
+from tests.support.slots import ended
 
 
 class Benched(Slots):
@@ -53,6 +55,12 @@ def pump(transactional_db):
     made = Pump(1, (), Benched(4, marks, stdlib_queue.SimpleQueue()), marks)
     yield made
     made.database.close()
+
+
+@pytest.fixture(autouse=True)
+def _slots_end() -> Iterator[None]:
+    with ended():
+        yield
 
 
 def turn(pump):

@@ -20,21 +20,17 @@ from django_pgqueue.runtime.tidy import watch_connections
 from tests.app import contract
 from tests.app.models import Mark
 from tests.support.waiting import PATIENCE_SECONDS, eventually
+from tests.support.slots import ended
 
 
 @pytest.fixture
 def slots(transactional_db):
-    opened = []
-    note = lambda connection, **_: opened.append(connection)  # noqa: E731 - dispatchers compare by identity
-    connection_created.connect(note)
     watch_connections()
     marks = Marks()
     marks.extend(now() + 600)
-    yield Slots(2, marks, stdlib_queue.SimpleQueue())
-    connection_created.disconnect(note)
-    for connection in opened:
-        if connection.connection is not None and threading.get_ident() != connection._thread_ident:
-            connection.connection.close()  # its thread waits for jobs and would keep it open
+    with ended():
+        yield Slots(2, marks, stdlib_queue.SimpleQueue())
+    connection_created.disconnect(dispatch_uid="django_pgqueue.tidy")
 
 
 @pytest.fixture

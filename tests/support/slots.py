@@ -1,0 +1,79 @@
+"""The end of slots, whose threads go on for as long as their process: no worker ends them, but a test does."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+from unittest import mock
+
+from asgiref.sync import SyncToAsync
+from django.db import connections
+
+from django_pgqueue.runtime import slots as module
+from django_pgqueue.runtime.limits import Limits
+from django_pgqueue.runtime.slots import Lanes, Slots
+from tests.workers import PATIENCE_SECONDS
+
+
+@contextlib.contextmanager
+def ended() -> Iterator[None]:
+    """End all slots that are made here, with their threads and the connections of those."""
+    made: list[Slots] = []
+    init = Slots.__init__
+
+    def noting(slots: Slots, *given: Any) -> None:
+        init(slots, *given)
+        made.append(slots)
+
+    with mock.patch.object(Slots, "__init__", noting):
+        yield
+    with mock.patch.object(threading, "excepthook", unless_left(threading.excepthook)):
+        for slots in made:
+            end(slots)
+
+
+def unless_left(hook: Callable[[threading.ExceptHookArgs], object]) -> Callable[[threading.ExceptHookArgs], object]:
+    """Hide SystemExit from pytest, which takes it for an error of a thread; Python does not."""
+    return lambda given: None if given.exc_type is SystemExit else hook(given)
+
+
+def end(slots: Slots) -> None:
+    slots.begin = leave
+    for _ in range(slots._threads):
+        slots._inbox.put((0, None, None))
+    end_lanes(slots._lanes)
+    end_limits(slots._limits)
+    join(slots)
+
+
+def end_lanes(lanes: Lanes) -> None:
+    """End the threads for sync code, and the loop, which SystemExit does not end."""
+    for lane in lanes._lanes:
+        if executor := SyncToAsync.context_to_thread_executor.pop(lane._sensitive, None):
+            executor.submit(connections.close_all).result(PATIENCE_SECONDS)
+            executor.shutdown()
+    if lanes._loop is not None:
+        with mock.patch.object(module, "logger", mock.Mock(exception=leave)):  # called before the loop goes on
+            lanes._loop.call_soon_threadsafe(leave)
+            join(lanes)
+        lanes._loop.close()
+
+
+def end_limits(limits: Limits) -> None:
+    limits._look = leave
+    limits._woken.set()
+    join(limits)
+
+
+def leave(*_: object) -> NoReturn:
+    """End this thread."""
+    connections.close_all()
+    raise SystemExit
+
+
+def join(owner: Slots | Lanes | Limits) -> None:
+    """Wait for the threads that run a method of ``owner``."""
+    for thread in threading.enumerate():
+        if getattr(getattr(thread, "_target", None), "__self__", None) is owner:
+            thread.join(PATIENCE_SECONDS)
+            assert not thread.is_alive(), f"not within {PATIENCE_SECONDS} s: the end of {thread}"
