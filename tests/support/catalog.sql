@@ -1,4 +1,5 @@
 -- All that the schema of a database is, as (kind, name, value). Called by database.py when the fingerprint has changed.
+-- A build of PostgreSQL 15 gives each column that is made an option pg_attver, a number that is another each time.
 WITH space AS (
     SELECT oid, nspname, nspowner, nspacl
     FROM pg_namespace
@@ -12,9 +13,9 @@ relation AS (
 SELECT 'schema', nspname::text, concat_ws(' ', pg_get_userbyid(nspowner), nspacl) FROM space
 UNION ALL SELECT 'relation', name, concat_ws(
     ' ', relkind, relpersistence, relrowsecurity, relforcerowsecurity, relreplident, pg_get_expr(relpartbound, oid)
-) FROM relation
+) FROM relation WHERE relkind NOT IN ('i', 'I')
 UNION ALL SELECT 'storage options', name, reloptions::text FROM relation WHERE reloptions IS NOT NULL
-UNION ALL SELECT 'owner', name, pg_get_userbyid(relowner) FROM relation
+UNION ALL SELECT 'owner', name, pg_get_userbyid(relowner) FROM relation WHERE relkind NOT IN ('i', 'I')
 UNION ALL SELECT 'grants', name, (
     SELECT string_agg(acl::text, ' ' ORDER BY acl::text)
     FROM unnest(COALESCE(relacl, acldefault(CASE relkind WHEN 'S' THEN 's' ELSE 'r' END::"char", relowner))) AS acl
@@ -23,7 +24,8 @@ UNION ALL SELECT 'partition', relation.name, inhparent::regclass::text
     FROM pg_inherits JOIN relation ON relation.oid = inhrelid
 UNION ALL SELECT 'column', relation.name || '.' || attname, concat_ws(
     ' ', format_type(atttypid, atttypmod), CASE WHEN attnotnull THEN 'NOT NULL' END, attidentity, attgenerated,
-    attstorage, attcompression, attoptions, attacl
+    attstorage, attcompression, attacl,
+    ARRAY(SELECT option FROM unnest(attoptions) AS option WHERE option NOT LIKE 'pg\_attver=%')
 ) FROM pg_attribute JOIN relation ON relation.oid = attrelid
     WHERE attnum > 0 AND NOT attisdropped AND relation.relkind NOT IN ('i', 'I', 'S')
 UNION ALL SELECT 'default', relation.name || '.' || attname, pg_get_expr(adbin, adrelid)
