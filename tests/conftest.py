@@ -15,30 +15,15 @@ from django_pgqueue.lifecycle import wake
 from django_pgqueue.staff.health import tables
 from tests.pgbouncer import PgBouncer
 from tests.server import own_database
-from tests.support import groups, summary, template
+from tests.support import groups, guard, summary, template
 from tests.support.groups import seed_of
 from tests.wheel import Environment, build
-from tests.workers import PATIENCE_SECONDS, Worker
+from tests.workers import Worker
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a shell that has put the tests into its background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 MOST_PROCESSES = 6  # each makes its databases first, in two seconds or so
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of the guard, which looks for what tests leave behind: on with GUARD=1 too."""
-    is_on = os.environ.get("GUARD", "0") not in {"", "0"}
-    parser.addoption("--guard", action="store_true", default=is_on, help="Fail tests that leave anything behind.")
-    wait = "Seconds that --guard waits for what ends by itself."
-    parser.addoption("--guard-patience", type=float, default=PATIENCE_SECONDS, help=wait)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("guard"):
-        from tests.support.guard import Guard
-
-        config.pluginmanager.register(Guard(config, config.getoption("guard_patience")), "guard")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -55,12 +40,14 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of all that belongs to the running of these tests."""
     groups.pytest_addoption(parser)
+    guard.pytest_addoption(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the same tests and the same examples each time, unless a seed says which."""
     config.pluginmanager.register(groups.Groups(config))
     config.pluginmanager.register(summary)
+    guard.set_up(config)
     common = {"deadline": None, "print_blob": True, "database": None, "derandomize": seed_of(config) is None}
     settings.register_profile("quick", max_examples=25, stateful_step_count=40, **common)
     settings.register_profile("soak", max_examples=2000, stateful_step_count=100, **common)

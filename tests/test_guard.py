@@ -181,7 +181,7 @@ def run(folder: Path, url: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options],
         cwd=folder,
-        env=os.environ | environment,
+        env={name: value for name, value in os.environ.items() if name != "TEST_TEMPLATES"} | environment,
         capture_output=True,
         text=True,
         timeout=PATIENCE_SECONDS,

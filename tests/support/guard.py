@@ -23,6 +23,7 @@ from asgiref.sync import SyncToAsync
 
 from tests.support import facts as facts_of
 from tests.support.facts import Facts
+from tests.workers import PATIENCE_SECONDS
 
 Key = tuple[str, str]
 Change = tuple[str | None, str | None]
@@ -123,6 +124,20 @@ def after(facts: Facts, changes: Changes) -> Facts:
     """Return the facts with the changes."""
     kept = {key: value for key, value in facts.items() if key not in changes}
     return kept | {key: now for key, (_, now) in changes.items() if now is not None}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of the guard: on with GUARD=1 in the environment too."""
+    is_on = os.environ.get("GUARD", "0") not in {"", "0"}
+    parser.addoption("--guard", action="store_true", default=is_on, help="Fail tests that leave anything behind.")
+    wait = "Seconds that --guard waits for what ends by itself."
+    parser.addoption("--guard-patience", type=float, default=PATIENCE_SECONDS, help=wait)
+
+
+def set_up(config: pytest.Config) -> None:
+    """Set the guard, where that is asked for."""
+    if config.getoption("guard"):
+        config.pluginmanager.register(Guard(config, config.getoption("guard_patience")), "guard")
 
 
 class Guard:
