@@ -30,8 +30,17 @@ class Posted(Transport):
         self.events += [event for item in envelope.items if (event := item.get_event())]
 
 
+@pytest.fixture(scope="session")
+def integrations():
+    """What the SDK connects and patches once in a process, at the first ``init``, and leaves so."""
+    before = sentry_sdk.get_client()
+    sentry_sdk.init()
+    sentry_sdk.get_client().close()
+    sentry_sdk.get_global_scope().set_client(before)
+
+
 @pytest.fixture
-def posted():
+def posted(integrations):
     """The events that arrive; nothing is set up besides the DSN."""
     before = sentry_sdk.get_client()
     transport = Posted()
