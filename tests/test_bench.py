@@ -45,7 +45,7 @@ class Bench:
             self.process = subprocess.Popen(
                 [sys.executable, *command, *options],
                 cwd=ROOT,
-                env={**os.environ, "DATABASE_URL": database_url()},
+                env={**os.environ, "DATABASE_URL": database_url(), "TMPDIR": str(folder)},
                 stdout=out,
                 stderr=err,
             )

@@ -24,8 +24,8 @@ from django_pgqueue.models import Job, Worker
 from django_pgqueue.staff.health import sessions, tables
 from django_pgqueue.staff.health.catalogue import wanted
 from django_pgqueue.staff.health.view import View
-from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.support import storage
+from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.test_backend_tasks import fresh  # noqa: F401 - a fixture
 from tests.test_schedules import make
 from tests.test_staff_health import ALIVE, elsewhere, forget_counters, worker  # noqa: F401 - a fixture is among them

@@ -10,7 +10,7 @@ import pytest
 
 from tests.server import FIRST, Server
 from tests.support.guard import after, differences, findings
-from tests.workers import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 CONFTEST = """
 from tests.support.guard import Guard

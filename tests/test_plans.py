@@ -10,8 +10,8 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.base.served import Served
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.sql import sized, statement
-from tests.support.waiting import eventually, until_gone
 from tests.support.storage import without_autovacuum
+from tests.support.waiting import eventually, until_gone
 
 FILL = """
 INSERT INTO pgqueue_jobs (task, status, run_at, lease_token, worker_id, lease_until)

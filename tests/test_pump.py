@@ -21,8 +21,8 @@ from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.runtime.marks import CAPACITY, Marks, now
 from django_pgqueue.runtime.pump import Pump, Speed
 from django_pgqueue.runtime.slots import Slots
-from tests.support.waiting import PATIENCE_SECONDS, eventually, until_gone
 from tests.support.slots import ended
+from tests.support.waiting import PATIENCE_SECONDS, eventually, until_gone
 
 
 class Benched(Slots):

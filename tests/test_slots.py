@@ -19,8 +19,8 @@ from django_pgqueue.runtime.slots import Slots
 from django_pgqueue.runtime.tidy import watch_connections
 from tests.app import contract
 from tests.app.models import Mark
-from tests.support.waiting import PATIENCE_SECONDS, eventually
 from tests.support.slots import ended
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 
 @pytest.fixture

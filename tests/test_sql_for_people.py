@@ -14,8 +14,8 @@ from django.db import connection
 
 from django_pgqueue.base.buckets import BOUNDS
 from tests.cluster import Cluster
-from tests.support.waiting import eventually
 from tests.support.storage import without_autovacuum
+from tests.support.waiting import eventually
 
 HERE = Path(__file__).parent
 PAGE = (HERE.parent / "docs" / "how-to" / "ask-in-sql.md").read_text()

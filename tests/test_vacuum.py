@@ -18,9 +18,9 @@ from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.janitor import Janitor
 from django_pgqueue.runtime.plan import Plan
 from tests.support.needs import POSTGRESQL_17
+from tests.support.storage import without_autovacuum
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.workers import other_sessions
-from tests.support.storage import without_autovacuum
 
 
 @pytest.fixture(autouse=True)

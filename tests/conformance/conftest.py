@@ -1,6 +1,7 @@
 """What the tests of the contract share. They ask the backend only what the contract lets anybody ask."""
 
 import copy
+import importlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

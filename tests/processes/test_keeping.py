@@ -8,8 +8,8 @@ import pytest
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.housekeeping.retention import keep_partitions
-from tests.support.waiting import eventually
 from tests.support.storage import without_autovacuum
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

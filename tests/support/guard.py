@@ -23,7 +23,7 @@ from asgiref.sync import SyncToAsync
 
 from tests.support import facts as facts_of
 from tests.support.facts import Facts
-from tests.workers import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 Key = tuple[str, str]
 Change = tuple[str | None, str | None]

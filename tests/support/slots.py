@@ -12,7 +12,7 @@ from django.db import connections
 from django_pgqueue.runtime import slots as module
 from django_pgqueue.runtime.limits import Limits
 from django_pgqueue.runtime.slots import Lanes, Slots
-from tests.workers import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 @contextlib.contextmanager
