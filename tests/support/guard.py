@@ -209,6 +209,7 @@ class Guard:
         self._folder = Path(tempfile.mkdtemp(prefix="g-"))
         self._folder.chmod(0o711)
         (self._folder / f"runtime-{os.getuid()}").mkdir(mode=0o700)  # where there is no XDG_RUNTIME_DIR
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(self._folder.parent))  # of those that tests start
         os.environ["TMPDIR"] = tempfile.tempdir = str(self._folder)
         self._databases, self._files, self._processes = Databases(), facts_of.Files(), facts_of.Processes(mark)
         self._baseline = self._read()
