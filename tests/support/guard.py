@@ -75,7 +75,7 @@ class Finding:
 
     def __str__(self) -> str:
         kind, name = self.key
-        before, now = map(shown, self.change)
+        before, now = shown(*self.change)
         remedy = REMEDIES.get(kind, "restore what was there before, in a fixture")
         if self.change[0] is None:
             return f"{self.test}\n    left {kind} {name}{f' = {now}' if now else ''}: {remedy}"
@@ -84,9 +84,12 @@ class Finding:
         return f"{self.test}\n    changed {kind} {name} from {before} to {now}: {remedy}"
 
 
-def shown(value: str | None) -> str:
-    text = value or ""
-    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
+def shown(*values: str | None) -> list[str]:
+    """Shorten long values to what follows from a little before the first letter in which they differ."""
+    texts = [value or "" for value in values]
+    start = max(0, len(os.path.commonprefix(texts)) - LONGEST_VALUE // 4)
+    end = start + LONGEST_VALUE
+    return [f"{'…' if start else ''}{text[start:end]}{'…' if text[end:] else ''}" for text in texts]
 
 
 def differences(before: Facts, now: Facts) -> Changes:
