@@ -87,7 +87,7 @@ class Finding:
 def shown(*values: str | None) -> list[str]:
     """Shorten long values to what follows from a little before the first letter in which they differ."""
     texts = [value or "" for value in values]
-    start = max(0, len(os.path.commonprefix(texts)) - LONGEST_VALUE // 4)
+    start = max(0, len(os.path.commonprefix(texts)) - LONGEST_VALUE // 4)  # noqa: RUF071 - by letters is meant
     end = start + LONGEST_VALUE
     return [f"{'…' if start else ''}{text[start:end]}{'…' if text[end:] else ''}" for text in texts]
 
