@@ -17,6 +17,7 @@ from django.dispatch import Signal
 from django.test import override_settings
 
 import django_pgqueue
+import django_pgqueue.bench.tasks  # registers tasks, as the reference of the bench does
 import pytest_django_pgqueue
 from django_pgqueue import testing
 from django_pgqueue.backend.declaring import OF_BACKENDS, OF_JOBS, OF_TASKS

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from django.db import connection
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
@@ -166,6 +167,7 @@ def test_database_that_is_away_for_a_while_is_told_and_the_last_figures_stay(ope
 
 
 def test_error_of_its_own_gives_the_terminal_back_and_is_raised(monkeypatch):
+    monkeypatch.setitem(connection.settings_dict, "OPTIONS", {**connection.settings_dict["OPTIONS"]})  # it adds to them
     reading, writing = os.openpty()
     with open(writing, "w", closefd=False) as out:
         monkeypatch.setattr(sys, "stdout", out)

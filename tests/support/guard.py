@@ -22,6 +22,7 @@ import pytest
 from asgiref.sync import SyncToAsync
 
 from tests.support import facts as facts_of
+from tests.support import prestarted
 from tests.support.facts import Facts
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -214,6 +215,7 @@ class Guard:
         (self._folder / f"runtime-{os.getuid()}").mkdir(mode=0o700)  # where there is no XDG_RUNTIME_DIR
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(self._folder.parent))  # of those that tests start
         os.environ["TMPDIR"] = tempfile.tempdir = str(self._folder)
+        prestarted.begin()  # for as long as this process too
         self._databases, self._files, self._processes = Databases(), facts_of.Files(), facts_of.Processes(mark)
         self._baseline = self._read()
 

@@ -20,7 +20,9 @@ def with_backend(driver: str) -> str:
     return f"make pytest TESTS='tests/conformance --backend={driver}'"
 
 
-CHROMIUM = reason("needs Chromium", "apt-get install chromium, or set CHROMIUM to the path of one")
+CHROMIUM = reason(
+    "needs Chromium", "apt-get install chromium-headless-shell, or set CHROMIUM to the path of a Chromium"
+)
 PGBOUNCER = reason("needs PgBouncer", "apt-get install pgbouncer, or set PGBOUNCER to the path of one")
 PGBOUNCER_122 = reason("needs PgBouncer 1.22 or newer", "set PGBOUNCER to the path of one")
 PROMTOOL = reason("needs promtool", "apt-get install prometheus")

@@ -22,6 +22,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 PROJECT = Path(__file__).parent.parent.parent
 MANAGE = PROJECT / "tests" / "manage.py"
 TEMPLATE = Path(__file__).with_name("forked.py")
@@ -113,7 +115,11 @@ class Popen(subprocess.Popen):
 
 
 def run(
-    words: Sequence[str], *, env: Mapping[str, str] | None = None, afresh: bool = False, timeout: float = 120
+    words: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    afresh: bool = False,
+    timeout: float = PATIENCE_SECONDS,
 ) -> subprocess.CompletedProcess:
     """Run a ``manage.py`` command to its end, its output as text."""
     options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -169,6 +175,13 @@ class Template:
         if self._owner == os.getpid():
             self._orders.close()
             self._process.wait()
+
+
+def begin() -> None:
+    """Start the template with the environment as it is now, which its commands will have too."""
+    ENVIRONMENT.clear()
+    ENVIRONMENT.update(os.environ)
+    template_for(ENVIRONMENT)
 
 
 _template: Template | None = None
