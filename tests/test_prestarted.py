@@ -87,7 +87,7 @@ def test_process_can_be_told_to_end(environment):
 
 @pytest.mark.parametrize("variable", ["PYTHONHASHSEED", "DJANGO_SETTINGS_MODULE", "OTEL_SDK_DISABLED"])
 def test_what_counts_at_the_start_is_heeded(environment, variable):
-    with Popen(["check"], env={**environment, variable: "0"}, stderr=subprocess.DEVNULL) as process:
+    with Popen(["check"], env={**environment, variable: "1"}, stderr=subprocess.DEVNULL) as process:
         assert not process.is_prestarted
 
 
