@@ -70,10 +70,10 @@ def make(folder: Path) -> None:
     import django
     from django.db import connections
 
+    django.setup()
     with connections["default"]._nodb_cursor() as cursor:
         cursor.execute("ALTER SYSTEM SET fsync = off")
         cursor.execute("SELECT pg_reload_conf()")
-    django.setup()
     for alias, name in DATABASES.items():
         connections[alias].settings_dict["TEST"]["NAME"] = name
         connections[alias].creation.create_test_db(verbosity=0, serialize=False)
