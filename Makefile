@@ -6,7 +6,7 @@
 #   make test                 linters, types, tests
 #   make soak MINUTES=10      workers in all kinds of faults, then a comparison of what ran with what the queue says
 #   make bench QUICK=1        all benchmarks, at sizes that show only that they work
-#   make pytest N=0           the tests in one process; auto, the default: in a few more than there are cores
+#   make pytest N=0           the tests in one process; auto, the default: in two for each core
 #   make pytest TESTS=tests/test_x.py
 #   make pytest SEED=7        shuffled, by that seed; what fails says how to repeat it: make pytest SEED=7 GROUP=2/6
 #   make pytest GUARD=1       with a look, after each module, at what its tests have left behind

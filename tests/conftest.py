@@ -23,18 +23,18 @@ from tests.workers import Worker
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a shell that has put the tests into its background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-MOST_PROCESSES = 6  # each makes its databases first, in two seconds or so
+MOST_PROCESSES = 8  # each starts a server, and the template of its commands
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Say what ``-n auto`` means: two more than there are cores, since most of the time goes with waiting for workers.
+    """Say what ``-n auto`` means: twice the number of cores, since half of the time goes with waiting for workers.
 
     One, where the server is not the tests' own and all of them would share it.
     """
     most = len(os.environ.get("TEST_SERVERS", "").split()) or MOST_PROCESSES
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores + 2, most) if "TEST_SERVER_OF" in os.environ else 0
+    return min(2 * cores, most) if "TEST_SERVER_OF" in os.environ else 0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
