@@ -9,7 +9,7 @@
 #   make pytest N=0           the tests in one process; auto, the default: in two for each core
 #   make pytest TESTS=tests/test_x.py
 #   make pytest SEED=7        shuffled, by that seed; what fails says how to repeat it: make pytest SEED=7 GROUP=2/6
-#   make pytest GUARD=1       with a look, after each module, at what its tests have left behind
+#   make pytest GUARD=1       with a check, after each module, for what its tests have left behind
 #   make test DJANGO=6.1 PYTHON=python3.13 VENV=.venv-313
 
 VENV ?= .venv
@@ -35,7 +35,6 @@ PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 INSTALLED := $(VENV)/.installed$(if $(DJANGO),-django-$(DJANGO))
 # Hundreds of processes are started by the tests: none is to compile the code again, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
-export PYTHONHASHSEED := $(or $(SEED),0)
 
 yes = $(if $(filter-out 0 no false,$(1)),$(2))
 given = $(if $(filter command environment,$(word 1,$(origin $(1)))),$(1)=$($(1)))
@@ -67,10 +66,13 @@ screenshots: $(INSTALLED) ## Take the pictures of docs/how-to/admin.md; SITE=...
 
 test: lint types pytest ## Run linters, types and tests
 
+# The order of sets is part of a run that is repeated.
+pytest weights: export PYTHONHASHSEED := $(or $(SEED),0)
+
 pytest: $(INSTALLED) ## Run the tests alone; TESTS=..., SEED=..., GROUP=..., GUARD=1, N=...
 	$(call timed,Tests,$(PYTEST) $(TESTS))
 
-weights: $(INSTALLED) ## Write down how long each module of tests takes, by which they are put into groups
+weights: $(INSTALLED) ## Measure how long each module of tests takes; the groups are balanced by it
 	@$(PYTEST) --write-weights
 
 soak: $(INSTALLED) ## Let everything go wrong for MINUTES=10; SEED=... as in an earlier one

@@ -17,12 +17,13 @@ TOO_LONG_FOR_A_SOCKET = 120
 """Letters; the longest name that a system takes has 107."""
 
 PATIENCE_SECONDS = 120.0
+"""Timeout for a server to become ready."""
 
-STARTED_AS = {"postgres", "sh"}
-"""Names of the processes in which a server starts, one after the other."""
+SERVER_PROCESS_NAMES = {"postgres", "sh"}
+"""Names of the process in which a server starts, the shell of pg_ctl first."""
 
-LINE_OF_STATUS = 8
-"""Of postmaster.pid. Source: src/include/utils/pidfile.h of PostgreSQL."""
+STATUS_LINE = 8
+"""Number of the line of postmaster.pid with the status. Source: src/include/utils/pidfile.h of PostgreSQL."""
 
 
 def embedded_database_url(folder: str | Path) -> str:
@@ -57,36 +58,38 @@ def embedded_database_url(folder: str | Path) -> str:
 
 
 def _start(server: Any, folder: Path) -> None:
-    """Start a server unless one runs on the folder; wait for one that is starting, by whichever process, or stopping.
+    """Start a server unless one runs on the folder; wait while another process starts or stops it.
 
     The package gives up after ten seconds, as on a busy machine or after a crash, while the server goes on starting.
     Asked again, it would start a second one, and delete the socket of the first. Its lock is taken around the look at
     the folder; ``start`` takes the lock too, and may: as the kernel sees it, the lock belongs to the process.
 
     Raises:
-        subprocess.SubprocessError: the server cannot be started, or not within ``PATIENCE_SECONDS``.
+        subprocess.SubprocessError: the server cannot be started.
+        TimeoutError: a server is neither ready nor gone after ``PATIENCE_SECONDS``.
     """
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
+    while time.monotonic() < deadline:
         try:
             with _lock():
-                if not _is_between(folder) or time.monotonic() >= deadline:
+                if not _is_changing(folder):
                     server.start()
                     return
         except (subprocess.SubprocessError, FileNotFoundError) as error:  # the latter: there is no log to be shown yet
-            if not _ran_out_of_time(error) or time.monotonic() >= deadline:
+            if not _is_timeout(error):
                 raise
         time.sleep(0.1)
+    raise TimeoutError(f"The server on {folder} is not ready after {PATIENCE_SECONDS:g} s. Its log: {server.log}")
 
 
-def _ran_out_of_time(error: Exception) -> bool:
+def _is_timeout(error: Exception) -> bool:
     return any(isinstance(one, subprocess.TimeoutExpired) for one in (error, error.__context__))
 
 
-def _is_between(folder: Path) -> bool:
-    """Tell whether a server runs on the folder, or is about to, and is not ready: by what pg_ctl too waits for.
+def _is_changing(folder: Path) -> bool:
+    """Return whether a server on the folder is starting or stopping, by the status that pg_ctl waits for.
 
-    One whose folder was emptied does not count: the package ends it.
+    A server whose folder was emptied does not count: the package ends it.
     """
     if not (folder / "PG_VERSION").exists():
         return False
@@ -94,16 +97,16 @@ def _is_between(folder: Path) -> bool:
         lines = (folder / "postmaster.pid").read_text().splitlines()
     except FileNotFoundError:
         lines = []
-    is_ready = len(lines) >= LINE_OF_STATUS and lines[LINE_OF_STATUS - 1].strip() == "ready"
+    is_ready = len(lines) >= STATUS_LINE and lines[STATUS_LINE - 1].strip() == "ready"
     return not is_ready and _has_server(folder)
 
 
 def _has_server(folder: Path) -> bool:
-    """Look for the process itself, or the shell by which pg_ctl starts it: the file comes later."""
+    """Return whether a server process exists, or the shell with which pg_ctl starts it: postmaster.pid comes later."""
     import psutil  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with the extra
 
     return any(
-        process.info["name"] in STARTED_AS and str(folder) in " ".join(process.info["cmdline"] or ())
+        process.info["name"] in SERVER_PROCESS_NAMES and str(folder) in " ".join(process.info["cmdline"] or ())
         for process in psutil.process_iter(("name", "cmdline"))
     )
 

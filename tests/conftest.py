@@ -1,10 +1,11 @@
+import functools
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from django.db import connection, connections
+from django.db import connection
 from django.test.utils import setup_databases, teardown_databases
 from django.utils import translation
 from hypothesis import settings
@@ -23,7 +24,7 @@ from tests.workers import Worker
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a shell that has put the tests into its background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-MOST_PROCESSES = 8  # each starts a server, and the template of its commands
+MAX_PROCESSES = 8  # each starts a server, and the template of its commands
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -32,7 +33,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
     One, where the server is not the tests' own and all of them would share it.
     """
-    most = len(os.environ.get("TEST_SERVERS", "").split()) or MOST_PROCESSES
+    most = len(os.environ.get("TEST_SERVERS", "").split()) or MAX_PROCESSES
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(2 * cores, most) if "TEST_SERVER_OF" in os.environ else 0
 
@@ -73,15 +74,17 @@ def _no_dead_rows_of_others(monkeypatch) -> None:
     monkeypatch.setattr(tables, "MANY_DEAD_ROWS", 10**9)
 
 
+make_databases = functools.partial(setup_databases, verbosity=0, interactive=False, serialized_aliases=set())
+
+
 @pytest.fixture(scope="session")
 def django_db_setup(django_test_environment, django_db_blocker) -> Iterator[None]:
     """Make the test databases, as copies of migrated ones where the server has such."""
     with django_db_blocker.unblock():
         if "TEST_TEMPLATES" in os.environ:
-            made = template.copy_databases()
-            connections["lite"].creation.create_test_db(verbosity=0, serialize=False)
+            made = template.copy_databases() + make_databases(aliases={"lite"})
         else:
-            made = setup_databases(verbosity=0, interactive=False, aliases={"default", "other", "lite"})
+            made = make_databases(aliases={"default", "other", "lite"})
     yield
     with django_db_blocker.unblock():
         teardown_databases(made, verbosity=0)

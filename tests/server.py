@@ -51,7 +51,7 @@ def start_copy(process: str) -> str:
 
 
 def remove(folder: Path) -> None:
-    """Remove the folder of a server, and end that first if whoever used it was killed."""
+    """Remove the folder of a server, and end that first where its pytest was killed."""
     for file in folder.glob("*/postmaster.pid"):
         with contextlib.suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
             server = psutil.Process(int(file.read_text().split()[0]))

@@ -12,7 +12,7 @@ SECRET_KEY = "tests only"
 ALLOWED_HOSTS = ["*"]
 DATABASES = {
     "default": environ.Env.db_url_config(database_url()),
-    "lite": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"},
+    "lite": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:", "TEST": {"DEPENDENCIES": []}},
 }
 SUFFIX = os.environ.get("TEST_DB_SUFFIX", "")  # for test runs side by side on one server
 DATABASES["default"]["TEST"] = {"NAME": f"test_pgqueue{SUFFIX}"}

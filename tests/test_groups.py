@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.groups import parse, split
+from tests.support.summary import ENVIRONMENT
 
 CONFTEST = """
 from tests.support import groups, summary
@@ -61,6 +62,7 @@ def suite(tmp_path: Path, project: Path):
         ]
         command = [sys.executable, "-m", "pytest", "-q", *without]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        environment = {name: value for name, value in environment.items() if name not in ENVIRONMENT}
         environment |= {"PYTHONPATH": str(project), "MADE_WITH": "DJANGO=6.1", "TEST_SERVER_OF": "gw0"}
         environment["PYTEST_DEBUG_TEMPROOT"] = str(tmp_path)
         done = subprocess.run(

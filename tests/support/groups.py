@@ -13,7 +13,7 @@ import math
 import re
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,6 +24,7 @@ WEIGHTS = Path(__file__).with_name("weights.json")
 """Seconds that each module takes, as ``make weights`` has last written them: they need not be right, only the same."""
 
 UNKNOWN_SECONDS = 5.0
+"""Weight of a module that ``weights.json`` does not list."""
 
 FROM_XDIST = "group"
 
@@ -51,7 +52,7 @@ class Groups:
         """
         as_written = list(items)
         yield
-        if not seed_of(self._config):
+        if seed_of(self._config) is None:
             items[:] = as_written
         modules = defaultdict(list)
         for item in items:
@@ -64,8 +65,7 @@ class Groups:
     def pytest_configure_node(self, node) -> None:
         """Tell a process its group."""
         if self._config.getoption("dist") == "each":
-            number = int(node.gateway.id.removeprefix("gw")) + 1
-            node.workerinput[FROM_XDIST] = f"{number}/{self._config.getoption('numprocesses')}"
+            node.workerinput[FROM_XDIST] = group_of_node(self._config, node)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
@@ -94,6 +94,11 @@ def group_of(config: pytest.Config) -> tuple[int, int]:
     """Return which group of how many this process runs, counted from 1; 1 of 1 where it runs all."""
     workerinput = getattr(config, "workerinput", {})
     return parse(workerinput.get(FROM_XDIST) or config.getoption("group") or "1/1")
+
+
+def group_of_node(config: pytest.Config, node: Any) -> str:
+    """Return the group of a process of xdist, as ``--group`` takes it."""
+    return f"{int(node.gateway.id.removeprefix('gw')) + 1}/{config.getoption('numprocesses')}"
 
 
 def parse(text: str) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The end of a run: what was skipped, and how to run it; the command that repeats what failed."""
+"""Summary of a run: reasons of skips, and the command that repeats each group that failed."""
 
 import os
 import shlex
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.support.groups import group_of, seed_of
+from tests.support.groups import group_of, group_of_node, seed_of
 
 MADE_WITH = "MADE_WITH"
 """Environment variable with the variables that make was given: PYTHON, DJANGO, VENV, TESTS."""
@@ -24,7 +24,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(line)
     for command in repeating(config, [*stats.get("failed", ()), *stats.get("error", ())]):
         terminalreporter.write_line(f"Repeat with: {command}", red=True)
-    if seed := seed_of(config):
+    if (seed := seed_of(config)) is not None:
         terminalreporter.write_line(f"Shuffled with SEED={seed}")
 
 
@@ -36,12 +36,12 @@ def repeating(config: pytest.Config, failed: Iterable[pytest.TestReport]) -> lis
 
 def _group(config: pytest.Config, report: pytest.TestReport) -> str:
     if (node := getattr(report, "node", None)) is not None and config.getoption("dist") == "each":
-        return f"{int(node.gateway.id.removeprefix('gw')) + 1}/{config.getoption('numprocesses')}"
+        return group_of_node(config, node)
     return "/".join(map(str, group_of(config)))
 
 
 def _seed(config: pytest.Config) -> list[str]:
-    return [f"SEED={seed}"] if (seed := seed_of(config)) else []
+    return [] if (seed := seed_of(config)) is None else [f"SEED={seed}"]
 
 
 def _environment() -> list[str]:

@@ -69,6 +69,7 @@ def make(folder: Path) -> None:
     os.environ |= {"DATABASE_URL": embedded_database_url(folder), "DJANGO_SETTINGS_MODULE": "tests.settings"}
     import django
     from django.db import connections
+    from django.test.utils import setup_databases
 
     django.setup()
     with connections["default"]._nodb_cursor() as cursor:
@@ -76,8 +77,8 @@ def make(folder: Path) -> None:
         cursor.execute("SELECT pg_reload_conf()")
     for alias, name in DATABASES.items():
         connections[alias].settings_dict["TEST"]["NAME"] = name
-        connections[alias].creation.create_test_db(verbosity=0, serialize=False)
-        connections[alias].close()
+    setup_databases(verbosity=0, interactive=False, aliases=set(DATABASES), serialized_aliases=set())
+    connections.close_all()
 
 
 def copy_databases() -> list[tuple[Any, str, bool]]:
