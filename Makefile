@@ -43,10 +43,11 @@ given = $(if $(filter command environment,$(word 1,$(origin $(1)))),$(1)=$($(1))
 timed = @started=$$(date +%s); echo "$(1) ..." && $(2) && echo "$(1): $$(($$(date +%s) - started)) s"
 
 # One group of modules for each process, the same ones each time: tests/support/groups.py.
-PYTEST := $(BIN)/python -m pytest -q --dist each $(if $(GROUP),--group $(GROUP),-n $(N)) $(call yes,$(GUARD),--guard) \
+PYTEST := $(BIN)/python -m pytest -q --dist each --max-worker-restart=0 $(if $(GROUP),--group $(GROUP),-n $(N)) $(call yes,$(GUARD),--guard) \
 	$(if $(SEED),-p randomly --randomly-seed=$(SEED) --hypothesis-seed=$(SEED))
 # For the command that repeats what has failed.
-export MADE_WITH := $(strip $(call given,PYTHON) $(call given,DJANGO) $(call given,VENV) $(call given,GUARD) $(if $(TESTS),TESTS="$(TESTS)"))
+export MADE_WITH := $(strip $(call given,PYTHON) $(call given,DJANGO) $(call given,VENV) $(call given,GUARD))
+export TESTS_GIVEN := $(TESTS)
 
 CODE := django_pgqueue pytest_django_pgqueue.py tests example_project benchmarks docs
 

@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 import environ
 import psutil
 import psycopg
+from django.core.exceptions import ImproperlyConfigured
 
 from django_pgqueue.embedded import PATIENCE_SECONDS, embedded_database_url
 from tests.support import template
@@ -44,6 +45,7 @@ def start_copy(process: str) -> str:
         if not psutil.pid_exists(int(old.name.partition("-")[0])):
             remove(old)
     folder = RUNS / f"{os.getpid()}-{process}"
+    remove(folder)  # of an earlier process with the same number
     template.copy(folder)
     atexit.register(remove, folder)  # before the server registers that it stops then: the last one is the first to run
     os.environ["TEST_TEMPLATES"] = "1"
@@ -52,8 +54,8 @@ def start_copy(process: str) -> str:
 
 def remove(folder: Path) -> None:
     """Remove the folder of a server, and end that first where its pytest was killed."""
-    for file in folder.glob("*/postmaster.pid"):
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
+    for file in folder.rglob("postmaster.pid"):
+        with contextlib.suppress(psutil.Error, OSError, IndexError, ValueError):  # gone, cut off, or of another user
             server = psutil.Process(int(file.read_text().split()[0]))
             if str(file.parent) in server.cmdline():
                 server.send_signal(signal.SIGQUIT)
@@ -63,8 +65,10 @@ def remove(folder: Path) -> None:
 
 def given(process: str) -> str | None:
     """Return the URL of the server that was given to a process."""
-    number = int(process.removeprefix("gw"))
-    return servers[number] if (servers := os.environ.get("TEST_SERVERS", "").split()) else None
+    number, servers = int(process.removeprefix("gw")), os.environ.get("TEST_SERVERS", "").split()
+    if servers and number >= len(servers):
+        raise ImproperlyConfigured(f"TEST_SERVERS names {len(servers)} servers: use make pytest N={len(servers)}")
+    return servers[number] if servers else None
 
 
 def start(folder: Path) -> str:

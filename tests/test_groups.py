@@ -63,7 +63,12 @@ def suite(tmp_path: Path, project: Path):
         command = [sys.executable, "-m", "pytest", "-q", *without]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         environment = {name: value for name, value in environment.items() if name not in ENVIRONMENT}
-        environment |= {"PYTHONPATH": str(project), "MADE_WITH": "DJANGO=6.1", "TEST_SERVER_OF": "gw0"}
+        environment |= {
+            "PYTHONPATH": str(project),
+            "MADE_WITH": "DJANGO=6.1",
+            "TESTS_GIVEN": "",
+            "TEST_SERVER_OF": "gw0",
+        }
         environment["PYTEST_DEBUG_TEMPROOT"] = str(tmp_path)
         done = subprocess.run(
             [*command, *options], cwd=tmp_path, env=environment, check=False, capture_output=True, text=True

@@ -132,7 +132,7 @@ def after(facts: Facts, changes: Changes) -> Facts:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of the guard: on with GUARD=1 in the environment too."""
-    is_on = os.environ.get("GUARD", "0") not in {"", "0"}
+    is_on = os.environ.get("GUARD", "0") not in {"", "0", "no", "false"}
     parser.addoption("--guard", action="store_true", default=is_on, help="Fail tests that leave anything behind.")
     wait = "Seconds that --guard waits for what ends by itself."
     parser.addoption("--guard-patience", type=float, default=PATIENCE_SECONDS, help=wait)

@@ -15,8 +15,9 @@ def kept(sql: Callable[..., list[tuple[Any, ...]]], table: str = JOBS) -> Iterat
         yield
     finally:
         now = options(sql, table)
-        if now != before:
+        if now != before and now:
             sql(f"ALTER TABLE {table} RESET ({', '.join(one.partition('=')[0] for one in now)})")
+        if now != before and before:
             sql(f"ALTER TABLE {table} SET ({', '.join(before)})")
 
 

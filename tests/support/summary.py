@@ -10,7 +10,10 @@ import pytest
 from tests.support.groups import group_of, group_of_node, seed_of
 
 MADE_WITH = "MADE_WITH"
-"""Environment variable with the variables that make was given: PYTHON, DJANGO, VENV, TESTS."""
+"""Environment variable with the variables that make was given, as words of its command: PYTHON, DJANGO, VENV."""
+
+TESTS = "TESTS_GIVEN"
+"""The same for TESTS alone, as it is."""
 
 ENVIRONMENT = ("PGSERVER_POSTGRES_VERSION", "THROUGH_PGBOUNCER", "DATABASE_URL", "TEST_SERVERS", "HYPOTHESIS_PROFILE")
 """Variables that change what is tested."""
@@ -30,7 +33,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 def repeating(config: pytest.Config, failed: Iterable[pytest.TestReport]) -> list[str]:
     """Return the command for each group that had a failure: it runs the same tests before it, in the same order."""
-    command = " ".join(filter(None, [*_environment(), "make pytest", os.environ.get(MADE_WITH), *_seed(config)]))
+    tests = f"TESTS={shlex.quote(given)}" if (given := os.environ.get(TESTS)) else None
+    words = [*_environment(), "make pytest", os.environ.get(MADE_WITH), tests, *_seed(config)]
+    command = " ".join(filter(None, words))
     return [f"{command} GROUP={group}" for group in sorted({_group(config, report) for report in failed})]
 
 

