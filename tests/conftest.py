@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from django.db import connection
+from django.db import connection, connections
 from django.test.utils import setup_databases, teardown_databases
 from django.utils import translation
 from hypothesis import settings
@@ -85,6 +85,8 @@ def django_db_setup(django_test_environment, django_db_blocker) -> Iterator[None
             made = template.copy_databases() + make_databases(aliases={"lite"})
         else:
             made = make_databases(aliases={"default", "other", "lite"})
+        for alias in template.DATABASES:
+            _ = connections[alias].pg_version  # asked once: by checks of Django too, in tests that may not ask "other"
     yield
     with django_db_blocker.unblock():
         teardown_databases(made, verbosity=0)
