@@ -35,9 +35,12 @@ def main() -> int:
 
 
 def call(environment: Environment, *arguments: str, cwd: Path) -> int:
-    return subprocess.run(
-        [environment.python, "-m", *arguments], cwd=cwd, env=environment.variables(), check=False
-    ).returncode
+    """Run a type checker; print what it says only where it has found anything."""
+    command = [environment.python, "-m", *arguments]
+    done = subprocess.run(command, cwd=cwd, env=environment.variables(), check=False, capture_output=True, text=True)
+    if done.returncode:
+        print(done.stdout, done.stderr)
+    return done.returncode
 
 
 def unknown_types(environment: Environment, folder: Path) -> list[str]:
