@@ -83,7 +83,7 @@ lint: $(INSTALLED) ## Check style and format
 	$(call timed,Linters,$(BIN)/ruff check --quiet $(CODE) && $(BIN)/ruff format --quiet --check $(CODE))
 
 types: $(INSTALLED) ## Check types, and those that others see
-	$(call timed,Types,$(BIN)/mypy --no-error-summary && $(BIN)/python -m tests.typechecks)
+	$(call timed,Types,DATABASE_URL=postgresql:///none $(BIN)/mypy --no-error-summary && $(BIN)/python -m tests.typechecks)
 
 docs: $(INSTALLED) ## Build the documentation, warnings as errors
 	$(BIN)/python -m sphinx -q -W --keep-going docs docs/_build/html
