@@ -214,7 +214,7 @@ def test_claimed_rows_that_no_process_knows_are_released(start_worker, sql):
     [(worker_id,)] = sql("SELECT id FROM pgqueue_workers")
     app.noop.enqueue()
     sql(
-        "UPDATE pgqueue_jobs SET status = 'running', lease_token = 5, attempts = 1, worker_id = %s, "
+        "UPDATE pgqueue_jobs SET status = 'running', lease_token = 1234567890123, attempts = 1, worker_id = %s, "
         "lease_until = now() + interval '1 hour'",
         worker_id,
     )
