@@ -104,6 +104,10 @@ def test_seed_makes_other_groups_and_repeats_them(suite):
         assert len({*modules}) == 1 + sum(one != other for one, other in itertools.pairwise(modules))
 
 
+def test_tests_that_are_not_asked_for_do_not_run(suite):
+    assert suite("-k", "skips or fails")[1] == [["test_5.py::test_fails"]]
+
+
 @pytest.mark.parametrize("wrong", ["3/2", "0/2", "1", "a/b", "1/2/3"])
 def test_group_that_cannot_be_is_refused(wrong):
     with pytest.raises(pytest.UsageError, match=f"--group is '{wrong}', and should be like 2/4"):

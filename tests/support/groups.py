@@ -53,13 +53,14 @@ class Groups:
         as_written = list(items)
         yield
         if seed_of(self._config) is None:
-            items[:] = as_written
+            chosen = set(items)  # by -k and the like
+            items[:] = [item for item in as_written if item in chosen]
         modules = defaultdict(list)
         for item in items:
             modules[module_of(item.nodeid)].append(item)
         number, count = group_of(self._config)
-        chosen = split(modules, read_weights(), count)[number - 1]
-        items[:] = [item for module in chosen for item in modules[module]]
+        group = split(modules, read_weights(), count)[number - 1]
+        items[:] = [item for module in group for item in modules[module]]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node) -> None:
