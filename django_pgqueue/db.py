@@ -52,6 +52,11 @@ class Database(Protocol):
 
     alias: str
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open: what a statement locks stays locked behind it."""
+        ...
+
     def rows(self, sql: str, parameters: Parameters) -> list[Row]:
         """Run one statement that returns rows, as every statement of the queue does; return them all."""
         ...
@@ -83,6 +88,11 @@ class CallerConnection:
     def __init__(self, alias: str | None = None) -> None:
         self.alias = alias or conf.database
 
+    @property
+    def in_transaction(self) -> bool:
+        connection = postgresql(self.alias)
+        return connection.in_atomic_block or not connection.get_autocommit()
+
     def rows(self, sql: str, parameters: Parameters) -> list[Row]:
         with postgresql(self.alias).cursor() as cursor:
             cursor.execute(sql, parameters)
@@ -113,6 +123,10 @@ class PassConnection:
         self.alias = database.alias
         self.announcements: dict[str, set[str]] = {}
         self._database = database
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._database.in_transaction
 
     def rows(self, sql: str, parameters: Parameters) -> list[Row]:
         return self._database.rows(sql, parameters)
@@ -177,6 +191,10 @@ class QueueConnection:
             raise
         finally:
             self._inside = False
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._inside
 
     def rows(self, sql: str, parameters: Parameters) -> list[Row]:
         """Run one statement, inside ``transaction()`` or in one of its own."""

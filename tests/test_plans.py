@@ -266,6 +266,7 @@ def test_meeting_twins_reads_only_their_rows(queue, analyze, sql):
     keys = [f"k{job_id}" for (job_id,) in sql("SELECT id FROM pgqueue_jobs ORDER BY id LIMIT 50")]
     parameters = {
         "unique_keys": keys,
+        "in_transaction": True,
         "on_conflict": "later",
         "tasks": ["x"],
         "run_at": None,
@@ -276,7 +277,7 @@ def test_meeting_twins_reads_only_their_rows(queue, analyze, sql):
         "kwargs": None,
         "metadata": "{}",
     }
-    for name in ("twins", "replace", "later", "earlier", "give_up"):
+    for name in ("twins", "keep", "replace", "later", "earlier", "give_up"):
         for scan in scans_of_jobs(explain(queue, statement(name), parameters)):
             assert scan["Node Type"] == "Index Scan", json.dumps(scan, indent=1)
             assert rows_read(scan) <= 50

@@ -3,8 +3,10 @@
 import contextlib
 import datetime as dt
 import functools
+import json
 import os
 import random
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,13 +19,17 @@ from django_pgqueue import enqueue_many, kill, requeue, run_now
 from django_pgqueue.base.records import Fate, Outcome, Receipt
 from django_pgqueue.base.states import Reason
 from django_pgqueue.db import CallerConnection
+from django_pgqueue.housekeeping.expire import expire
 from django_pgqueue.housekeeping.promote import promote
 from django_pgqueue.housekeeping.unique import MOST_LOCKED, prune_tombstones, retake
 from django_pgqueue.lifecycle import ack, claim, reap
+from django_pgqueue.lifecycle.admit import admit
 from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
+from django_pgqueue.lifecycle.enqueue import insert_many
 from django_pgqueue.lifecycle.heartbeat import leases
 from django_pgqueue.lifecycle.release import release
 from django_pgqueue.models import DeadJob, FinishedJob, Job
+from tests.app.models import Mark
 from tests.support.waiting import LONG_PATIENCE_SECONDS, PATIENCE_SECONDS, beside, eventually
 from tests.test_keyed import keyed
 
@@ -208,11 +214,252 @@ def test_workers_are_woken_where_the_job_is_due(db, django_capture_on_commit_cal
 
 
 @pytest.mark.parametrize("conflict", ["existing", "later", "earlier"])
-def test_job_that_needs_no_change_is_not_locked(queue, conflict):
-    enqueue(run_at=HOUR)
+@pytest.mark.parametrize("scope", ["live", "start"])
+def test_job_that_needs_no_change_is_locked_only_if_its_start_would_miss_one(queue, conflict, scope):
+    job_id = enqueue(run_at=HOUR, unique_scope=scope).id
+    options = {"on_conflict": conflict, "run_at": {"later": None, "earlier": 2 * HOUR}.get(conflict)}
     with transaction.atomic():
-        enqueue(on_conflict=conflict, run_at={"later": None, "earlier": 2 * HOUR}.get(conflict))
-        assert len(queue.rows("SELECT id FROM pgqueue_jobs FOR UPDATE SKIP LOCKED", {})) == 1
+        assert enqueue(**options).id == job_id
+        assert enqueue_many(app.record.using(unique_key="k", **options), [("a",)]) == [job_id]
+        free = queue.rows("SELECT id FROM pgqueue_jobs FOR NO KEY UPDATE SKIP LOCKED", {})
+        assert len(free) == (1 if scope == "live" else 0)
+
+
+# Which job a call may meet: one that has its work before it, and not one that is over
+
+
+def pick(order_id: int) -> None:
+    """Nobody runs it."""
+
+
+def from_python(key, number=0, **options) -> int:
+    return keyed(pick, unique_by=lambda order_id: key, concurrency_by="order_id", **options).enqueue(number).id
+
+
+def from_sql(key, number=0, *, unique_scope="live") -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pgqueue_enqueue('x', jsonb_build_array(%s), unique_key => %s, unique_scope => %s, "
+            "concurrency_key => %s)",
+            [number, key, unique_scope, f"order_id={number}"],
+        )
+        return cursor.fetchone()[0]
+
+
+BOTH_WAYS = pytest.mark.parametrize("enqueue_keyed", [from_python, from_sql])
+
+
+def index_orders(queue, indexed) -> None:
+    """Be a worker for a moment: let in and run what is there, each job with the version of its order that it sees."""
+    waiting = queue.rows("SELECT concurrency_key FROM pgqueue_jobs WHERE status = 'waiting'", {})
+    admit(queue, {key for (key,) in waiting})
+    for job in claim.claim(queue, "default", limit=10, worker_id=1):
+        [order] = json.loads(job.args)
+        [(indexed[order],)] = queue.rows("SELECT label FROM app_mark WHERE job_id = %(order)s", {"order": order})
+        succeed(queue, job)
+
+
+@BOTH_WAYS
+def test_no_change_is_missed_by_jobs_that_hold_their_key_until_they_start(queue, enqueue_keyed):
+    """Wherever a worker comes by: of forty orders, six times between the call and the commit."""
+    indexed = {}
+    for order in range(40):
+        turn = order % 7
+        Mark.objects.create(job_id=order, label="old")
+        enqueue_keyed(f"index {order}", order, unique_scope="start")
+        with transaction.atomic():
+            if turn == 0:
+                index_orders(queue, indexed)
+            Mark.objects.filter(job_id=order).update(label="new")
+            if turn == 1:
+                index_orders(queue, indexed)
+            enqueue_keyed(f"index {order}", order, unique_scope="start")
+            if turn == 2:
+                index_orders(queue, indexed)
+        if turn == 3:
+            index_orders(queue, indexed)
+    while Job.objects.exists():
+        index_orders(queue, indexed)
+    assert [order for order in range(40) if indexed[order] == "old"] == []
+
+
+@BOTH_WAYS
+def test_calls_that_meet_a_job_do_not_wait_for_each_other(queue, enqueue_keyed):
+    first, met = enqueue_keyed("k", unique_scope="start"), []
+    with transaction.atomic():
+        assert enqueue_keyed("k", unique_scope="start") == first
+        with beside(in_thread(lambda: met.append(enqueue_keyed("k", unique_scope="start")))):
+            pass
+    assert met == [first]
+
+
+def test_call_outside_of_a_transaction_needs_no_lock(transactional_db, django_assert_num_queries):
+    """What it is about is committed before: whoever claims the job later sees it."""
+    enqueue(unique_scope="start")
+    with django_assert_num_queries(2):
+        assert not enqueue(unique_scope="start").created
+
+
+@BOTH_WAYS
+def test_job_that_starts_while_a_call_waits_for_it_is_not_met(queue, sql, enqueue_keyed):
+    """The call gets a job of its own, and the worker writes the outcome while the caller's transaction is open."""
+    first, done, got = enqueue_keyed("k", unique_scope="start"), threading.Event(), []
+    sql("UPDATE pgqueue_jobs SET status = 'queued', concurrency_slot = 1")
+
+    def call_and_stay() -> None:
+        with transaction.atomic():
+            got.append(enqueue_keyed("k", unique_scope="start"))
+            assert done.wait(PATIENCE_SECONDS)
+
+    with contextlib.ExitStack() as later:
+        with queue.transaction():
+            queue.rows("SELECT id FROM pgqueue_jobs FOR NO KEY UPDATE", {})  # as a claim does first
+            later.enter_context(beside(in_thread(call_and_stay)))
+            later.callback(done.set)
+            eventually(lambda: sql(WAITING) == [(1,)])
+            [job] = claim.send(queue, "default", limit=1, worker_id=1).jobs()
+        eventually(lambda: got)
+        succeed(queue, job)
+    assert Job.objects.get().id == got[0] != first
+
+
+def let_expire(queue, sql, job_id) -> None:
+    sql("UPDATE pgqueue_jobs SET expires_at = now() - interval '1 s' WHERE id = %s", job_id)
+
+
+def fail_once_killed(queue, sql, job_id) -> None:
+    """Ask it to stop while it runs, let it fail by itself, and to be tried again in an hour; with its key again."""
+    sql("UPDATE pgqueue_jobs SET concurrency_slot = 1 WHERE id = %s AND concurrency_key IS NOT NULL", job_id)
+    sql("UPDATE pgqueue_jobs SET status = 'queued' WHERE id = %s", job_id)
+    [job] = claimed(queue)
+    sql("UPDATE pgqueue_jobs SET unique_scope = 'start' WHERE id = %s AND unique_scope = 'started'", job_id)
+    assert kill([job.id], by="eve").requested == [job.id]
+    fail(queue, job)
+
+
+def end_all(queue, sql) -> None:
+    """Look after all jobs as the steward does, when all that is scheduled is due."""
+    sql("UPDATE pgqueue_jobs SET run_at = now() WHERE status = 'scheduled'")
+    expire(queue)
+    retake(queue)
+    promote(queue)
+    admit(queue, ["order_id=0"])
+    for job in claimed(queue):
+        assert job.id not in set(DeadJob.objects.values_list("id", flat=True))
+        fate = Fate.DIED if job.timeout_seconds < 0 else Fate.SUCCEEDED
+        ack.write(queue, [Outcome(job, fate, result="1", reason=Reason.KILLED, error={"error": "killed"})])
+
+
+@pytest.mark.parametrize("scope", ["live", "start"])
+@pytest.mark.parametrize("ends", [let_expire, fail_once_killed])
+@BOTH_WAYS
+def test_job_that_will_not_run_any_more_is_not_met(queue, sql, enqueue_keyed, ends, scope):
+    """It dies of what it would have died of, and gets its key again when it is requeued."""
+    first = enqueue_keyed("k", unique_scope=scope)
+    ends(queue, sql, first)
+    second = enqueue_keyed("k", unique_scope=scope)
+    assert second != first
+    assert enqueue_keyed("k", unique_scope=scope) == second
+    assert retake(queue) == (0, (), 0, 0)
+    while Job.objects.exists():
+        end_all(queue, sql)
+    reason = {let_expire: "expired", fail_once_killed: "killed"}[ends]
+    assert list(DeadJob.objects.values_list("id", "reason")) == [(first, reason)]
+    assert FinishedJob.objects.get().id == second
+    assert requeue([first], by="eve").ids == [first]
+    assert Job.objects.get().unique_scope == scope
+    assert enqueue_keyed("k", unique_scope=scope) == first
+
+
+@pytest.mark.parametrize("conflict", ["existing", "replace", "later", "earlier"])
+@pytest.mark.parametrize("ends", [let_expire, fail_once_killed])
+def test_call_changes_nothing_about_a_job_that_will_not_run_any_more(queue, sql, conflict, ends):
+    first = enqueue("old", run_at=-HOUR).id
+    ends(queue, sql, first)
+    before = Job.objects.values().get()
+    [second, third] = enqueue_many(app.record.using(unique_key="k", on_conflict=conflict), [("a",), ("b",)])
+    assert first != second == third
+    assert Job.objects.get(pk=second).args == (["b"] if conflict == "replace" else ["a"])
+    assert Job.objects.filter(pk=first).values().get() == before | {"unique_scope": "given_up"}
+
+
+def test_job_that_runs_is_met_though_it_has_expired_or_is_asked_to_stop(queue, sql):
+    first = enqueue().id
+    [job] = claimed(queue)
+    kill([job.id], by="eve")
+    let_expire(queue, sql, first)
+    assert not enqueue().created
+    succeed(queue, job)
+
+
+def test_tombstone_of_a_job_that_was_asked_to_stop_in_vain_is_met(queue):
+    first = enqueue(unique_for=HOUR).id
+    [job] = claimed(queue)
+    kill([job.id], by="eve")
+    succeed(queue, job)
+    assert enqueue().id == first
+    assert from_sql("k") == first
+
+
+@pytest.mark.parametrize("conflict", ["existing", "replace", "later", "earlier"])
+def test_bulk_makes_one_job_of_a_key_even_if_that_expires_at_once(db, conflict):
+    past = timezone.now() - HOUR
+    bulk = app.record.using(unique_key="k", on_conflict=conflict, expires=past)
+    inserted = insert_many(bulk, [((label,), {}) for label in "abc"])
+    assert (len(set(inserted.ids)), inserted.created) == (1, [True, False, False])
+    assert enqueue_many(bulk, [("d",)]) != inserted.ids[:1]
+
+
+@BOTH_WAYS
+def test_job_that_is_claimed_to_die_while_a_call_waits_for_it_is_not_locked(queue, sql, enqueue_keyed):
+    first, done, got = enqueue_keyed("k"), threading.Event(), []
+    sql("UPDATE pgqueue_jobs SET status = 'queued', concurrency_slot = 1, expires_at = now() - interval '1 s'")
+
+    def call_and_stay() -> None:
+        with transaction.atomic():
+            got.append(enqueue_keyed("k"))
+            assert done.wait(PATIENCE_SECONDS)
+
+    with contextlib.ExitStack() as later:
+        with queue.transaction():
+            queue.rows("SELECT id FROM pgqueue_jobs FOR NO KEY UPDATE", {})
+            later.enter_context(beside(in_thread(call_and_stay)))
+            later.callback(done.set)
+            eventually(lambda: sql(WAITING) == [(1,)])
+            [job] = claim.send(queue, "default", limit=1, worker_id=1).jobs()
+        eventually(lambda: got)
+        ack.write(queue, [Outcome(job, Fate.DIED, reason=Reason.EXPIRED, error={"error": "expired"})])
+    assert (got, DeadJob.objects.get().id) == ([first], first)
+
+
+@pytest.mark.parametrize("ends", [let_expire, fail_once_killed])
+def test_job_is_not_superseded_by_one_that_will_not_run_any_more(queue, sql, ends):
+    """Else neither would."""
+    first = enqueue("old", unique_scope="start", priority=9).id
+    [job] = claimed(queue)
+    twin = enqueue("new", unique_scope="start").id
+    ends(queue, sql, twin)
+    fail(queue, job)
+    assert retake(queue) == (0, (), 0, 0)
+    Job.objects.filter(pk=twin).delete()
+    assert retake(queue) == (1, (), 0, 0)
+    assert enqueue().id == first
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("is_over", [False, True])
+def test_web_server_may_meet_jobs_with_the_rights_of_the_docs(sql, enqueue_keyed, is_over, project):
+    page = (project / "docs/how-to/privileges.md").read_text()
+    grants = re.findall(r"```sql\n(.*?)```", page[page.index("## The web server") :], re.DOTALL)[:2]
+    sql("CREATE ROLE shop_web")  # in the test's transaction
+    sql("".join(grants))
+    sql("SET LOCAL ROLE shop_web")
+    first = enqueue_keyed("k", unique_scope="start")
+    if is_over:
+        sql("RESET ROLE")
+        sql("UPDATE pgqueue_jobs SET expires_at = now() - interval '1 s'")
+        sql("SET LOCAL ROLE shop_web")
+    assert (enqueue_keyed("k", unique_scope="start") == first) is not is_over
 
 
 # Tombstones

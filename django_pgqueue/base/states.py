@@ -36,6 +36,7 @@ class Scope(StrEnum):
     LIVE = "live"  # until it has finished or died
     START = "start"  # until it starts, so that a change that comes during the run is not missed
     STARTED = "started"  # it has started, and given the key up
+    GIVEN_UP = "given_up"  # it was live; as it would not run any more, a newer job took the key
 
 
 class OnConflict(StrEnum):

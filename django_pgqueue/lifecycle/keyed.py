@@ -8,6 +8,7 @@ from django.db import transaction
 
 from django_pgqueue.base.exceptions import PgQueueError
 from django_pgqueue.base.keys import Keys
+from django_pgqueue.base.states import OnConflict
 from django_pgqueue.db import CallerConnection, Database
 from django_pgqueue.lifecycle import unique
 from django_pgqueue.lifecycle.payload import encode_many
@@ -106,23 +107,39 @@ class _Insertion:
         self.left = [position for position in self.left if not self.inserted.ids[position]]
 
     def _insert(self, positions: Sequence[int]) -> None:
-        chosen, inserted = [self._calls[position] for position in positions], self.inserted
+        """Insert one job for each key and for each call without one."""
+        groups, inserted = self._grouped(positions), self.inserted
+        chosen = [self._one_of(group) for group in groups]
         parameters = {**self._options, **_parameters(chosen)}
         rows = self._database.rows(statement("enqueue_keyed"), parameters) if chosen else []
         ids_by_key = {key: job_id for job_id, _, _, key, *_ in rows if key is not None}
         ids_without = iter(sorted(job_id for job_id, _, _, key, *_ in rows if key is None))
-        for position, call in zip(positions, chosen, strict=True):
+        for group, call in zip(groups, chosen, strict=True):
             key = call.keys.unique
-            job_id = ids_by_key.pop(key, 0) if key is not None else next(ids_without)
+            job_id = ids_by_key.get(key, 0) if key is not None else next(ids_without)
             if job_id:
-                inserted.ids[position], inserted.created[position] = job_id, True
+                inserted.created[group[0]] = True
+            for position in group:
+                inserted.ids[position] = job_id
         inserted.ready |= {self._options["queue"] for _, is_ready, *_ in rows if is_ready}
         if self._options["backend"]:
             inserted.instants |= {job_id: times for job_id, _, _, _, *times in rows}
         if any(is_waiting for _, _, is_waiting, *_ in rows):
             inserted.waiting |= {call.keys.concurrency for call in chosen if call.keys.concurrency is not None}
 
-    def _meet_twins(self) -> frozenset[str]:
+    def _grouped(self, positions: Sequence[int]) -> list[list[int]]:
+        """Put the positions of calls with the same key together."""
+        groups: dict[str | int, list[int]] = {}
+        for position in positions:
+            groups.setdefault(self._calls[position].keys.unique or position, []).append(position)
+        return list(groups.values())
+
+    def _one_of(self, positions: Sequence[int]) -> Keyed:
+        """Return the call that makes the job of all these: the first; with ``replace``, with the last arguments."""
+        first, last = self._calls[positions[0]], self._calls[positions[-1]]
+        return last._replace(keys=first.keys) if self._options["on_conflict"] == OnConflict.REPLACE else first
+
+    def _meet_twins(self) -> set[str]:
         """Of several calls with one key the last has its way. Return the keys that nobody has any more."""
         chosen = [self._calls[position] for position in self.left]
         last = {str(call.keys.unique): (call.args, call.kwargs) for call in chosen}

@@ -15,7 +15,7 @@ class Met:
     """What became of the jobs that were met."""
 
     ids: dict[str, int]  # by key, those whose matter is settled
-    freed: frozenset[str] = frozenset()  # keys that tombstones have given up
+    freed: set[str] = field(default_factory=set)  # keys that jobs which are over have given up
     ready: set[str] = field(default_factory=set)  # queues on which one may run now
     waiting: set[str] = field(default_factory=set)  # concurrency keys by which a job may have to be admitted
 
@@ -23,8 +23,12 @@ class Met:
 def meet(database: Database, calls: Mapping[str, Call], options: Mapping[str, Any]) -> Met:
     """Find the jobs that hold unique keys, in the caller's transaction, and change them as the calls want.
 
+    A call meets a job that has its work before it: one that runs, one that will, or a tombstone. One that gives the key
+    up at its start is kept from starting before the caller's transaction has ended; else a change that is not committed
+    yet would be missed. A job that is over, and will not run any more, gives up the key instead.
+
     A job that runs is neither changed nor locked: its worker has to write down what it comes to, however long the
-    caller's transaction stays open. The same goes for a tombstone, unless its time is over: then it gives up the key.
+    caller's transaction stays open.
 
     Args:
         calls: by key, in any order, what has met that job.
@@ -34,28 +38,31 @@ def meet(database: Database, calls: Mapping[str, Call], options: Mapping[str, An
     Returns:
         What is settled. A key that is missing is free by now, or its job has just started: try again.
     """
-    rows = database.rows(statement("twins"), {**options, "unique_keys": sorted(calls)})
-    met = Met({key: job_id for key, job_id, is_over, stays in rows if stays and not is_over})
-    if over := sorted(key for key, _, is_over, _ in rows if is_over):
-        met.freed = frozenset(key for (key,) in database.rows(statement("give_up"), {"unique_keys": over}))
-    if changing := {key: calls[key] for key, _, _, stays in rows if not stays}:
-        _change(database, changing, options, met)
+    parameters = {**options, "unique_keys": sorted(calls), "in_transaction": database.in_transaction}
+    rows = database.rows(statement("twins"), parameters)
+    met = Met({key: job_id for key, job_id, name in rows if name is None})
+    for wanted in ("give_up", "keep", options["on_conflict"]):
+        if chosen := {key: calls[key] for key, _, name in rows if name == wanted}:
+            _settle(wanted, database, chosen, options, met)
     return met
 
 
-def _change(database: Database, calls: Mapping[str, Call], options: Mapping[str, Any], met: Met) -> None:
-    """Change jobs; where one of them has started meanwhile, those of one half of the keys, then of the other.
+def _settle(name: str, database: Database, calls: Mapping[str, Call], options: Mapping[str, Any], met: Met) -> None:
+    """Run a statement on jobs; where one has started meanwhile, on those of one half of the keys, then of the other.
 
     All go by the order of the keys, so that two who change the same ones do not deadlock.
     """
-    verb, keys = OnConflict(options["on_conflict"]), sorted(calls)
+    keys = sorted(calls)
     parameters = {**options, "unique_keys": keys}
-    if verb is OnConflict.REPLACE:
+    if name == OnConflict.REPLACE:
         parameters |= _arguments([calls[key] for key in keys])
-    rows = database.rows_or_undo(statement(verb.value), parameters, number=len(keys))
+    rows = database.rows_or_undo(statement(name), parameters, number=len(keys))
     if not rows and len(keys) > 1:
         for half in (keys[: len(keys) // 2], keys[len(keys) // 2 :]):
-            _change(database, {key: calls[key] for key in half}, options, met)
+            _settle(name, database, {key: calls[key] for key in half}, options, met)
+    if name == "give_up":
+        met.freed |= {key for key, *_ in rows}
+        return
     met.ids |= {key: job_id for key, job_id, *_ in rows}
     met.ready |= {queue for _, _, queue, is_ready, _ in rows if is_ready}
     met.waiting |= {concurrency_key for *_, concurrency_key in rows if concurrency_key is not None}

@@ -58,7 +58,13 @@ class Job:
     @property
     def came_back(self) -> bool:
         """Whether it has given its key up, and is to run again."""
-        return self.scope == "started" and self.state in ("scheduled", "queued")
+        return self.scope == "started" and self.state in ("scheduled", "queued") and not self.is_cancelled
+
+    def is_over(self, now: int) -> bool:
+        """Whether nothing but its end is before it."""
+        if self.tombstone is not None:
+            return self.tombstone[0] <= now
+        return self.is_cancelled and self.state in ("scheduled", "queued")
 
     @property
     def place(self) -> tuple[int, tuple[int, int], int]:
@@ -186,10 +192,10 @@ class Book:
         return {job.key for job_id in ids if (job := self.see(job_id)) and job.key is not None}
 
     def give_up(self, key: str) -> None:
-        """Take the key from a tombstone whose time is over."""
+        """Take the key from a job that is over."""
         holder = self.holder(key)
-        if holder and holder.tombstone and holder.tombstone[0] <= self.model.now and (job := self._take_any(holder)):
-            job.scope = "started"
+        if holder and holder.is_over(self.model.now) and (job := self._take_any(holder)):
+            job.scope = "given_up" if job.scope == "live" else "started"
 
     def _take_any(self, job: Job) -> Job | None:
         return self.take(job.id, lambda _: True)
@@ -197,9 +203,11 @@ class Book:
     def meet(self, holder: Job, conflict: str, due: tuple[int, int]) -> None:
         """Move the job that has the key of a call."""
         moves = {"later": holder.due < due, "earlier": holder.due > due}
-        if holder.state not in ("scheduled", "queued") or not moves.get(conflict):
+        if holder.state not in ("scheduled", "queued") or not (moves.get(conflict) or holder.scope == "start"):
             return
         job = self._take_any(holder)
+        if not moves.get(conflict):
+            return  # it is locked
         job.due = due
         if conflict == "later" and due[0] > self.model.now:
             job.state = "scheduled"
@@ -210,7 +218,7 @@ class Book:
         came_back = sorted((job for job in self.seen() if job.came_back), key=lambda job: job.id)
         twins = {job.id: holder for job in came_back if (holder := self.holder(job.key))}
         taken = superseded = locked = 0
-        for job_id in [job.id for job in came_back if job.id in twins]:
+        for job_id in [job_id for job_id, twin in twins.items() if not twin.is_over(self.model.now)]:
             if job := self.take(job_id, lambda _: True):
                 job.die("superseded", f"superseded by job {twins[job_id].id}")
                 superseded += 1
@@ -396,7 +404,7 @@ class Book:
             job.note(f"died ({job.reason}), requeued by {by}")
             job.due, job.attempts, job.lost = now, 0, 0
             job.come_due()
-            job.scope = "start" if job.scope == "started" else job.scope
+            job.scope = {"started": "start", "given_up": "live"}.get(job.scope, job.scope)
             job.reason = job.cancelled_by = None
             job.is_cancelled = False
             requeued.append(job.id)

@@ -30,7 +30,11 @@ SELECT
     EXISTS (
         SELECT
         FROM pgqueue_jobs AS job
-        WHERE job.unique_scope = 'started' AND job.lease_token = 0 AND job.status <> 'held'
+        WHERE job.unique_scope = 'started'
+          AND job.lease_token = 0
+          AND job.status <> 'held'
+          AND (job.expires_at > statement_timestamp()) IS NOT FALSE
+          AND job.cancel_requested_at IS NULL
     ),
     EXISTS (SELECT FROM pgqueue_jobs AS job WHERE job.status = 'waiting'),
     EXISTS (SELECT FROM pgqueue_jobs AS job WHERE job.status = 'running'),

@@ -20,8 +20,8 @@ requeued AS (
         target.concurrency_strict,
         CASE WHEN target.concurrency_key IS NULL THEN 'queued' ELSE 'waiting' END, target.queue, target.task,
         target.backend, target.args, target.kwargs, target.unique_key,
-        CASE WHEN target.unique_scope = 'started' THEN 'start' ELSE target.unique_scope END, target.concurrency_key,
-        target.fair_key, target.metadata, target.progress,
+        CASE target.unique_scope WHEN 'started' THEN 'start' WHEN 'given_up' THEN 'live' ELSE target.unique_scope END,
+        target.concurrency_key, target.fair_key, target.metadata, target.progress,
         CASE WHEN jsonb_array_length(target.errors) >= 20 THEN target.errors - 10 ELSE target.errors END
             || jsonb_build_object(
                 'attempt', target.attempts, 'at', statement_timestamp(),

@@ -32,6 +32,7 @@ retried AS (
         CASE
             WHEN %(unique_key)s::text IS NULL THEN NULL
             WHEN target.unique_scope = 'started' THEN 'start'
+            WHEN target.unique_scope = 'given_up' THEN 'live'
             ELSE COALESCE(target.unique_scope, %(unique_scope)s::text)
         END,
         %(concurrency_key)s::text, %(fair_key)s::text, target.metadata,

@@ -1,16 +1,27 @@
 -- Which jobs have given their unique key up at their start, are not running any more, and have found another job with
--- that key. Called by housekeeping.unique, which moves them to dead_jobs in the same transaction. Locks them, steps
--- over those that others hold, and takes a bounded slice. Leans on pgqueue_jobs_started and pgqueue_jobs_unique.
--- Returns the id of the job and that of its twin, and the job's queue and task.
+-- that key. Called by housekeeping.unique, which moves them to dead_jobs in the same transaction. Neither of the two is
+-- over, expired or killed: it would do no work, and gives the key up itself. Locks the jobs, steps over those that others
+-- hold, and takes a bounded slice. Leans on pgqueue_jobs_started and pgqueue_jobs_unique. Returns the id of the job and
+-- that of its twin, and the job's queue and task.
 SELECT job.id, twin.id, job.queue, job.task
 FROM pgqueue_jobs AS job
 CROSS JOIN LATERAL (
     SELECT other.id
     FROM pgqueue_jobs AS other
-    WHERE other.unique_key = job.unique_key AND other.unique_scope IN ('live', 'start')
+    WHERE other.unique_key = job.unique_key
+      AND other.unique_scope IN ('live', 'start')
+      AND CASE
+          WHEN other.status = 'held' THEN other.run_at > statement_timestamp()
+          ELSE other.lease_token <> 0
+              OR (other.expires_at > statement_timestamp()) IS NOT FALSE AND other.cancel_requested_at IS NULL
+      END
     LIMIT 1
 ) AS twin
-WHERE job.unique_scope = 'started' AND job.lease_token = 0 AND job.status <> 'held'
+WHERE job.unique_scope = 'started'
+  AND job.lease_token = 0
+  AND job.status <> 'held'
+  AND (job.expires_at > statement_timestamp()) IS NOT FALSE
+  AND job.cancel_requested_at IS NULL
 ORDER BY job.id
 LIMIT 1000
 FOR UPDATE OF job SKIP LOCKED;

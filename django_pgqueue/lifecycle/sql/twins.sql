@@ -1,27 +1,29 @@
--- Which live jobs hold these unique keys. Called by unique.meet() for jobs that met a twin, in a statement of its own:
--- the snapshot of the insert is older than the twin. Found like those of finish.sql, by pgqueue_jobs_unique; locks
--- nothing. Returns key and id; whether it is a tombstone whose time is over; and whether it stays as it is: it runs,
--- has finished, or there is nothing to change about it.
+-- Which live jobs hold these unique keys, and what is to be done about each. Called by unique.meet() for jobs that met a
+-- twin, in a statement of its own: the snapshot of the insert is older than the twin. Found like those of finish.sql,
+-- by pgqueue_jobs_unique; locks nothing. Returns key and id, and the name of the statement that settles the matter: that
+-- of a job that is over is give_up, that of one whose start would miss the caller's change is keep, else that of
+-- on_conflict; null where it stays as it is: it runs, has finished, or there is nothing to change about it.
 SELECT
     call.unique_key,
     job.id,
-    job.status = 'held' AND job.run_at <= statement_timestamp(),
     CASE
-        WHEN job.lease_token <> 0 OR job.status = 'held' THEN true
-        WHEN %(on_conflict)s::text = 'replace' THEN job.task <> ALL (%(tasks)s::text[])
-        WHEN %(on_conflict)s::text = 'later' THEN job.run_at >= due.run_at
-        WHEN %(on_conflict)s::text = 'earlier' THEN job.run_at <= due.run_at
-        ELSE true
+        WHEN job.status = 'held' AND job.run_at > statement_timestamp() OR job.lease_token <> 0 THEN NULL
+        WHEN job.status = 'held' OR job.expires_at <= statement_timestamp() OR job.cancel_requested_at IS NOT NULL
+        THEN 'give_up'
+        WHEN %(on_conflict)s::text = 'replace' AND job.task = ANY (%(tasks)s::text[]) THEN 'replace'
+        WHEN %(on_conflict)s::text = 'later' AND job.run_at < due.run_at THEN 'later'
+        WHEN %(on_conflict)s::text = 'earlier' AND job.run_at > due.run_at THEN 'earlier'
+        WHEN %(in_transaction)s::boolean AND job.unique_scope = 'start' THEN 'keep'
     END
 FROM unnest(%(unique_keys)s::text[]) AS call (unique_key)
 CROSS JOIN (
     SELECT COALESCE(
         %(run_at)s::timestamptz,
         statement_timestamp() + make_interval(secs => %(delay_seconds)s::double precision)
-    )
-) AS due (run_at)
+    ) AS run_at
+) AS due
 CROSS JOIN LATERAL (
-    SELECT one.id, one.status, one.run_at, one.lease_token, one.task
+    SELECT one.id, one.status, one.run_at, one.lease_token, one.task, one.unique_scope, one.expires_at, one.cancel_requested_at
     FROM pgqueue_jobs AS one
     WHERE one.unique_key = call.unique_key AND one.unique_scope IN ('live', 'start')
     LIMIT 1
