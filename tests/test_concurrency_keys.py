@@ -24,6 +24,7 @@ from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.drain import is_drained
 from django_pgqueue.lifecycle.reap import settle
 from django_pgqueue.lifecycle.release import release
+from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import Job
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 from tests.test_pump import pump, turn  # noqa: F401 - a fixture
@@ -89,6 +90,27 @@ def test_each_job_is_let_in_by_its_own_limit_and_none_passes_one_that_finds_no_r
     end(queue, *start(queue))
     admit(queue, ["k"])
     assert admitted() == [last]
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+@pytest.mark.parametrize("locked", [0, 1])
+def test_strict_job_is_not_passed_while_somebody_notes_that_they_wait_for_it(queue, other_queue, limit, locked):
+    """Which locks its row, for a moment: as does any change of a job."""
+    ids = enqueue_many(limited(limit, concurrency_strict=True), [()] * 4)
+    with other_queue.transaction():
+        other_queue.rows(statement("await_jobs"), {"ids": [ids[locked]], "wanted": [True]})
+        admit(queue, ["k"])
+        assert admitted() == ids[: min(locked, limit)]
+    admit(queue, ["k"])
+    assert admitted() == ids[:limit]
+
+
+def test_job_that_somebody_has_locked_is_passed_where_the_order_is_not_strict(queue, other_queue):
+    first, second = enqueue_many(limited(), [()] * 2)
+    with other_queue.transaction():
+        other_queue.rows(statement("await_jobs"), {"ids": [first], "wanted": [True]})
+        admit(queue, ["k"])
+    assert admitted() == [second]
 
 
 def test_jobs_that_are_not_due_yet_are_not_let_in(queue, sql):

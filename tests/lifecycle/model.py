@@ -319,6 +319,8 @@ class Book:
         waiting = [job for job in self.seen() if (job.limited_by, job.state) == (key, "waiting")]
         waiting = sorted((job for job in waiting if job.due[0] <= self.model.now), key=lambda job: job.place)
         room = waiting[0].limit - len(used) if waiting else 0
+        if waiting and waiting[0].is_strict:  # none passes one that is locked
+            waiting = itertools.takewhile(lambda job: not self._is_locked(job.id), waiting)
         best = [job.id for job in waiting if not self._is_locked(job.id)][: max(room, 0)]
         jobs, free = self.take_all_in_order(best), (slot for slot in range(1, 100) if slot not in used)
         admitted = []

@@ -1,19 +1,29 @@
 -- Let in the next jobs of the concurrency keys that try_lock.sql has just locked: waiting becomes queued, with a slot.
--- Called by admit.send(). Steps over rows that others hold; one edited between snapshot and lock is left for the next
--- time. Reads the key's entries in pgqueue_jobs_slot and the first ones in pgqueue_jobs_waiting. Returns the queues
--- that have jobs to claim.
+-- Called by admit.send(). Steps over rows that others hold, unless the first job of the key is strict: then none passes
+-- those. One edited between snapshot and lock is left for the next time. Reads the key's entries in pgqueue_jobs_slot
+-- and the first ones in pgqueue_jobs_waiting. Returns the queues that have jobs to claim.
 WITH key AS MATERIALIZED (
     SELECT
         locked.name,
         cardinality(used.slots) AS used,
         head.concurrency_limit - cardinality(used.slots) AS room,
         CASE
+            WHEN head.concurrency_strict
+            THEN ARRAY(
+                SELECT one.ctid
+                FROM pgqueue_jobs AS one
+                WHERE one.concurrency_key = locked.name AND one.status = 'waiting' AND one.run_at <= statement_timestamp()
+                ORDER BY one.concurrency_key, (-one.priority), one.run_at, one.id
+                LIMIT head.concurrency_limit - cardinality(used.slots)
+            )
+        END AS order_of_all,
+        CASE
             WHEN cardinality(used.slots) > 0
             THEN ARRAY(SELECT generate_series(1, head.concurrency_limit) EXCEPT SELECT unnest(used.slots) ORDER BY 1)
         END AS free
     FROM jsonb_array_elements_text(current_setting('pgqueue.admitting')::jsonb) AS locked (name)
     CROSS JOIN LATERAL (
-        SELECT one.concurrency_limit
+        SELECT one.concurrency_limit, one.concurrency_strict
         FROM pgqueue_jobs AS one
         WHERE one.concurrency_key = locked.name AND one.status = 'waiting' AND one.run_at <= statement_timestamp()
         ORDER BY one.concurrency_key, (-one.priority), one.run_at, one.id
@@ -29,13 +39,15 @@ WITH key AS MATERIALIZED (
     ) AS used
     WHERE head.concurrency_limit > cardinality(used.slots)
 ),
--- As many as the first one's limit leaves room for, and none behind one that finds no room by its own limit.
+-- As many as the first one's limit leaves room for, and none behind one that finds no room by its own limit, or, in a
+-- strict order, behind one that was stepped over.
 best AS MATERIALIZED (
     SELECT
         job.place,
         CASE WHEN key.used = 0 THEN job.turn ELSE key.free[job.turn] END AS slot,
-        bool_and(key.used + job.turn <= job.concurrency_limit)
-            OVER (PARTITION BY key.name ORDER BY job.turn) AS finds_room
+        bool_and(
+            key.used + job.turn <= job.concurrency_limit AND COALESCE(key.order_of_all[job.turn] = job.place, true)
+        ) OVER (PARTITION BY key.name ORDER BY job.turn) AS finds_room
     FROM key
     CROSS JOIN LATERAL (
         SELECT one.place, one.concurrency_limit, row_number() OVER (ORDER BY one.rank, one.run_at, one.id) AS turn
