@@ -9,8 +9,10 @@ from django.db import transaction
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.base.records import Fate
+from django_pgqueue.housekeeping import expire as expiring
 from django_pgqueue.housekeeping.expire import expire
 from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.lifecycle.dead_letter import dead_letter
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.runtime.heart import Pulse
 from django_pgqueue.runtime.steward import Steward
@@ -77,6 +79,20 @@ def test_pass_ends_what_waits_and_nothing_that_runs_or_holds_a_key(queue, pass_t
     assert expire(queue)[:3] == (3, True, {"k"})
     assert set(DeadJob.objects.values_list("id", flat=True)) == {queued, later, waiting}
     assert set(Job.objects.values_list("id", flat=True)) == {running, held, in_time}
+
+
+def test_job_that_gets_more_time_while_the_expired_ones_are_looked_for_lives_on(queue, pass_time, sql, monkeypatch):
+    """As a call with "later" gives it that has waited for its row since before it expired."""
+    job_id, other = (app.noop.using(expires=HOUR).enqueue().id for _ in range(2))
+    pass_time(job_id, other)
+
+    def move_and_dead_letter(*args):
+        sql("UPDATE pgqueue_jobs SET expires_at = now() + interval '1 hour' WHERE id = %s", job_id)
+        return dead_letter(*args)
+
+    monkeypatch.setattr(expiring, "dead_letter", move_and_dead_letter)
+    assert expire(queue).dead == 1
+    assert DeadJob.objects.get().id == other
 
 
 def test_expired_job_gives_its_unique_key_up(queue, pass_time):

@@ -18,6 +18,7 @@ from django_pgqueue.base.records import Fate, Outcome
 from django_pgqueue.db import QueueConnection
 from django_pgqueue.housekeeping.queues import end_pauses, note_queues
 from django_pgqueue.lifecycle import ack
+from django_pgqueue.lifecycle import claim as claiming
 from django_pgqueue.lifecycle.admit import Kind, try_lock
 from django_pgqueue.lifecycle.claim import claim, send_limited
 from django_pgqueue.lifecycle.gates import default_burst
@@ -25,7 +26,7 @@ from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import DeadJob, Job, Queue
 from django_pgqueue.runtime.marks import Marks, now
 from django_pgqueue.runtime.pump import Pump
-from tests.support.waiting import PATIENCE_SECONDS, eventually
+from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.test_pump import Benched, turn
 
 HOUR = dt.timedelta(hours=1)
@@ -199,6 +200,25 @@ def test_fractions_of_tokens_are_not_lost(queue):
         pass_by(seconds)
         counts.append(count(queue))
     assert counts == [2, 0, 1, 1]
+
+
+def test_tokens_are_spent_though_the_row_of_the_queue_changes_while_jobs_are_claimed(
+    queue, other_queue, sql, monkeypatch
+):
+    """Between the snapshot of the claim and its lock, where it waits here for one more lock."""
+    limit_queue("default", rate=1, period=1000, burst=2)
+    enqueue_many(app.noop, [()] * 5)
+    before, rest = statement("claim_limited").split("FROM ", maxsplit=1)
+    texts = {"claim_limited": f"{before}FROM pg_advisory_xact_lock(6), {rest}"}
+    monkeypatch.setattr(claiming, "statement", lambda name: texts.get(name) or statement(name))
+    counts = []
+    with contextlib.ExitStack() as later:
+        with other_queue.transaction():
+            other_queue.rows("SELECT pg_advisory_xact_lock(6)", {})
+            later.enter_context(beside(lambda: counts.append(count(queue))))
+            eventually(lambda: sql("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
+            sql("UPDATE pgqueue_queues SET max_running = 9")
+    assert [*counts, count(queue)] == [2, 0]
 
 
 def test_both_limits_hold(queue):

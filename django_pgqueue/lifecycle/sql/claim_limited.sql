@@ -10,7 +10,7 @@ WITH gate AS MATERIALIZED (
       AND (one.paused_at IS NULL OR one.resume_at <= statement_timestamp())
 ),
 bucket AS MATERIALIZED (
-    SELECT one.ctid AS place, filled.tokens
+    SELECT filled.tokens
     FROM pgqueue_queues AS one
     CROSS JOIN LATERAL (
         -- abs: a clock that was set back fills the bucket too; else nothing would start until it is as late again
@@ -91,7 +91,8 @@ spent AS (
     SET tokens = GREATEST(bucket.tokens - (SELECT count(*) FROM claimed), 0),
         tokens_at = statement_timestamp()
     FROM bucket
-    WHERE one.ctid = bucket.place AND EXISTS (SELECT FROM claimed)
+    -- not by ctid: a row that was changed between snapshot and lock would be missed
+    WHERE one.name = %(queue)s::text AND EXISTS (SELECT FROM claimed)
 )
 SELECT
     claimed.rank, claimed.run_at, claimed.id, claimed.task, claimed.args, claimed.kwargs, claimed.attempts,
