@@ -187,3 +187,14 @@ def test_jobs_whose_forerunners_share_a_turn_are_spread_and_others_not(sql):
     following = {turn for _ in range(20) for (turn,) in sql(TURN_OF_A)}
     assert len(following) > 1
     assert min(following) > last.timestamp() * 1_000_000
+
+
+def test_turns_of_a_bulk_are_not_after_now_where_its_forerunners_share_one(sql):
+    """As those that were requeued together. Jobs in the future would not be claimed."""
+    add("a", 40)
+    sql("UPDATE pgqueue_jobs SET run_at = now()")
+    [(seconds,)] = sql(
+        "SELECT extract(epoch FROM max(turn) - statement_timestamp()) "
+        "FROM pgqueue_turns('default', 0::smallint, array_fill('a'::text, ARRAY[10000])) AS turn"
+    )
+    assert seconds <= 0.01, "a microsecond for each of its jobs"

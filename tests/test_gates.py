@@ -212,12 +212,11 @@ def test_tokens_are_spent_though_the_row_of_the_queue_changes_while_jobs_are_cla
     texts = {"claim_limited": f"{before}FROM pg_advisory_xact_lock(6), {rest}"}
     monkeypatch.setattr(claiming, "statement", lambda name: texts.get(name) or statement(name))
     counts = []
-    with contextlib.ExitStack() as later:
-        with other_queue.transaction():
-            other_queue.rows("SELECT pg_advisory_xact_lock(6)", {})
-            later.enter_context(beside(lambda: counts.append(count(queue))))
-            eventually(lambda: sql("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
-            sql("UPDATE pgqueue_queues SET max_running = 9")
+    with contextlib.ExitStack() as later, other_queue.transaction():
+        other_queue.rows("SELECT pg_advisory_xact_lock(6)", {})
+        later.enter_context(beside(lambda: counts.append(count(queue))))
+        eventually(lambda: sql("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
+        sql("UPDATE pgqueue_queues SET max_running = 9")
     assert [*counts, count(queue)] == [2, 0]
 
 

@@ -78,3 +78,20 @@ BEGIN
 END
 $$;
 """
+
+# The same, but that those which begin at random begin no later than now, where no worker would claim them yet.
+TURNS_UP_TO_NOW = TURNS.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION").replace(
+    """
+            COALESCE(last.run_at + INTERVAL '1 microsecond' * (1 + floor(random() * key.jobs * 2 * last.excess)), head)
+                AS run_at
+""",
+    """
+            COALESCE(
+                last.run_at + INTERVAL '1 microsecond' + LEAST(
+                    INTERVAL '1 microsecond' * floor(random() * key.jobs * 2 * last.excess),
+                    GREATEST(statement_timestamp() - last.run_at, INTERVAL '0')
+                ),
+                head
+            ) AS run_at
+""",
+)
