@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import datetime as dt
 import warnings
 
@@ -318,6 +319,20 @@ def test_enqueue_on_commit_waits_for_the_other_database():
     assert Job.objects.get().args == ["x"]
     with pytest.raises(InvalidArguments), transaction.atomic(using="other"):
         enqueue_on_commit(app.record, (float("nan"),), database="other")
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+@pytest.mark.parametrize("robust", [False, True])
+def test_enqueue_on_commit_needs_earlier_functions_that_do_not_raise_or_are_robust(robust):
+    """As the docs say: Django drops all behind one that raises."""
+
+    def fail():
+        raise ZeroDivisionError
+
+    with contextlib.nullcontext() if robust else pytest.raises(ZeroDivisionError), transaction.atomic(using="other"):
+        transaction.on_commit(fail, using="other", robust=robust)
+        enqueue_on_commit(app.record, ("x",), database="other")
+    assert Job.objects.count() == robust
 
 
 class InsideTestCase(TestCase):

@@ -294,9 +294,11 @@ def test_calls_that_meet_a_job_do_not_wait_for_each_other(queue, enqueue_keyed):
 
 
 def test_call_outside_of_a_transaction_needs_no_lock(transactional_db, django_assert_num_queries):
-    """What it is about is committed before: whoever claims the job later sees it."""
+    """What it is about is committed before: whoever claims the job later sees it. Else it is locked, by a savepoint."""
     enqueue(unique_scope="start")
     with django_assert_num_queries(2):
+        assert not enqueue(unique_scope="start").created
+    with transaction.atomic(), django_assert_num_queries(5):
         assert not enqueue(unique_scope="start").created
 
 
@@ -577,6 +579,7 @@ def test_job_that_comes_back_and_finds_a_twin_is_superseded(queue, how):
     assert retake(queue) == (0, (("default", app.record.name),), 0, 0)
     dead = DeadJob.objects.get()
     assert (dead.id, dead.reason, dead.args) == (first, "superseded", ["old"])
+    assert dead.attempts == (0 if how == "release" else 1), "given back before it began, or after"
     assert (dead.errors[-1]["error"], dead.errors[-1]["twin"]) == (f"superseded by job {twin.id}", twin.id)
     assert Job.objects.get().id == twin.id
     requeued = requeue([first], by="eve")

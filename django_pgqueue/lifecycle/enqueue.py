@@ -143,7 +143,9 @@ def enqueue_on_commit(
 ) -> None:
     """Enqueue once the transaction open on another database has committed.
 
-    For projects whose data and whose queue are in different databases: a crash between the two commits loses the job.
+    For projects whose data and whose queue are in different databases. A crash between the two commits loses the job.
+    So does an earlier ``on_commit`` function that raises and is not ``robust``: Django drops those behind it.
+
     Arguments are checked now; without an open transaction on ``database`` the job is enqueued at once.
 
     Args:
