@@ -143,6 +143,12 @@ def test_jobs_of_a_process_that_is_gone_are_settled_before_their_lease(queue, lo
     assert Job.objects.get(pk=job_id).errors[0]["error"] == "worker lost"
 
 
+def test_jobs_of_a_process_that_is_gone_are_settled_in_slices(queue, lost, sql):
+    lost(3)
+    [(worker_id,)] = sql("SELECT id FROM pgqueue_workers")
+    assert [reap_gone(queue, [worker_id], limit=2).returned for _ in range(3)] == [2, 1, 0]
+
+
 def test_only_an_absence_without_a_gap_counts(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr("django_pgqueue.runtime.session.time", SimpleNamespace(monotonic=lambda: clock[0]))

@@ -18,9 +18,9 @@ def reap_lost(database: Database, *, limit: int = 1000) -> Reaped:
     return reap.settle(database, [Lease._make(row) for row in lost[:limit]])
 
 
-def reap_gone(database: Database, worker_ids: Sequence[int]) -> Reaped:
-    """Settle the jobs of worker processes that are known to be gone, before their leases have passed."""
-    return reap.settle(database, heartbeat.leases(database, worker_ids))
+def reap_gone(database: Database, worker_ids: Sequence[int], *, limit: int = 1000) -> Reaped:
+    """Settle up to ``limit`` jobs, 1 to 1,000, of processes that are known to be gone, before their leases pass."""
+    return reap.settle(database, heartbeat.leases(database, worker_ids)[:limit])
 
 
 def forget_workers(database: Database) -> int:

@@ -59,22 +59,30 @@ class Reaper:
             forget_workers(self._database)
             self._forget_at = time.monotonic() + FORGET_SECONDS
 
-    def reap_lost(self) -> None:
-        """Settle what has no lease any more, once a second; after an outage the living need time to say so."""
+    def reap_lost(self) -> float | None:
+        """Settle what has no lease any more, once a second; after an outage the living need time to say so.
+
+        Returns:
+            0 where there may be more, else None.
+        """
         if not self._pulse.is_steady() or time.monotonic() < self._reap_at:
-            return
+            return None
         with self._reaping.taken() as limit:
             reaped = reap_lost(self._database, limit=limit)
-        self._reap_at = time.monotonic() + REAP_SECONDS
-        self._report(reaped)
+        has_more = self._report(reaped, limit)
+        self._reap_at = 0.0 if has_more else time.monotonic() + REAP_SECONDS
+        return 0.0 if has_more else None
 
-    def reap_gone(self, *, has_running: bool) -> None:
+    def reap_gone(self, *, has_running: bool) -> float | None:
         """Settle what commands were running that are gone: a lease's time would only be lost on them.
 
         One that lives has told its children by then to start nothing. After an outage all get time to connect.
 
         Args:
             has_running: whether any job runs at all.
+
+        Returns:
+            0 where there may be more, else None.
         """
         is_new_here = not self._pulse.has_stood(RECONNECTED_SECONDS) or time.monotonic() < self._judge_from
         if is_new_here or not has_running:
@@ -82,13 +90,20 @@ class Reaper:
         elif time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + REAP_SECONDS
             if gone := self._absences.gone(self._absent):
-                self._report(reap_gone(self._database, gone))
+                with self._reaping.taken() as limit:
+                    reaped = reap_gone(self._database, gone, limit=limit)
+                if self._report(reaped, limit):
+                    self._look_at = 0.0
+                    return 0.0
+        return None
 
     def _absent(self) -> set[int]:
         return set(heartbeat.absent(self._database, seconds=SILENT_SECONDS)).difference(self._crew.worker_ids())
 
-    def _report(self, reaped: Reaped) -> None:
+    def _report(self, reaped: Reaped, limit: int) -> bool:
+        """Tell what was reaped; return whether that is as much as was to be."""
         if reaped.returned or reaped.dead:
             logger.warning("Reaped jobs of lost workers: %d go back, %d dead", reaped.returned, reaped.dead)
             self._tally.count_ends(reaped.ends)
             self._tell(reaped.queues, reaped.keys)
+        return reaped.returned + reaped.dead >= limit

@@ -15,7 +15,7 @@ from django_pgqueue.lifecycle.reap import settle_dead_process
 from django_pgqueue.lifecycle.wake import CANCEL, CHANNEL, announce_or_warn, of_queue
 from django_pgqueue.runtime.admissions import Sweep
 from django_pgqueue.runtime.crew import Crew
-from django_pgqueue.runtime.duties import LONGEST_SLEEP_SECONDS, Duties, Slice
+from django_pgqueue.runtime.duties import LONGEST_SLEEP_SECONDS, Duties, Slice, spell
 from django_pgqueue.runtime.expiry import Expiry
 from django_pgqueue.runtime.fair import FairKeys
 from django_pgqueue.runtime.heart import Pulse
@@ -157,25 +157,28 @@ class Steward:
         """Ask what there is to do: all that follows costs nothing where there is nothing."""
         self._chores = look(self.database)
 
-    def _reap(self) -> None:
-        if self._chores.has_running:
-            self._reaper.reap_lost()
+    def _reap(self) -> float | None:
+        return self._reaper.reap_lost() if self._chores.has_running else None
 
-    def _reap_gone(self) -> None:
-        self._reaper.reap_gone(has_running=self._chores.has_running)
+    def _reap_gone(self) -> float | None:
+        return self._reaper.reap_gone(has_running=self._chores.has_running)
 
     def _expire(self) -> float | None:
         return self._expiry.expire() if self._chores.has_expired else None
 
     def _promote(self) -> float:
-        while (
-            (due_in := self._chores.due_seconds) is not None and due_in <= 0 and any(promoted := self._promote_slice())
-        ):
+        """Promote what is due, for a spell; the next pass looks whether there is more."""
+        due_in = self._chores.due_seconds
+        if due_in is None or due_in > 0:
+            return LONGEST_SLEEP_SECONDS if due_in is None else due_in
+        pause = LOCKED_SECONDS
+        for _ in spell():
+            promoted = self._promote_slice()
+            if not any(promoted):
+                return pause
             self._tell(promoted.queues, promoted.keys)
-            self._look()
-        if due_in is None:
-            return LONGEST_SLEEP_SECONDS
-        return min(due_in, LONGEST_SLEEP_SECONDS) if due_in > 0 else LOCKED_SECONDS
+            pause = 0.0
+        return pause
 
     def _promote_slice(self) -> Promoted:
         with self._promoting.taken() as limit:

@@ -82,9 +82,9 @@ class Supervisor:
         self._listener = Listener(session, self._heard)
         self._janitor = Janitor(self.crew)
         self._heart_loop = Loop("heartbeat", self._heart.pass_once, longest_pause=conf.lease_seconds / 3)
-        self._house_loop = Loop("housekeeping", self._steward.pass_once)
-        self._listen_loop = Loop("listener", self._listener.pass_once)
-        self._janitor_loop = Loop("maintenance", self._janitor.pass_once)
+        self._house_loop = Loop("housekeeping", self._steward.pass_once, stop=self._steward.duties.stop)
+        self._listen_loop = Loop("listener", self._listener.pass_once, stop=self._listener.stop)
+        self._janitor_loop = Loop("maintenance", self._janitor.pass_once, stop=self._janitor.stop)
         self._loops = (self._house_loop, self._heart_loop, self._listen_loop, self._janitor_loop)
         self._backlog = Backlog(self.alias, plan.queues)
         self._backlog_loop = Loop("look at the backlog", self._backlog.pass_once)
@@ -223,27 +223,33 @@ class Supervisor:
         self._probes.stopping()
         for loop in self._loops:
             loop.stop()
-        self._listener.stop()
-        self._janitor.stop()
         for loop in self._loops:
             if loop.is_alive():
                 loop.join(FAREWELL_SECONDS)
-        self._listener.close()
         for process in list(self.crew.living):  # came in while the door was being closed
             process.kill()
             process.has_ended(is_ending=True)
             self.crew.part_with(process)
         try:
             if self._house_loop.is_alive():
-                raise OperationalError("housekeeping still waits for the database")
+                raise OperationalError(f"housekeeping is still at its duty {self._steward.duties.doing}")
             self._steward.finish()
         except Error as error:
             logger.warning("What this worker left is not settled, its leases will run out: %s", error)
-        self._steward.database.close()
-        self._heart.database.close()
-        self._janitor.database.close()
+        self._close_connections()
         self._stop_probes()
         logger.info("Stopped")
+
+    def _close_connections(self) -> None:
+        """Close those of threads that have ended; one that has not may be in the middle of using its own."""
+        for loop, owner in (
+            (self._house_loop, self._steward.database),
+            (self._heart_loop, self._heart.database),
+            (self._listen_loop, self._listener),
+            (self._janitor_loop, self._janitor.database),
+        ):
+            if not loop.is_alive():
+                owner.close()
 
     def _stop_probes(self) -> None:
         """Stop these last: a command is alive until it has settled everything."""
