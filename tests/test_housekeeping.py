@@ -608,7 +608,7 @@ def test_process_that_ended_while_the_heart_beat_is_not_registered_again(queue, 
 def heart(queue):
     """The heartbeat of one process that holds nothing by its own book."""
     process = SimpleNamespace(worker_id=register(queue), pid=1, marks=Marks(), order=lambda line: None)
-    crew = SimpleNamespace(living=[process], lease_seconds=30)
+    crew = SimpleNamespace(living=[process], lease_seconds=30, is_stuck=lambda process: False)
     made = Heart("default", crew, Session(changed=lambda: None), told_to_stop=lambda by: None)
     yield made, process
     made.database.close()

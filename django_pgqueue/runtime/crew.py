@@ -18,8 +18,12 @@ from django_pgqueue.runtime.marks import now
 from django_pgqueue.runtime.meters import Meters
 from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.process import Process
+from django_pgqueue.runtime.verdict import stuck_seconds
 
 logger = logging.getLogger("django_pgqueue.worker")
+
+STUCK_PART = 0.8
+"""A process that does not turn is ended after this part of the time after which probes take its command for dead."""
 
 
 class Crew:
@@ -105,7 +109,34 @@ class Crew:
                 logger.warning("Process %d runs %d job(s) that do not stop: it takes no more", process.pid, len(deaf))
             if process.is_hopeless(deaf, self.plan.grace_seconds):
                 logger.warning("Process %d is ended, %d job(s) in it do not stop", process.pid, len(deaf))
-                process.kill()
+                self.end(process)
+
+    def part_with_stuck(self) -> bool:
+        """Look whether the pumps of all turn, and end those that have not for minutes; to be called once a second.
+
+        Some job holds the interpreter, or all threads wait for each other: no time limit and no order is obeyed there.
+
+        Returns:
+            Whether one turns again that had not for a lease.
+        """
+        turns_again, patience = False, max(STUCK_PART * stuck_seconds(), 2.0 * self.lease_seconds)
+        for process in list(self.living):
+            was_stuck = self.is_stuck(process)
+            process.look()
+            turns_again |= was_stuck and not self.is_stuck(process)
+            if process.unturned_seconds >= patience:
+                logger.error("Process %d is ended: for %d s it has not turned", process.pid, process.unturned_seconds)
+                self.end(process)
+                process.unturned_seconds = 0.0
+        return turns_again
+
+    def is_stuck(self, process: Process) -> bool:
+        """Whether the pump of a process has not turned for more than a lease."""
+        return process.unturned_seconds > self.lease_seconds
+
+    def end(self, process: Process) -> None:
+        """End a process at once. What it was running goes back, unless it was stuck: one of those jobs did that."""
+        process.kill(is_crash=self.is_stuck(process))
 
     def is_recycling(self) -> bool:
         """Whether a process that is to replace another is not yet at work."""

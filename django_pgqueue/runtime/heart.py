@@ -2,9 +2,10 @@
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from django_pgqueue.base.records import Lease
 from django_pgqueue.db import QueueConnection
 from django_pgqueue.lifecycle import heartbeat
 from django_pgqueue.lifecycle.release import release
@@ -55,6 +56,7 @@ class Heart:
         self._session = session
         self._crew = crew
         self._told_to_stop = told_to_stop
+        self._stuck: set[int] = set()  # worker ids of processes that did not turn at the last beat
         self._strangers: dict[int, int] = {}  # marks of rows that their process did not know -> its turns then
 
     def pass_once(self) -> float:
@@ -85,7 +87,10 @@ class Heart:
         )
         self.pulse.beat(begun)
         for worker_id in standing & processes.keys():
-            processes[worker_id].marks.renew(begun + self._crew.lease_seconds)
+            if self._crew.is_stuck(processes[worker_id]):
+                processes[worker_id].marks.shorten(begun)
+            else:
+                processes[worker_id].marks.renew(begun + self._crew.lease_seconds)
         for worker_id in processes.keys() - standing:
             self._crew.register_again(self.database, processes[worker_id])
         if stop_by is not None:
@@ -104,6 +109,7 @@ class Heart:
             process.killed = frozenset(lease.mark for lease in killed if lease.worker_id == worker_id)
             for mark in process.killed:
                 process.order("cancel", str(mark))
+        self._free_of_stuck(processes, leases)
         since = {worker_id: process.marks.turns() for worker_id, process in processes.items()}
         held = {worker_id: process.marks.held() for worker_id, process in processes.items()}
         strangers = [lease for lease in leases if lease.mark not in held[lease.worker_id]]
@@ -111,3 +117,24 @@ class Heart:
             logger.warning("Releasing %d jobs whose claim was committed but never answered", len(lost))
             release(self.database, lost)
         self._strangers = {lease.mark: since[lease.worker_id] for lease in strangers}
+
+    def _free_of_stuck(self, processes: dict[int, Process], leases: Sequence[Lease]) -> None:
+        """Give back what processes have fetched and not begun whose pumps do not turn. They cannot do so themselves.
+
+        Their right to begin jobs has ended, so one that turns again gives up what it believes to hold. But a slot may
+        have asked for that right just before: what may start only once is left with its process.
+        """
+        stuck = {worker_id for worker_id, process in processes.items() if self._crew.is_stuck(process)}
+        for worker_id in stuck:
+            process, marks = processes[worker_id], processes[worker_id].marks
+            unbegun = set() if marks.may_start() else marks.unbegun()
+            mine = [lease for lease in leases if lease.worker_id == worker_id]
+            unrun = [lease for lease in mine if lease.mark in unbegun and lease.max_attempts > 1]
+            if worker_id not in self._stuck:
+                running = [f"job {lease.id} ({lease.task})" for lease in mine if lease.mark in marks.running()]
+                logger.error(
+                    "Process %d has not turned for %d s, while it runs %s: it begins nothing, and %d jobs go back",
+                    *(process.pid, process.unturned_seconds, ", ".join(running[:5]) or "nothing", len(unrun)),
+                )
+            release(self.database, unrun)
+        self._stuck = stuck

@@ -200,6 +200,8 @@ class Supervisor:
                 "Stopping on %s%s", self._signals_seen.pop(0), "" if self._grace_left() else ", not waiting for jobs"
             )
         self.crew.part_with_deaf()
+        if self.crew.part_with_stuck():
+            self._beat_now()  # it may begin jobs again once its lease is renewed
         if self._stop_until is not None:
             self._press_to_stop(self._stop_until)
         elif self.crew.recycle():
@@ -215,7 +217,7 @@ class Supervisor:
         if time.monotonic() > until:
             for process in list(self.crew.living):
                 logger.warning("Process %d has not stopped in time and is ended", process.pid)
-                process.kill()
+                self.crew.end(process)
 
     def _finish(self) -> None:
         """Settle what the children left, remove their rows, close everything."""
