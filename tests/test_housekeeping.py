@@ -13,10 +13,11 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.base.exceptions import JobKilled
 from django_pgqueue.base.records import Fate, Lease, Outcome
 from django_pgqueue.base.served import Served
+from django_pgqueue.db import QueueConnection
 from django_pgqueue.housekeeping.promote import promote
 from django_pgqueue.housekeeping.reaper import forget_workers, reap_gone, reap_lost
 from django_pgqueue.lifecycle import ack, heartbeat
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.lifecycle.claim import claim, send
 from django_pgqueue.lifecycle.drain import is_drained
 from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.reap import settle_dead_process
@@ -369,7 +370,7 @@ def test_dead_process_is_kept_in_mind_until_the_last_of_its_jobs_is_settled(queu
     locked, free = enqueue_many(app.noop, [()] * 2)
     claim(queue, "default", limit=2, worker_id=worker_id)
     process = SimpleNamespace(
-        worker_id=worker_id, marks=Marks(), was_stopped=False, pid=1, overdue=set, close=lambda: None
+        worker_id=worker_id, marks=Marks(), was_stopped=False, pid=1, exit_code=0, overdue=set, close=lambda: None
     )
     crew = SimpleNamespace(ended=[process])
     steward = Steward("default", crew, Pulse(30), wake=lambda queues: None, drained=None)
@@ -388,6 +389,44 @@ def test_dead_process_is_kept_in_mind_until_the_last_of_its_jobs_is_settled(queu
         assert set(Job.objects.values_list("status", "attempts")) == {("queued", 0)}
     finally:
         steward.database.close()
+
+
+def test_claim_in_flight_when_its_process_dies_is_settled_when_the_server_is_through_with_it(queue, sql):
+    """It is committed after its process was settled; not even a job that may start only once pays for it."""
+    worker_id = register(queue)
+    app.noop.using(max_attempts=1, lease=dt.timedelta(days=1)).enqueue()
+    process = SimpleNamespace(
+        worker_id=worker_id, marks=Marks(), was_stopped=False, pid=1, exit_code=-9, overdue=set, close=lambda: None
+    )
+    crew = SimpleNamespace(ended=[process])
+    steward = Steward("default", crew, Pulse(30), wake=lambda queues: None, drained=None)
+    pump = QueueConnection("default", f"pump {worker_id}")
+    try:
+        with pump.transaction():
+            assert len(send(pump, "default", limit=1, worker_id=worker_id).jobs()) == 1
+            assert steward.settle_ended() is not None, "the server is still at it"
+            assert (crew.ended, Worker.objects.count()) == ([process], 1)
+        assert Job.objects.get().status == "running"
+        pump.close()
+        eventually(lambda: steward.settle_ended() is None)
+        assert (crew.ended, Worker.objects.count()) == ([], 0)
+        assert set(Job.objects.values_list("status", "attempts", "lost")) == {("queued", 0, 0)}
+    finally:
+        pump.close()
+        steward.database.close()
+
+
+def test_session_that_a_pooler_keeps_for_others_claims_nothing(queue):
+    pump = QueueConnection("default", "pump 4711")
+    try:
+        pump.rows("SELECT 1", {})
+        assert heartbeat.has_session(queue, 4711, is_pooled=False)
+        assert not heartbeat.has_session(queue, 4711, is_pooled=True)
+        with pump.transaction():
+            pump.rows("SELECT 1", {})
+            assert heartbeat.has_session(queue, 4711, is_pooled=True)
+    finally:
+        pump.close()
 
 
 # What takes too long

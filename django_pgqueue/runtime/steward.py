@@ -21,6 +21,7 @@ from django_pgqueue.runtime.fair import FairKeys
 from django_pgqueue.runtime.heart import Pulse
 from django_pgqueue.runtime.meter import Meter
 from django_pgqueue.runtime.operations import Operations
+from django_pgqueue.runtime.process import Process
 from django_pgqueue.runtime.reaper import Reaper
 from django_pgqueue.runtime.scheduler import Scheduler
 from django_pgqueue.runtime.tally import Tally
@@ -30,6 +31,8 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 QUEUES_SECONDS = 10.0
 DRAIN_LOOK_SECONDS = 0.05
+UNSETTLED_SECONDS = 0.1  # a process that ended may leave more, or somebody holds what it left
+FINISH_SECONDS = 5.0
 LOCKED_SECONDS = 0.2  # what is due and could not be promoted is held by somebody
 
 
@@ -106,12 +109,14 @@ class Steward:
         self._sweep.hear(keys)
 
     def finish(self) -> None:
-        """Settle what is left, and add the last counts.
+        """Settle what is left, for some seconds at most, and add the last counts.
 
         Raises:
             django.db.Error: the database is away, and what is not settled is left to its leases.
         """
-        self.settle_ended()
+        until = time.monotonic() + FINISH_SECONDS
+        while self.settle_ended() is not None and time.monotonic() < until:
+            time.sleep(UNSETTLED_SECONDS)
         self._tally.add(is_last=True)
 
     def _fill(self) -> float | None:
@@ -128,30 +133,39 @@ class Steward:
             )
             self._has_told = True
 
-    def settle_ended(self) -> None:
-        """Settle what ended children left, and remove their rows."""
+    def settle_ended(self) -> float | None:
+        """Settle what ended children left, and remove their rows; return when to try the rest again, in seconds."""
         for process in list(self._crew.ended):
-            leases = heartbeat.leases(self.database, [process.worker_id])
-            settled = settle_dead_process(
-                self.database,
-                leases,
-                started=process.marks.started(),
-                overdue=process.overdue(),
-                was_stopped=process.was_stopped,
+            if self._is_settled(process) and not heartbeat.deregister(self.database, [process.worker_id]):
+                self._crew.ended.remove(process)
+                process.close()
+            # else somebody has locked a row, as a heartbeat does that does not know yet that the process has ended
+        return UNSETTLED_SECONDS if self._crew.ended else None
+
+    def _is_settled(self, process: Process) -> bool:
+        """Settle what is there of one; whether nothing is left, nor can come, for which its marks would be needed.
+
+        The server may still be at a claim that a process sent which was killed then: it is committed all the same.
+        """
+        may_come = process.exit_code != 0 and heartbeat.has_session(
+            self.database, process.worker_id, is_pooled=self.database.is_pooled
+        )
+        leases = heartbeat.leases(self.database, [process.worker_id])
+        settled = settle_dead_process(
+            self.database,
+            leases,
+            started=process.marks.started(),
+            overdue=process.overdue(),
+            was_stopped=process.was_stopped,
+        )
+        self._tally.count_ends(settled.ends)
+        self._tell(settled.queues, settled.keys)
+        if leases:
+            logger.info(
+                "Process %d left %d jobs: %d go back, %d dead",
+                *(process.pid, len(leases), settled.returned, settled.dead),
             )
-            self._tally.count_ends(settled.ends)
-            self._tell(settled.queues, settled.keys)
-            if leases:
-                logger.info(
-                    "Process %d left %d jobs: %d go back, %d dead",
-                    *(process.pid, len(leases), settled.returned, settled.dead),
-                )
-            if settled.returned + settled.dead < len(leases):
-                continue  # somebody has locked a row; its marks are needed again
-            if heartbeat.deregister(self.database, [process.worker_id]):
-                continue  # a heartbeat has, that does not know yet that it has ended
-            self._crew.ended.remove(process)
-            process.close()
+        return not may_come and settled.returned + settled.dead == len(leases)
 
     def _look(self) -> None:
         """Ask what there is to do: all that follows costs nothing where there is nothing."""
