@@ -29,8 +29,10 @@ from django_pgqueue.runtime.heart import Heart, Pulse
 from django_pgqueue.runtime.marks import Marks, now
 from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.process import can_read_memory, resident_bytes
+from django_pgqueue.runtime.reaper import Reaper
 from django_pgqueue.runtime.session import Absences, Session
 from django_pgqueue.runtime.steward import Steward
+from django_pgqueue.runtime.tally import Tally
 from tests.support import needs
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -236,9 +238,97 @@ def test_steward_reaps_only_when_its_own_heartbeats_have_been_steady(queue, lost
         pulse.first = now() - 31
         pulse.beat(now())
         steward._reap()
+        assert Job.objects.get().status == "running", "who lives says so with the next heartbeat"
+        steward._reaper._reap_at = 0.0
+        [worker_id] = steward._reaper._lapses._since
+        steward._reaper._lapses._since[worker_id] -= 30
+        steward._reap()
         assert Job.objects.get().status == "queued"
     finally:
         steward.database.close()
+
+
+@pytest.fixture
+def reaper(queue, monkeypatch):
+    """A reaper that may judge, and its clock: ``look(seconds)`` moves that on, a second after the other, and reaps."""
+    clock = [1000.0]
+    monkeypatch.setattr("django_pgqueue.runtime.reaper.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    pulse = SimpleNamespace(is_steady=lambda: True, has_stood=lambda seconds: True, lease_seconds=30)
+    made = Reaper(queue, SimpleNamespace(worker_ids=list), pulse, tell=lambda *_: None, tally=Tally(queue))
+
+    def look(seconds):
+        for _ in range(seconds):
+            clock[0] += 1
+            made.reap_lost()
+        return Job.objects.get().status
+
+    made.look, made.clock = look, clock
+    return made
+
+
+@pytest.mark.parametrize(("session_pid", "seconds"), [(0, 10), (1, 4)])
+def test_nobody_is_judged_who_has_not_had_the_time_of_a_heartbeat_since_his_lease_passed(
+    sql, lost, reaper, session_pid, seconds
+):
+    """As after a step forward of the database's clock, by which all leases have passed."""
+    lost()
+    sql(
+        "UPDATE pgqueue_workers SET session_pid = %s, "
+        "heartbeat_at = now() - interval '1 hour', lease_until = now() - interval '1 hour' + interval '30 s'",
+        session_pid,
+    )
+    assert reaper.look(seconds + 1) == "running"
+    assert reaper.look(1) == "queued"
+
+
+def test_heartbeat_after_the_clock_was_put_forward_keeps_a_worker_from_being_judged(queue, sql, lost, reaper):
+    lost()
+    sql("UPDATE pgqueue_workers SET heartbeat_at = now() - interval '40 s', lease_until = now() - interval '10 s'")
+    assert reaper.look(5) == "running"
+    [(worker_id,)] = sql("SELECT id FROM pgqueue_workers")
+    heartbeat.beat(queue, {worker_id: 1}, lease_seconds=30)
+    assert reaper.look(1) == "running"
+    sql("UPDATE pgqueue_workers SET heartbeat_at = now() - interval '40 s', lease_until = now() - interval '10 s'")
+    assert reaper.look(10) == "running", "it counts anew"
+
+
+def test_looks_with_a_gap_do_not_belong_together(sql, lost, reaper):
+    """As when the server has stood still: those who live could say nothing either."""
+    lost()
+    sql("UPDATE pgqueue_workers SET heartbeat_at = now() - interval '40 s', lease_until = now() - interval '10 s'")
+    assert reaper.look(8) == "running"
+    reaper.clock[0] += 60
+    assert reaper.look(10) == "running"
+    assert reaper.look(2) == "queued"
+
+
+def test_worker_whose_row_is_locked_is_not_judged_while_that_lasts_nor_right_after_it(
+    queue, other_queue, sql, lost, reaper
+):
+    """It lives for all that anybody can know, and its heartbeats step over the row."""
+    lost()
+    sql("UPDATE pgqueue_workers SET heartbeat_at = now() - interval '40 s', lease_until = now() - interval '10 s'")
+    with other_queue.transaction():
+        other_queue.rows("UPDATE pgqueue_workers SET stop_requested_by = 'ann' RETURNING id", {})
+        assert reaper.look(60) == "running"
+        [(worker_id,)] = sql("SELECT id FROM pgqueue_workers")
+        assert reaper._unlocked([worker_id]) == []
+    assert reaper.look(3) == "running"
+    assert reaper.look(12) == "queued"
+
+
+def test_heart_does_not_wait_for_the_locked_row_of_its_process_and_beats_again_soon(queue, other_queue, heart, sql):
+    """Kills of its jobs are passed on all the same."""
+    beat, process = heart[0].pass_once, heart[1]
+    assert beat() == 10
+    with other_queue.transaction():
+        other_queue.rows("UPDATE pgqueue_workers SET stop_requested_by = 'ann' RETURNING id", {})
+        app.noop.enqueue()
+        [job] = claim(queue, "default", limit=1, worker_id=process.worker_id)
+        kill([job.id], by="eve")
+        assert beat() == 1
+    assert process.killed == {job.mark}
+    assert beat() == 10
 
 
 def test_late_ack_of_a_reaped_job_is_stale(queue, sql):
@@ -646,8 +736,11 @@ def test_process_that_ended_while_the_heart_beat_is_not_registered_again(queue, 
 @pytest.fixture
 def heart(queue):
     """The heartbeat of one process that holds nothing by its own book."""
-    process = SimpleNamespace(worker_id=register(queue), pid=1, marks=Marks(), order=lambda line: None)
-    crew = SimpleNamespace(living=[process], lease_seconds=30, is_stuck=lambda process: False)
+    process = SimpleNamespace(
+        worker_id=register(queue), pid=1, marks=Marks(), order=lambda *line: None, unturned_seconds=0.0
+    )
+    crew = Crew(Plan(), supervisor_id=1, lease_seconds=30)
+    crew.living.append(process)
     made = Heart("default", crew, Session(changed=lambda: None), told_to_stop=lambda by: None)
     yield made, process
     made.database.close()

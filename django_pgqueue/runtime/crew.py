@@ -7,12 +7,14 @@ import socket
 import threading
 import time
 
-from django.db import connections
+from django.db import Error, connections
 
 from django_pgqueue.base.backoff import reconnect_delay
+from django_pgqueue.base.database_errors import is_locked
 from django_pgqueue.base.version import VERSION
-from django_pgqueue.db import Database
+from django_pgqueue.db import Database, QueueConnection
 from django_pgqueue.lifecycle import heartbeat
+from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.runtime.child import Brief
 from django_pgqueue.runtime.marks import now
 from django_pgqueue.runtime.meters import Meters
@@ -21,6 +23,9 @@ from django_pgqueue.runtime.process import Process
 from django_pgqueue.runtime.verdict import stuck_seconds
 
 logger = logging.getLogger("django_pgqueue.worker")
+
+LOCK_MILLISECONDS = 20
+"""So long a row of ``pgqueue_workers`` is waited for."""
 
 STUCK_PART = 0.8
 """A process that does not turn is ended after this part of the time after which probes take its command for dead."""
@@ -166,12 +171,21 @@ class Crew:
         """Wake the main thread."""
         os.write(self._changed, b"!")
 
-    def register_again(self, database: Database, process: Process) -> None:
+    def register_again(self, database: QueueConnection, process: Process) -> None:
         """Write a living process down whose row is gone: it was silent for so long that others took it for dead.
 
-        Or it has ended since somebody looked who lives, and was settled: then it gets no other row.
+        Or it has ended since somebody looked who lives, and was settled: then it gets no other row. Or somebody has
+        locked its row, and is not waited for: such a process is not judged.
         """
-        if self._write_down(database, process.worker_id) is None:
+        try:
+            with database.transaction():
+                database.rows(statement("lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
+                worker_id = self._write_down(database, process.worker_id)
+        except Error as error:
+            if not is_locked(error):
+                raise
+            return
+        if worker_id is None:
             return
         if process in self.living:
             logger.warning("Process %d was taken for dead and is registered again", process.pid)

@@ -12,7 +12,7 @@ from django_pgqueue.lifecycle.release import release
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.marks import now
 from django_pgqueue.runtime.process import Process, resident_bytes
-from django_pgqueue.runtime.session import SILENT_SECONDS, Session
+from django_pgqueue.runtime.session import SIGN_OF_LIFE_SECONDS, SILENT_SECONDS, Session
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -62,20 +62,22 @@ class Heart:
     def pass_once(self) -> float:
         """Beat once; return the seconds until the next beat."""
         try:
-            self._beat()
+            all_stand = self._beat()
         except Exception:
             self.pulse.stumble()
             if self._session.is_lost:
                 self._shorten_leases()
             raise
-        return min(self._crew.lease_seconds / 3, self._session.beat_seconds)
+        seconds = min(self._crew.lease_seconds / 3, self._session.beat_seconds)
+        return seconds if all_stand else min(seconds, SIGN_OF_LIFE_SECONDS)
 
     def _shorten_leases(self) -> None:
         """Let nothing start when others may take this command for gone: neither its session nor a heartbeat is seen."""
         for process in list(self._crew.living):
             process.marks.shorten(self.pulse.last + min(SILENT_SECONDS, self._crew.lease_seconds))
 
-    def _beat(self) -> None:
+    def _beat(self) -> bool:
+        """Do what a heartbeat is for; return whether all leases were renewed. Else some rows were locked, or gone."""
         processes = {process.worker_id: process for process in list(self._crew.living)}
         begun = now()
         standing, stop_by = heartbeat.beat(
@@ -96,6 +98,7 @@ class Heart:
         if stop_by is not None:
             self._told_to_stop(stop_by)
         self._compare_books(processes)
+        return standing >= processes.keys()
 
     def _compare_books(self, processes: dict[int, Process]) -> None:
         """Pass cancel requests on; release rows that their process does not know although its pump has turned since.
