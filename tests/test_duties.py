@@ -139,3 +139,17 @@ def test_command_that_ends_says_which_duty_has_not_come_back_and_leaves_it_its_c
         is_over.set()
         loop.join(PATIENCE_SECONDS)
         steward.database.close()
+
+
+def test_duty_that_does_not_come_back_is_named_once(transactional_db, monkeypatch, caplog):
+    """A receiver of a signal runs there, and may block: nobody but the log would say so."""
+    supervisor = Supervisor(Plan(queues=(), processes=1, concurrency=1))
+    seconds = [59.0]
+    supervisor._house_loop.pass_seconds = lambda: seconds[0]
+    supervisor._steward.duties.doing = "expire"
+    for seconds[0] in (59.0, 60.0, 61.0, 0.0, 75.0):
+        supervisor._tell_of_long_duty()
+    assert [record.message for record in caplog.records] == [
+        "Housekeeping has been at its duty expire for 60 s, and does no other",
+        "Housekeeping has been at its duty expire for 75 s, and does no other",
+    ]

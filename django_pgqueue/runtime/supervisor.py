@@ -39,6 +39,9 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 FAREWELL_SECONDS = 5.0
 
+LONG_SECONDS = 60.0
+"""A pass of housekeeping that takes longer is named in the log."""
+
 SETTLE_SECONDS = 10.0
 """The first line of the log says whether LISTEN works; it waits so long for the answer, on a machine that is slow."""
 
@@ -68,6 +71,7 @@ class Supervisor:
             meters=self._meters if metrics else None,
         )
         self._signals_seen: list[str] = []
+        self._is_long_told = False
         self._stop_until: float | None = None  # stopping: how long to wait for running jobs, monotonic
         session = Session(changed=self._beat_now)
         self._heart = Heart(self.alias, self.crew, session, told_to_stop=self._told_to_stop)
@@ -202,10 +206,22 @@ class Supervisor:
         self.crew.part_with_deaf()
         if self.crew.part_with_stuck():
             self._beat_now()  # it may begin jobs again once its lease is renewed
+        self._tell_of_long_duty()
         if self._stop_until is not None:
             self._press_to_stop(self._stop_until)
         elif self.crew.recycle():
             self._house_loop.wake()
+
+    def _tell_of_long_duty(self) -> None:
+        """Name the duty in which housekeeping hangs, as where a receiver of a signal does not come back."""
+        seconds = self._house_loop.pass_seconds()
+        if seconds < LONG_SECONDS:
+            self._is_long_told = False
+        elif not self._is_long_told:
+            self._is_long_told = True
+            logger.error(
+                "Housekeeping has been at its duty %s for %d s, and does no other", self._steward.duties.doing, seconds
+            )
 
     def _grace_left(self) -> bool:
         return self._stop_until is not None and time.monotonic() < self._stop_until
