@@ -1,5 +1,6 @@
 import contextlib
 import datetime as dt
+import logging
 import os
 import threading
 from types import SimpleNamespace
@@ -733,6 +734,44 @@ def test_process_that_ended_while_the_heart_beat_is_not_registered_again(queue, 
     assert "Process 1 was taken for dead and is registered again" in caplog.text
 
 
+def test_process_is_among_those_that_may_run_jobs_all_the_while_it_is_parted_with(caplog):
+    """``--drain`` asks at any time, and would end with its jobs running under nobody."""
+    crew = Crew(Plan(), supervisor_id=1, lease_seconds=30)
+    process = SimpleNamespace(
+        worker_id=4711, pid=1, exit_code=-9, marks=Marks(), meter=None, is_young=False, is_replaced=False, replaces=None
+    )
+    process.was_stopped, process.failures = False, 0
+    crew.living.append(process)
+    seen = []
+
+    class Look(logging.Handler):
+        def emit(self, record):
+            seen.append(crew.worker_ids())
+
+    look = Look()
+    logging.getLogger("django_pgqueue.worker").addHandler(look)
+    try:
+        crew.part_with(process)
+    finally:
+        logging.getLogger("django_pgqueue.worker").removeHandler(look)
+    assert seen == [[4711]]
+    assert (crew.worker_ids(), crew.living, crew.ended) == ([4711], [], [process])
+
+
+def test_process_that_cannot_be_started_leaves_no_row_and_is_tried_again_after_a_pause(queue, monkeypatch):
+    def refuse(_):
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr("django_pgqueue.runtime.process.Process.start", refuse)
+    crew = Crew(Plan(processes=2), supervisor_id=1, lease_seconds=30)
+    for _ in range(2):
+        with pytest.raises(OSError, match="Cannot allocate memory"):
+            crew.fill(queue)
+    assert (Worker.objects.count(), crew.living) == (0, [])
+    assert [vacancy.failures for vacancy in crew._vacancies] == [1, 1]
+    assert crew.next_start_seconds() > 0
+
+
 @pytest.fixture
 def heart(queue):
     """The heartbeat of one process that holds nothing by its own book."""
@@ -756,6 +795,18 @@ def test_claim_that_never_reached_its_process_is_released_once_its_pump_has_turn
     process.marks.turned()
     beat()
     assert (Job.objects.get().status, Job.objects.get().attempts) == ("queued", 0)
+
+
+def test_others_are_told_of_a_claim_that_never_reached_its_process(queue, other_queue, heart):
+    listening = other_queue.autocommit()
+    listening.execute("LISTEN pgqueue_jobs")
+    app.noop.using(queue="mail").enqueue()
+    claim(queue, "mail", limit=1, worker_id=heart[1].worker_id)
+    heart[0].pass_once()
+    heart[1].marks.turned()
+    list(listening.notifies(timeout=0))
+    heart[0].pass_once()
+    assert [notice.payload for notice in listening.notifies(timeout=PATIENCE_SECONDS, stop_after=1)] == ["mail"]
 
 
 def test_claim_that_its_process_holds_is_left_alone(queue, heart):

@@ -45,6 +45,7 @@ class Crew:
         self.plan = plan
         self.lease_seconds = lease_seconds
         self.living: list[Process] = []
+        self._parting: list[Process] = []  # on their way from the living to those that have ended
         self.ended: list[Process] = []  # their jobs are not settled yet
         self.changed_read, self._changed = os.pipe()  # tells the main thread that there is news
         self._supervisor_id = supervisor_id
@@ -59,8 +60,14 @@ class Crew:
         """Start a process in each place whose time has come."""
         for vacancy in [vacancy for vacancy in self._vacancies if vacancy.seconds_left() == 0]:
             process = self._register(database, vacancy)
-            if not self._let_in(process, vacancy):
-                heartbeat.deregister(database, [process.worker_id])
+            try:
+                is_in = self._let_in(process, vacancy)
+            except BaseException:
+                self._put_off(vacancy)
+                self._discard(database, process)
+                raise
+            if not is_in:
+                self._discard(database, process)
 
     def close(self) -> None:
         """Start nobody any more."""
@@ -70,6 +77,7 @@ class Crew:
 
     def part_with(self, process: Process) -> None:
         """Take an ended child off the list of the living; its jobs are to be settled, its place to be filled."""
+        self._parting.append(process)
         self.living.remove(process)
         self._finished += process.marks.finished()
         if self._meters and process.meter:
@@ -84,6 +92,7 @@ class Crew:
             logger.warning("Process %d ended (%s), starting another", process.pid, ending(process.exit_code))
             self._vacancies.append(Vacancy(failures, replaces=process.replaces))
         self.ended.append(process)  # from here on it belongs to housekeeping, which closes it
+        self._parting.remove(process)
 
     def recycle(self) -> bool:
         """See to the processes that have used up what they may; return whether a place is to be filled.
@@ -157,7 +166,8 @@ class Crew:
 
     def worker_ids(self) -> list[int]:
         """Return the ids under which jobs may still be running."""
-        return [process.worker_id for process in (*self.ended, *self.living)]
+        # In the order in which a process passes from one list to the next, so that it is in one that is still read.
+        return [process.worker_id for process in (*self.living, *self._parting, *self.ended)]
 
     def finished(self) -> int:
         """Return how many jobs all processes so far have run and written down."""
@@ -233,6 +243,18 @@ class Crew:
             self._vacancies.remove(vacancy)
         self.ring()
         return True
+
+    def _put_off(self, vacancy: "Vacancy") -> None:
+        """Fill a place later in which no process could be started, as where memory or descriptors are short."""
+        with self._door:
+            if vacancy in self._vacancies:
+                self._vacancies.remove(vacancy)
+                self._vacancies.append(Vacancy(vacancy.failures + 1, replaces=vacancy.replaces))
+
+    def _discard(self, database: Database, process: Process) -> None:
+        """Forget a process that was not started."""
+        process.discard()
+        heartbeat.deregister(database, [process.worker_id])
 
     def _register(self, database: Database, vacancy: "Vacancy") -> Process:
         plan, worker_id = self.plan, self._write_down(database)

@@ -5,10 +5,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from django_pgqueue.base.conf import conf
 from django_pgqueue.base.records import Lease
 from django_pgqueue.db import QueueConnection
 from django_pgqueue.lifecycle import heartbeat
 from django_pgqueue.lifecycle.release import release
+from django_pgqueue.lifecycle.wake import announce_or_warn, of_queue
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.marks import now
 from django_pgqueue.runtime.process import Process, resident_bytes
@@ -118,7 +120,7 @@ class Heart:
         strangers = [lease for lease in leases if lease.mark not in held[lease.worker_id]]
         if lost := [lease for lease in strangers if self._strangers.get(lease.mark, math.inf) < turns[lease.worker_id]]:
             logger.warning("Releasing %d jobs whose claim was committed but never answered", len(lost))
-            release(self.database, lost)
+            self._release(lost)
         self._strangers = {lease.mark: since[lease.worker_id] for lease in strangers}
 
     def _free_of_stuck(self, processes: dict[int, Process], leases: Sequence[Lease]) -> None:
@@ -139,5 +141,11 @@ class Heart:
                     "Process %d has not turned for %d s, while it runs %s: it begins nothing, and %d jobs go back",
                     *(process.pid, process.unturned_seconds, ", ".join(running[:5]) or "nothing", len(unrun)),
                 )
-            release(self.database, unrun)
+            self._release(unrun)
         self._stuck = stuck
+
+    def _release(self, leases: Sequence[Lease]) -> None:
+        """Give jobs back, and tell others of them: with notifications on, idle workers poll seldom."""
+        released = set(release(self.database, leases)) if leases else set()
+        if conf.notify and (queues := {lease.queue for lease in leases if lease.id in released}):
+            announce_or_warn(self.database, sorted(map(of_queue, queues)))

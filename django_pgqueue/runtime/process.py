@@ -184,6 +184,11 @@ class Process:
         self.was_stopped = not is_crash
         self._process.kill()
 
+    def discard(self) -> None:
+        """Give the resources back of one that was not started."""
+        self._orders_read.close()
+        self._orders.close()
+
     def close(self) -> None:
         """Give its resources back once it has ended."""
         self._process.join()
