@@ -117,7 +117,7 @@ def _fire(database: QueueConnection, turns: Sequence[Turn], now: dt.datetime | N
         if is_transient(error) and not is_locked(error) and not (is_too_much(error) and len(turns) > 1):
             raise
         reason: Exception = error
-    except PgQueueError as error:
+    except Exception as error:  # noqa: BLE001 - whatever is odd about one is not to stop the others
         reason = error
     if len(turns) > 1:
         fired, half = Fired(), len(turns) // 2

@@ -22,8 +22,8 @@ FORGET_SECONDS = 3600.0
 GRACE_SECONDS = 1.0
 """A heartbeat may be late by this."""
 
-GAP_SECONDS = 3.0
-"""Looks that are further apart do not belong together: the server may have stood still for everybody."""
+GAP_SECONDS = 2.0
+"""Maximum time that counts from one look to the next: what is longer, the server may have stood still for everybody."""
 
 
 class Lapses:
@@ -34,8 +34,8 @@ class Lapses:
     """
 
     def __init__(self) -> None:
-        self._since: dict[int, float] = {}  # by the id of a worker process; monotonic
-        self._looked_at = 0.0
+        self._seen: dict[int, float] = {}  # for how many seconds, by the id of a worker process
+        self._looked_at = 0.0  # monotonic
 
     def silent(self, lapsed: Mapping[int, float | None], *, unknown_seconds: float) -> list[int]:
         """Return whose lease had passed at each look for longer than its heartbeats are apart.
@@ -45,17 +45,18 @@ class Lapses:
             unknown_seconds: how far apart those are whose row does not say so.
         """
         now = time.monotonic()
-        since = self._since if now - self._looked_at <= GAP_SECONDS else {}
-        self._since, self._looked_at = {worker_id: since.get(worker_id, now) for worker_id in lapsed}, now
+        more = min(now - self._looked_at, GAP_SECONDS)
+        self._seen = {worker_id: self._seen.get(worker_id, -more) + more for worker_id in lapsed}
+        self._looked_at = now
         return [
             worker_id
             for worker_id, seconds in lapsed.items()
-            if now - self._since[worker_id] >= (unknown_seconds if seconds is None else seconds) + GRACE_SECONDS
+            if self._seen[worker_id] >= (unknown_seconds if seconds is None else seconds) + GRACE_SECONDS
         ]
 
     def forget(self, worker_ids: Iterable[int]) -> None:
         for worker_id in worker_ids:
-            self._since.pop(worker_id, None)
+            self._seen.pop(worker_id, None)
 
 
 class Reaper:
