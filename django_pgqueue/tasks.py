@@ -163,6 +163,18 @@ class Task(Generic[P, R]):
             fair=options.fair_key or by.fair(*args, **kwargs),
         )
 
+    def with_keys(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> "Task[P, R]":
+        """Return the task for a job with these arguments, its keys computed: nothing of the project is called for them.
+
+        Raises:
+            Exception: whatever a function that computes a key raises; InvalidJob as ``keys``.
+        """
+        if self.keys_by == keys.NONE:
+            return self
+        task = self.using()
+        task.keys_by = KeysBy.known(self.keys(args, kwargs))
+        return task
+
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> "JobHandle":
         """Insert one job in the caller's transaction: it exists if and only if that commits.
 

@@ -3,7 +3,7 @@
 import contextlib
 
 import pytest
-from django.db import OperationalError
+from django.db import DataError, OperationalError
 
 from django_pgqueue.db import QueueConnection
 from tests.support.waiting import PATIENCE_SECONDS
@@ -54,3 +54,22 @@ def test_no_statement_of_a_worker_is_compiled(queue):
     """Plans by index only look dear to the planner; a second would go by before each of them began."""
     with queue.transaction():
         assert queue.rows("SELECT current_setting('jit')", {}) == [("off",)]
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_error_of_another_connection_commits_nothing(queue, other_queue, sql, begins):
+    """It has an SQLSTATE as if the server had refused a statement of this transaction, which it has not."""
+    with pytest.raises(DataError), queue.transaction(commits=begins):
+        queue.rows("INSERT INTO pgqueue_jobs (task) VALUES ('x') RETURNING id", {})
+        other_queue.autocommit().execute("SELECT 'word'::integer")
+    assert sql("SELECT count(*) FROM pgqueue_jobs") == [(0,)]
+    assert queue.rows("SELECT 1", {}) == [(1,)]
+
+
+def test_connection_outlives_a_statement_that_its_server_refuses(queue, sql):
+    [before] = queue.rows("SELECT pg_backend_pid()", {})
+    with pytest.raises(DataError), queue.transaction():
+        queue.rows("INSERT INTO pgqueue_jobs (task) VALUES ('x') RETURNING id", {})
+        queue.rows("SELECT 'word'::integer", {})
+    assert sql("SELECT count(*) FROM pgqueue_jobs") == [(0,)]
+    assert queue.rows("SELECT pg_backend_pid()", {}) == [before]

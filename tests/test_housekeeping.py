@@ -1,5 +1,6 @@
 import contextlib
 import datetime as dt
+import logging
 import os
 import threading
 from types import SimpleNamespace
@@ -13,10 +14,11 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.base.exceptions import JobKilled
 from django_pgqueue.base.records import Fate, Lease, Outcome
 from django_pgqueue.base.served import Served
+from django_pgqueue.db import QueueConnection
 from django_pgqueue.housekeeping.promote import promote
 from django_pgqueue.housekeeping.reaper import forget_workers, reap_gone, reap_lost
 from django_pgqueue.lifecycle import ack, heartbeat
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.lifecycle.claim import claim, send
 from django_pgqueue.lifecycle.drain import is_drained
 from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.reap import settle_dead_process
@@ -28,8 +30,10 @@ from django_pgqueue.runtime.heart import Heart, Pulse
 from django_pgqueue.runtime.marks import Marks, now
 from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.process import can_read_memory, resident_bytes
+from django_pgqueue.runtime.reaper import Reaper
 from django_pgqueue.runtime.session import Absences, Session
 from django_pgqueue.runtime.steward import Steward
+from django_pgqueue.runtime.tally import Tally
 from tests.support import needs
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -143,6 +147,12 @@ def test_jobs_of_a_process_that_is_gone_are_settled_before_their_lease(queue, lo
     assert Job.objects.get(pk=job_id).errors[0]["error"] == "worker lost"
 
 
+def test_jobs_of_a_process_that_is_gone_are_settled_in_slices(queue, lost, sql):
+    lost(3)
+    [(worker_id,)] = sql("SELECT id FROM pgqueue_workers")
+    assert [reap_gone(queue, [worker_id], limit=2).returned for _ in range(3)] == [2, 1, 0]
+
+
 def test_only_an_absence_without_a_gap_counts(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr("django_pgqueue.runtime.session.time", SimpleNamespace(monotonic=lambda: clock[0]))
@@ -229,9 +239,100 @@ def test_steward_reaps_only_when_its_own_heartbeats_have_been_steady(queue, lost
         pulse.first = now() - 31
         pulse.beat(now())
         steward._reap()
+        assert Job.objects.get().status == "running", "who lives says so with the next heartbeat"
+        steward._reaper._reap_at = 0.0
+        [worker_id] = steward._reaper._lapses._seen
+        steward._reaper._lapses._seen[worker_id] += 30
+        steward._reap()
         assert Job.objects.get().status == "queued"
     finally:
         steward.database.close()
+
+
+@pytest.fixture
+def reaper(queue, monkeypatch):
+    """A reaper that may judge, and its clock: ``look(seconds)`` moves that on, a second after the other, and reaps."""
+    clock = [1000.0]
+    monkeypatch.setattr("django_pgqueue.runtime.reaper.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    pulse = SimpleNamespace(is_steady=lambda: True, has_stood=lambda seconds: True, lease_seconds=30)
+    made = Reaper(queue, SimpleNamespace(worker_ids=list), pulse, tell=lambda *_: None, tally=Tally(queue))
+
+    def look(seconds):
+        for _ in range(seconds):
+            clock[0] += 1
+            made.reap_lost()
+        return Job.objects.get().status
+
+    made.look, made.clock = look, clock
+    return made
+
+
+@pytest.mark.parametrize(("session_pid", "seconds"), [(0, 10), (1, 4)])
+def test_nobody_is_judged_who_has_not_had_the_time_of_a_heartbeat_since_his_lease_passed(
+    sql, lost, reaper, session_pid, seconds
+):
+    """As after a step forward of the database's clock, by which all leases have passed."""
+    lost()
+    sql(
+        "UPDATE pgqueue_workers SET session_pid = %s, "
+        "heartbeat_at = now() - interval '1 hour', lease_until = now() - interval '1 hour' + interval '30 s'",
+        session_pid,
+    )
+    assert reaper.look(seconds + 1) == "running"
+    assert reaper.look(1) == "queued"
+
+
+def test_heartbeat_after_the_clock_was_put_forward_keeps_a_worker_from_being_judged(queue, sql, lost, reaper):
+    lost()
+    sql("UPDATE pgqueue_workers SET heartbeat_at = now() - interval '40 s', lease_until = now() - interval '10 s'")
+    assert reaper.look(5) == "running"
+    [(worker_id,)] = sql("SELECT id FROM pgqueue_workers")
+    heartbeat.beat(queue, {worker_id: 1}, lease_seconds=30)
+    assert reaper.look(1) == "running"
+    sql("UPDATE pgqueue_workers SET heartbeat_at = now() - interval '40 s', lease_until = now() - interval '10 s'")
+    assert reaper.look(10) == "running", "it counts anew"
+
+
+def test_time_between_two_looks_that_are_far_apart_does_not_count(sql, lost, reaper):
+    """As when the server has stood still: those who live could say nothing either. Slow passes do judge in the end."""
+    lost()
+    sql("UPDATE pgqueue_workers SET heartbeat_at = now() - interval '40 s', lease_until = now() - interval '10 s'")
+    assert reaper.look(8) == "running"
+    reaper.clock[0] += 60
+    assert reaper.look(2) == "running"
+    for _ in range(2):
+        reaper.clock[0] += 60
+        status = reaper.look(1)
+    assert status == "queued"
+
+
+def test_worker_whose_row_is_locked_is_not_judged_while_that_lasts_nor_right_after_it(
+    queue, other_queue, sql, lost, reaper
+):
+    """It lives for all that anybody can know, and its heartbeats step over the row."""
+    lost()
+    sql("UPDATE pgqueue_workers SET heartbeat_at = now() - interval '40 s', lease_until = now() - interval '10 s'")
+    with other_queue.transaction():
+        other_queue.rows("UPDATE pgqueue_workers SET stop_requested_by = 'ann' RETURNING id", {})
+        assert reaper.look(60) == "running"
+        [(worker_id,)] = sql("SELECT id FROM pgqueue_workers")
+        assert reaper._unlocked([worker_id]) == []
+    assert reaper.look(3) == "running"
+    assert reaper.look(12) == "queued"
+
+
+def test_heart_does_not_wait_for_the_locked_row_of_its_process_and_beats_again_soon(queue, other_queue, heart, sql):
+    """Kills of its jobs are passed on all the same."""
+    beat, process = heart[0].pass_once, heart[1]
+    assert beat() == 10
+    with other_queue.transaction():
+        other_queue.rows("UPDATE pgqueue_workers SET stop_requested_by = 'ann' RETURNING id", {})
+        app.noop.enqueue()
+        [job] = claim(queue, "default", limit=1, worker_id=process.worker_id)
+        kill([job.id], by="eve")
+        assert beat() == 1
+    assert process.killed == {job.mark}
+    assert beat() == 10
 
 
 def test_late_ack_of_a_reaped_job_is_stale(queue, sql):
@@ -363,7 +464,7 @@ def test_dead_process_is_kept_in_mind_until_the_last_of_its_jobs_is_settled(queu
     locked, free = enqueue_many(app.noop, [()] * 2)
     claim(queue, "default", limit=2, worker_id=worker_id)
     process = SimpleNamespace(
-        worker_id=worker_id, marks=Marks(), was_stopped=False, pid=1, overdue=set, close=lambda: None
+        worker_id=worker_id, marks=Marks(), was_stopped=False, pid=1, exit_code=0, overdue=set, close=lambda: None
     )
     crew = SimpleNamespace(ended=[process])
     steward = Steward("default", crew, Pulse(30), wake=lambda queues: None, drained=None)
@@ -382,6 +483,44 @@ def test_dead_process_is_kept_in_mind_until_the_last_of_its_jobs_is_settled(queu
         assert set(Job.objects.values_list("status", "attempts")) == {("queued", 0)}
     finally:
         steward.database.close()
+
+
+def test_claim_in_flight_when_its_process_dies_is_settled_when_the_server_is_through_with_it(queue, sql):
+    """It is committed after its process was settled; not even a job that may start only once pays for it."""
+    worker_id = register(queue)
+    app.noop.using(max_attempts=1, lease=dt.timedelta(days=1)).enqueue()
+    process = SimpleNamespace(
+        worker_id=worker_id, marks=Marks(), was_stopped=False, pid=1, exit_code=-9, overdue=set, close=lambda: None
+    )
+    crew = SimpleNamespace(ended=[process])
+    steward = Steward("default", crew, Pulse(30), wake=lambda queues: None, drained=None)
+    pump = QueueConnection("default", f"pump {worker_id}")
+    try:
+        with pump.transaction():
+            assert len(send(pump, "default", limit=1, worker_id=worker_id).jobs()) == 1
+            assert steward.settle_ended() is not None, "the server is still at it"
+            assert (crew.ended, Worker.objects.count()) == ([process], 1)
+        assert Job.objects.get().status == "running"
+        pump.close()
+        eventually(lambda: steward.settle_ended() is None)
+        assert (crew.ended, Worker.objects.count()) == ([], 0)
+        assert set(Job.objects.values_list("status", "attempts", "lost")) == {("queued", 0, 0)}
+    finally:
+        pump.close()
+        steward.database.close()
+
+
+def test_session_that_a_pooler_keeps_for_others_claims_nothing(queue):
+    pump = QueueConnection("default", "pump 4711")
+    try:
+        pump.rows("SELECT 1", {})
+        assert heartbeat.has_session(queue, 4711, is_pooled=False)
+        assert not heartbeat.has_session(queue, 4711, is_pooled=True)
+        with pump.transaction():
+            pump.rows("SELECT 1", {})
+            assert heartbeat.has_session(queue, 4711, is_pooled=True)
+    finally:
+        pump.close()
 
 
 # What takes too long
@@ -598,11 +737,52 @@ def test_process_that_ended_while_the_heart_beat_is_not_registered_again(queue, 
     assert "Process 1 was taken for dead and is registered again" in caplog.text
 
 
+def test_process_is_among_those_that_may_run_jobs_all_the_while_it_is_parted_with(caplog):
+    """``--drain`` asks at any time, and would end with its jobs running under nobody."""
+    crew = Crew(Plan(), supervisor_id=1, lease_seconds=30)
+    process = SimpleNamespace(
+        worker_id=4711, pid=1, exit_code=-9, marks=Marks(), meter=None, is_young=False, is_replaced=False, replaces=None
+    )
+    process.was_stopped, process.failures = False, 0
+    crew.living.append(process)
+    seen = []
+
+    class Look(logging.Handler):
+        def emit(self, record):
+            seen.append(crew.worker_ids())
+
+    look = Look()
+    logging.getLogger("django_pgqueue.worker").addHandler(look)
+    try:
+        crew.part_with(process)
+    finally:
+        logging.getLogger("django_pgqueue.worker").removeHandler(look)
+    assert seen == [[4711]]
+    assert (crew.worker_ids(), crew.living, crew.ended) == ([4711], [], [process])
+
+
+def test_process_that_cannot_be_started_leaves_no_row_and_is_tried_again_after_a_pause(queue, monkeypatch):
+    def refuse(_):
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr("django_pgqueue.runtime.process.Process.start", refuse)
+    crew = Crew(Plan(processes=2), supervisor_id=1, lease_seconds=30)
+    for _ in range(2):
+        with pytest.raises(OSError, match="Cannot allocate memory"):
+            crew.fill(queue)
+    assert (Worker.objects.count(), crew.living) == (0, [])
+    assert [vacancy.failures for vacancy in crew._vacancies] == [1, 1]
+    assert crew.next_start_seconds() > 0
+
+
 @pytest.fixture
 def heart(queue):
     """The heartbeat of one process that holds nothing by its own book."""
-    process = SimpleNamespace(worker_id=register(queue), pid=1, marks=Marks(), order=lambda line: None)
-    crew = SimpleNamespace(living=[process], lease_seconds=30)
+    process = SimpleNamespace(
+        worker_id=register(queue), pid=1, marks=Marks(), order=lambda *line: None, unturned_seconds=0.0
+    )
+    crew = Crew(Plan(), supervisor_id=1, lease_seconds=30)
+    crew.living.append(process)
     made = Heart("default", crew, Session(changed=lambda: None), told_to_stop=lambda by: None)
     yield made, process
     made.database.close()
@@ -618,6 +798,18 @@ def test_claim_that_never_reached_its_process_is_released_once_its_pump_has_turn
     process.marks.turned()
     beat()
     assert (Job.objects.get().status, Job.objects.get().attempts) == ("queued", 0)
+
+
+def test_others_are_told_of_a_claim_that_never_reached_its_process(queue, other_queue, heart):
+    listening = other_queue.autocommit()
+    listening.execute("LISTEN pgqueue_jobs")
+    app.noop.using(queue="mail").enqueue()
+    claim(queue, "mail", limit=1, worker_id=heart[1].worker_id)
+    heart[0].pass_once()
+    heart[1].marks.turned()
+    list(listening.notifies(timeout=0))
+    heart[0].pass_once()
+    assert [notice.payload for notice in listening.notifies(timeout=PATIENCE_SECONDS, stop_after=1)] == ["mail"]
 
 
 def test_claim_that_its_process_holds_is_left_alone(queue, heart):

@@ -386,7 +386,7 @@ class Lifecycle(RuleBasedStateMachine):
     def look_at_lost_leases(self, name, hours):
         self.pass_time(hours)
         with self.parties.acting(name) as (database, book):
-            leases = [Lease._make(row) for row in database.rows(statement("lost_leases"), {})]
+            leases = [Lease._make(row) for row in database.rows(statement("lost_leases"), {"worker_ids": None})]
             assert sorted(leases) == sorted(book.lost_leases())
         return multiple(*[leases] if leases else [])
 

@@ -145,7 +145,7 @@ def promote_reads_only_due_rows(queue) -> None:
 
 
 def reaper_reads_one_entry_for_each_living_worker(queue) -> None:
-    nodes = explain(queue, statement("lost_leases"), {})
+    nodes = explain(queue, statement("lost_leases"), {"worker_ids": None})
     root = nodes[0]
     assert root["Actual Rows"] == 0
     assert pages(nodes) < 1000, json.dumps(nodes, indent=1)

@@ -265,6 +265,30 @@ def test_only_what_is_not_begun_goes_back(pump):
     ]
 
 
+def test_others_are_told_of_jobs_that_are_given_back(pump, monkeypatch, sql):
+    """Idle workers poll seldom, and would leave them alone for that long; they are queued when that is said."""
+    told = []
+    monkeypatch.setattr(
+        pump._errands,
+        "call_others",
+        lambda queues: told.append((set(queues), Job.objects.filter(status="queued", queue__in=queues).count())),
+    )
+    for name in ("default", "mail"):
+        enqueue_many(app.noop.using(queue=name), [()] * 4)
+    pump._speed.prefetch = 8
+    pump._speed._since += 3600
+    for _ in range(3):
+        turn(pump)
+    assert (len(pump.slots.accepted), told) == (8, [])
+    pump.stop()
+    turn(pump)
+    [(queues, number)] = told
+    assert (queues <= {"default", "mail"}, number) == (True, 4)
+    pump.slots.finish()
+    turn(pump)
+    assert len(told) == 1
+
+
 def test_job_that_was_only_just_handed_over_has_not_stalled(pump):
     """However long nothing happened before."""
     pump._look_again_at -= 60

@@ -6,13 +6,15 @@ import random
 import threading
 from collections import Counter
 
+import psycopg
 import pytest
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, InterfaceError, OperationalError, connections, transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import pause_schedules, resume_schedules, run_schedules
+from django_pgqueue import pause_schedules, resume_schedules, run_schedules, tasks
 from django_pgqueue.base.exceptions import InvalidArguments, UnknownTask
+from django_pgqueue.base.keys import KeysBy
 from django_pgqueue.base.records import Fate, Outcome
 from django_pgqueue.base.signals import job_enqueued
 from django_pgqueue.base.states import Reason
@@ -25,7 +27,7 @@ from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.schedules import LastJob, last_jobs
 from django_pgqueue.models import Job, Schedule
 from django_pgqueue.runtime.enqueues import tell_of_enqueued
-from tests.support.waiting import PATIENCE_SECONDS, eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually, until_gone
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -130,6 +132,24 @@ def test_tick_that_is_a_little_late_is_not_taken_for_missed(queue):
     assert fire_due(queue, now=START + 2 * HOUR).jobs == 1
 
 
+@pytest.mark.parametrize("catch_up", ["none", "last", "all"])
+@pytest.mark.parametrize(("late", "ticks"), [(3.5, 4), (60, 61)])
+def test_ticks_of_less_than_a_minute_that_are_a_little_late_all_become_jobs(queue, catch_up, late, ticks):
+    make(catch_up=catch_up, every_seconds=1)
+    assert fire_due(queue, now=START + late * SECOND).jobs == ticks
+    assert ticks_of_jobs() == [START + number * SECOND for number in range(ticks)]
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "every", "expected"),
+    [("none", 50, [3650]), ("last", 50, [3650]), ("none", 600, []), ("last", 600, [3600])],
+)
+def test_latest_missed_tick_is_caught_up_with_only_where_none_came_in_time(queue, catch_up, every, expected):
+    make(catch_up=catch_up, every_seconds=every)
+    assert fire_due(queue, now=START + 3660 * SECOND + SECOND / 2).jobs == len(expected)
+    assert ticks_of_jobs() == [START + seconds * SECOND for seconds in expected]
+
+
 SLOTS = {
     "quarters": ("*/15 * * * *", None, "Europe/Berlin"),
     "nightly": ("30 2 * * *", None, "Europe/Berlin"),
@@ -214,6 +234,87 @@ def test_schedule_that_cannot_be_enqueued_stands_in_no_others_way(queue, caplog,
     Schedule.objects.filter(name="misfit").update(args=["one"])
     fire_all(queue, START + 2 * HOUR)
     assert Schedule.objects.get(name="misfit").last_error == ""
+
+
+@pytest.fixture
+def keyed():
+    """Give a task a function that computes keys, for one test; return how to set what it does."""
+    by = tasks.get(RECORD).keys_by
+
+    def set_function(function):
+        tasks.get(RECORD).keys_by = KeysBy(unique=function)
+        tasks.get(RECORD).needs_control = True
+
+    yield set_function
+    tasks.get(RECORD).keys_by, tasks.get(RECORD).needs_control = by, False
+
+
+@pytest.mark.parametrize(
+    "error", [OperationalError("gone"), InterfaceError("gone"), psycopg.OperationalError("gone"), KeyError("gone")]
+)
+def test_key_that_cannot_be_computed_stops_neither_other_schedules_nor_housekeeping(queue, keyed, error):
+    """As while another database is away: its errors look like those of the queue's own."""
+
+    def compute(label):
+        if label == "odd":
+            raise error
+        return label
+
+    keyed(compute)
+    make("odd", args=["odd"])
+    make("good", args=["good"])
+    assert fire_due(queue, now=START).jobs == 1
+    errors = dict(Schedule.objects.values_list("name", "last_error"))
+    assert errors.pop("odd").startswith(f"{type(error).__name__}: ")
+    assert errors == {"good": ""}
+    assert set(Schedule.objects.values_list("next_at", flat=True)) == {START + HOUR}
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_key_is_computed_again_by_a_connection_that_works_once_its_database_is_back(queue, keyed, sql):
+    def compute(label):
+        with connections["other"].cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            pids.extend(cursor.fetchall())
+        return label
+
+    pids: list[tuple[int]] = []
+    keyed(compute)
+    make(args=["one"])
+    try:
+        assert fire_due(queue, now=START).jobs == 1
+        sql("SELECT pg_terminate_backend(%s)", *pids[0])
+        until_gone(queue, *pids[0])
+        assert fire_due(queue, now=START + HOUR).jobs == 0
+        assert Schedule.objects.get().last_error
+        assert fire_due(queue, now=START + 2 * HOUR).jobs == 1
+        assert len(set(pids)) == 2
+    finally:
+        connections["other"].close()
+
+
+def test_no_transaction_is_open_while_keys_are_computed(queue, other_queue, keyed):
+    """A function that takes its time keeps nobody from the rows, and the server from nothing."""
+
+    def compute(label):
+        with other_queue.transaction():
+            other_queue.rows("UPDATE pgqueue_schedules SET args = '[\"edited\"]' RETURNING id", {})
+        return label
+
+    keyed(compute)
+    make(args=["one"])
+    assert fire_due(queue, now=START).jobs == 0, "it was edited since its key was computed"
+    assert fire_due(queue, now=START).jobs == 1
+    assert Job.objects.get().args == ["edited"]
+
+
+def test_many_missed_ticks_become_jobs_in_several_passes(queue, monkeypatch):
+    monkeypatch.setattr(schedules, "MOST_TICKS", 100)
+    make(catch_up="all", catch_up_limit=250)
+    back = START + 300 * HOUR
+    assert [fire_due(queue, now=back).jobs for _ in range(4)] == [100, 100, 50, 0]
+    assert ticks_of_jobs() == [START + number * HOUR for number in range(51, 301)]
+    assert Schedule.objects.get().next_at == START + 301 * HOUR
 
 
 def test_job_that_the_database_refuses_is_found_among_the_others(queue, sql):

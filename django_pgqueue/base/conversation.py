@@ -38,9 +38,9 @@ def one_transaction(connection: Any, *, begins: bool) -> Iterator[None]:
                 if begins:
                     connection.execute("COMMIT")
                 is_sent = True
-            except BaseException as error:
-                if begins or not getattr(error, "sqlstate", None):  # else the server has said so, and rolled back
-                    connection.close()
+            except BaseException:
+                if begins or connection.pgconn.pipeline_status != psycopg.pq.PipelineStatus.ABORTED:
+                    connection.close()  # unless its server has refused a statement, the Sync would commit
                 raise
     except (IndexError, psycopg.OperationalError) as error:
         is_told = connection.closed and not isinstance(error, IndexError)

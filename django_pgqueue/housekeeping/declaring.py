@@ -85,7 +85,8 @@ def _write(
         if row.is_edited:
             found.edited.append(row.name)
         else:
-            changed.append({**definition, "next_at": _next_at(row, before, definition, now)})
+            next_at = _next_at(row, before, definition, now)
+            changed.append({**definition, "since": row.since.isoformat(), "next_at": next_at})
     if new:
         found.new = [name for schedule in new for name in _add(database, schedule)]
     if changed:

@@ -13,14 +13,24 @@ from django_pgqueue.lifecycle.sql import statement
 LOCK_MILLISECONDS = 20
 """So long a row is waited for that an open transaction is making."""
 
+MOST_LOCKED = 5
+"""After so many of those the pass ends: others are waiting in the same thread."""
+
 
 def note_queues(database: QueueConnection, *, limit: int = 100) -> list[str]:
     """Make the rows of queues that have jobs and none yet, up to ``limit``; return their names.
 
     One whose row somebody else is just making, in a transaction that is still open, is left for the next time.
     """
-    unnoted = [name for (name,) in database.rows(statement("unnoted_queues"), {"limit": limit})]
-    return [name for name in unnoted if note_queue(database, name)]
+    noted, locked = [], 0
+    for (name,) in database.rows(statement("unnoted_queues"), {"limit": limit}):
+        if note_queue(database, name):
+            noted.append(name)
+        else:
+            locked += 1
+        if locked == MOST_LOCKED:
+            break
+    return noted
 
 
 def note_queue(database: QueueConnection, name: str) -> bool:

@@ -3,9 +3,11 @@
 import datetime as dt
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import Error
 
@@ -13,8 +15,10 @@ from django_pgqueue import tasks
 from django_pgqueue.base.database_errors import is_locked, is_too_much, is_transient
 from django_pgqueue.base.exceptions import PgQueueError
 from django_pgqueue.base.states import CatchUp
+from django_pgqueue.base.ticks import SHORTEST
 from django_pgqueue.db import QueueConnection
 from django_pgqueue.lifecycle.enqueue import enqueue_tick
+from django_pgqueue.lifecycle.receivers import close_broken_connections
 from django_pgqueue.lifecycle.schedules import ScheduleRow
 from django_pgqueue.lifecycle.sql import ladder_size, sized, statement
 from django_pgqueue.timetable import declared
@@ -23,6 +27,12 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 LATE = dt.timedelta(minutes=1)
 """A tick that is no later than this is not taken for missed."""
+
+MOST_IN_TIME = int(LATE / SHORTEST) + 1
+"""Maximum number of ticks that are no later than that, of an interval as short as it may be."""
+
+MOST_TICKS = 100
+"""Maximum number of ticks of one schedule that become jobs in one pass: 10,000 would take seconds."""
 
 PUT_OFF = dt.timedelta(hours=1)
 """When to look again at a schedule whose ticks cannot be reckoned."""
@@ -44,12 +54,20 @@ class Fired:
         self.payloads |= other.payloads
 
 
+Arguments = tuple[tuple[Any, ...], Mapping[str, Any]]
+
+
 class Turn(NamedTuple):
-    """What is to be done about one schedule that is due."""
+    """What is to be done about one schedule that is due.
+
+    Attributes:
+        ticks: those that become jobs, with the task of each job: its keys are computed.
+    """
 
     row: ScheduleRow
-    ticks: list[dt.datetime]  # those that become jobs
     next_at: dt.datetime
+    ticks: Sequence[tuple[dt.datetime, tasks.Task[..., Any]]] = ()
+    arguments: Arguments = ((), {})
     error: str = ""
 
 
@@ -57,15 +75,19 @@ def fire_due(
     database: QueueConnection,
     *,
     limit: int = 100,
+    until: float = math.inf,
     now: dt.datetime | None = None,
     known: Mapping[str, Sequence[str]] | None = None,
 ) -> Fired:
     """Make jobs of the ticks of up to ``limit`` schedules, 1 to 1,000, that are due.
 
     The jobs and the next tick of a schedule are written in one transaction, which waits for nobody. A schedule that
-    cannot be enqueued moves on with ``last_error`` and stands in no other's way.
+    cannot be enqueued moves on with ``last_error`` and stands in no other's way. Keys are computed before: functions
+    of the project run while no transaction is open, and whatever they raise is the schedule's own trouble, an error of
+    another database too.
 
     Args:
+        until: no transaction begins after this instant but the first, monotonic.
         now: None: the time of the database's clock.
         known: ``names`` of schedules of the code, and ``tasks`` of others. None: all that this code knows.
     """
@@ -74,40 +96,49 @@ def fire_due(
     due = [schedule_id for schedule_id, seconds in coming if seconds <= 0]
     fired = Fired(next_seconds=max(coming[0][1], 0.0) if coming else None)
     for start in range(0, len(due), MOST_TOGETHER):
-        fired.add(_fire(database, due[start : start + MOST_TOGETHER], now))
+        if start and time.monotonic() >= until:
+            break
+        rows = _take(database, due[start : start + MOST_TOGETHER], now)
+        fired.add(_fire(database, [_turn(row) for row in rows], now))
     return fired
 
 
-def _fire(database: QueueConnection, ids: Sequence[int], now: dt.datetime | None) -> Fired:
+def _take(database: QueueConnection, ids: Sequence[int], now: dt.datetime | None) -> list[ScheduleRow]:
+    """Return those that are due; they stay locked for as long as the transaction that is open."""
+    rows = database.rows(statement("take_schedules"), {"ids": list(ids), "now": now})
+    return [ScheduleRow._make(row) for row in rows]
+
+
+def _fire(database: QueueConnection, turns: Sequence[Turn], now: dt.datetime | None) -> Fired:
     """Move schedules on in one transaction, in smaller ones where one of them fails."""
     try:
-        return _move(database, ids, now, _turn)
+        return _move(database, turns, now)
     except Error as error:
-        if is_transient(error) and not is_locked(error) and not (is_too_much(error) and len(ids) > 1):
+        if is_transient(error) and not is_locked(error) and not (is_too_much(error) and len(turns) > 1):
             raise
         reason: Exception = error
-    except Exception as error:  # noqa: BLE001 - as from a function of the project that computes a key
+    except Exception as error:  # noqa: BLE001 - whatever is odd about one is not to stop the others
         reason = error
-    if len(ids) > 1:
-        fired, half = Fired(), len(ids) // 2
-        for part in (ids[:half], ids[half:]):
+    if len(turns) > 1:
+        fired, half = Fired(), len(turns) // 2
+        for part in (turns[:half], turns[half:]):
             fired.add(_fire(database, part, now))
         return fired
     if is_locked(reason):
         return Fired()  # somebody has just enqueued a job with the same unique key; its transaction is open
-    why = f"{type(reason).__name__}: {reason}".partition("\n")[0]  # what follows may have values of arguments
-    return _move(database, ids, now, lambda row: _passed(row, why))
+    return _move(database, [_passed(turns[0].row, _told(reason))], now)
 
 
-def _move(
-    database: QueueConnection, ids: Sequence[int], now: dt.datetime | None, decide: Callable[[ScheduleRow], Turn]
-) -> Fired:
+def _move(database: QueueConnection, turns: Sequence[Turn], now: dt.datetime | None) -> Fired:
+    """Write the jobs and the next ticks of schedules; one that was changed since it was looked at is left alone."""
+    if not turns:
+        return Fired()
     fired = Fired()
     announcements: list[Callable[[], None]] = []
     with database.transaction():
         database.rows(statement("lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
-        rows = database.rows(statement("take_schedules"), {"ids": list(ids), "now": now})
-        turns = [decide(ScheduleRow._make(row)) for row in rows]
+        rows = {row.id: row for row in _take(database, [turn.row.id for turn in turns], now)}
+        turns = [turn for turn in turns if turn.row.is_as(rows.get(turn.row.id))]
         jobs = [_enqueue(database, turn, fired.payloads, announcements) for turn in turns]
         if turns:
             _advance(database, turns, jobs)
@@ -122,9 +153,7 @@ def _move(
 def _enqueue(
     database: QueueConnection, turn: Turn, payloads: set[str], announcements: list[Callable[[], None]]
 ) -> list[int]:
-    if not turn.ticks:
-        return []
-    task, args, kwargs = turn.row.call()
+    args, kwargs = turn.arguments
     spread = dt.timedelta(seconds=spread_seconds(turn.row.name, turn.row.jitter_seconds))
     return [
         enqueue_tick(
@@ -136,7 +165,7 @@ def _enqueue(
             payloads=payloads,
             announcements=announcements,
         )
-        for tick in turn.ticks
+        for tick, task in turn.ticks
     ]
 
 
@@ -145,7 +174,7 @@ def _advance(database: QueueConnection, turns: Sequence[Turn], jobs: Sequence[li
         "ids": [turn.row.id for turn in turns],
         "ticks": [turn.row.next_at for turn in turns],
         "next_ats": [turn.next_at for turn in turns],
-        "last_ats": [turn.ticks[-1] if turn.ticks else None for turn in turns],
+        "last_ats": [turn.ticks[-1][0] if turn.ticks else None for turn in turns],
         "job_ids": [ids[-1] if ids else None for ids in jobs],
         "errors": [turn.error for turn in turns],
     }
@@ -154,28 +183,40 @@ def _advance(database: QueueConnection, turns: Sequence[Turn], jobs: Sequence[li
 
 
 def _turn(row: ScheduleRow) -> Turn:
-    """Decide which ticks of a schedule become jobs."""
+    """Decide which ticks of a schedule become jobs, and compute their keys."""
     try:
-        row.call()
-        rhythm = row.rhythm()
-        return Turn(row, list(_ticks(row)), rhythm.next_after(row.now, known=row.next_at))
+        task, args, kwargs = row.call()
+        ticks = _ticks(row)
+        following = ticks[MOST_TICKS:] or [row.rhythm().next_after(row.now, known=row.next_at)]
+        made = [(tick, task.with_keys(args, kwargs)) for tick in ticks[:MOST_TICKS]]
+        return Turn(row, following[0], made, (args, kwargs))
     except PgQueueError as error:
         return _passed(row, str(error))
+    except Exception as error:  # noqa: BLE001 - as from a function of the project that computes a key
+        close_broken_connections()
+        return _passed(row, _told(error))
 
 
-def _ticks(row: ScheduleRow) -> Iterator[dt.datetime]:
-    limit = row.catch_up_limit if row.catch_up == CatchUp.ALL else 1
-    for tick in row.rhythm().due(row.next_at, row.now, limit=limit):
-        if row.catch_up != CatchUp.NONE or row.now - tick <= LATE:
-            yield tick
+def _ticks(row: ScheduleRow) -> list[dt.datetime]:
+    """Return the ticks that become jobs: the latest, as many as are in time, or as many as may be caught up with."""
+    most_missed = {CatchUp.NONE: 0, CatchUp.LAST: 1}.get(CatchUp(row.catch_up), row.catch_up_limit)
+    most_in_time = 2 if row.every_seconds is None else MOST_IN_TIME  # a cron entry has no more than one in a minute
+    ticks = row.rhythm().due(row.next_at, row.now, limit=max(most_missed, most_in_time))
+    wanted = max(most_missed, sum(row.now - tick <= LATE for tick in ticks))
+    return ticks[max(len(ticks) - wanted, 0) :]
 
 
 def _passed(row: ScheduleRow, error: str) -> Turn:
     """Let a schedule that cannot be enqueued wait for its next tick."""
     try:
-        return Turn(row, [], row.rhythm().next_after(row.now, known=row.next_at), error)
+        return Turn(row, row.rhythm().next_after(row.now, known=row.next_at), error=error)
     except PgQueueError:
-        return Turn(row, [], row.now + PUT_OFF, error)
+        return Turn(row, row.now + PUT_OFF, error=error)
+
+
+def _told(error: Exception) -> str:
+    """Return the first line of an error: what follows may have values of arguments."""
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
 def _tell(turn: Turn) -> None:

@@ -93,6 +93,16 @@ def leases(database: Database, worker_ids: Sequence[int]) -> list[Lease]:
     return [Lease._make(row) for row in database.rows(statement("leases"), {"worker_ids": list(worker_ids)})]
 
 
+def has_session(database: Database, worker_id: int, *, is_pooled: bool) -> bool:
+    """Whether the server still works for the pump of a process that has ended, so that it may yet claim something.
+
+    Args:
+        is_pooled: whether a pooler stands before the server.
+    """
+    [(is_there,)] = database.rows(statement("pump_session"), {"worker_id": worker_id, "is_pooled": is_pooled})
+    return bool(is_there)
+
+
 def deregister(database: Database, worker_ids: Sequence[int]) -> set[int]:
     """Remove worker processes that have ended and whose jobs are settled; return those that are locked for now."""
     return {worker_id for (worker_id,) in database.rows(statement("deregister"), {"worker_ids": list(worker_ids)})}

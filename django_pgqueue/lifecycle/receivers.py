@@ -39,6 +39,11 @@ def announce_from_duty(signal: Signal, sender: str | None = None, **named: Any) 
         announce(signal, sender, **named)
     except BaseException:
         logger.exception("Receivers of a signal failed; the worker goes on")
+    close_broken_connections()
+
+
+def close_broken_connections() -> None:
+    """Close those of this thread that code of the project has opened and that broke: the next use opens them anew."""
     for connection in connections.all(initialized_only=True):
         if connection.errors_occurred and not connection.in_atomic_block and not connection.is_usable():
             connection.close()

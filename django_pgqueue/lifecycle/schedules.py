@@ -40,6 +40,10 @@ class ScheduleRow(NamedTuple):
         """Return its ticks; raise InvalidSchedule where it has none."""
         return rhythm_of(self.cron, self.every_seconds, self.timezone)
 
+    def is_as(self, other: "ScheduleRow | None") -> bool:
+        """Whether this is what the row still says; the times at which it was looked at do not count."""
+        return other is not None and self == other._replace(now=self.now)
+
     def call(self) -> tuple[tasks.Task[..., Any], tuple[Any, ...], dict[str, Any]]:
         """Return the task with its options, and the arguments.
 

@@ -1,11 +1,13 @@
 """One worker process: its pump, its slots, its end. Started by the supervisor, and gone when that is."""
 
 import json
+import logging
 import os
 import queue
 import signal
 import sys
 import threading
+import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
@@ -17,6 +19,11 @@ from django.db import connections
 from django_pgqueue.runtime.logs import configure
 from django_pgqueue.runtime.marks import Marks
 from django_pgqueue.runtime.meter import Meter
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+LINGER_SECONDS = 3.0
+"""A process whose jobs are all written down waits so long for what is left of them."""
 
 SWITCH_SECONDS = 0.0005
 """How long a thread that computes keeps the interpreter from others: a tenth of Python's default.
@@ -62,6 +69,19 @@ def main(brief: Brief, orders: Connection, marks: Marks, meter: Meter | None = N
     signal.signal(signal.SIGTERM, lambda *_: pump.stop())
     threading.Thread(target=obey, args=(orders.fileno(), pump, slots), name="pgqueue-orders", daemon=True).start()
     pump.run()
+    threading.Thread(target=end_soon, name="pgqueue-end", daemon=True).start()
+
+
+def end_soon() -> None:
+    """End the process although threads that jobs have left behind go on, for which the interpreter would wait."""
+    time.sleep(LINGER_SECONDS)
+    main = threading.main_thread()
+    left = ", ".join(sorted(one.name for one in threading.enumerate() if not one.daemon and one is not main))
+    try:
+        logger.warning("Process %d ends, and threads in it that jobs have left behind: %s", os.getpid(), left)
+        logging.shutdown()
+    finally:
+        os._exit(0)
 
 
 def obey(orders: int, pump: Any, slots: Any) -> None:

@@ -7,19 +7,28 @@ import socket
 import threading
 import time
 
-from django.db import connections
+from django.db import Error, connections
 
 from django_pgqueue.base.backoff import reconnect_delay
+from django_pgqueue.base.database_errors import is_locked
 from django_pgqueue.base.version import VERSION
-from django_pgqueue.db import Database
+from django_pgqueue.db import Database, QueueConnection
 from django_pgqueue.lifecycle import heartbeat
+from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.runtime.child import Brief
 from django_pgqueue.runtime.marks import now
 from django_pgqueue.runtime.meters import Meters
 from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.process import Process
+from django_pgqueue.runtime.verdict import stuck_seconds
 
 logger = logging.getLogger("django_pgqueue.worker")
+
+LOCK_MILLISECONDS = 20
+"""So long a row of ``pgqueue_workers`` is waited for."""
+
+STUCK_PART = 0.8
+"""A process that does not turn is ended after this part of the time after which probes take its command for dead."""
 
 
 class Crew:
@@ -36,6 +45,7 @@ class Crew:
         self.plan = plan
         self.lease_seconds = lease_seconds
         self.living: list[Process] = []
+        self._parting: list[Process] = []  # on their way from the living to those that have ended
         self.ended: list[Process] = []  # their jobs are not settled yet
         self.changed_read, self._changed = os.pipe()  # tells the main thread that there is news
         self._supervisor_id = supervisor_id
@@ -50,8 +60,14 @@ class Crew:
         """Start a process in each place whose time has come."""
         for vacancy in [vacancy for vacancy in self._vacancies if vacancy.seconds_left() == 0]:
             process = self._register(database, vacancy)
-            if not self._let_in(process, vacancy):
-                heartbeat.deregister(database, [process.worker_id])
+            try:
+                is_in = self._let_in(process, vacancy)
+            except BaseException:
+                self._put_off(vacancy)
+                self._discard(database, process)
+                raise
+            if not is_in:
+                self._discard(database, process)
 
     def close(self) -> None:
         """Start nobody any more."""
@@ -61,6 +77,7 @@ class Crew:
 
     def part_with(self, process: Process) -> None:
         """Take an ended child off the list of the living; its jobs are to be settled, its place to be filled."""
+        self._parting.append(process)
         self.living.remove(process)
         self._finished += process.marks.finished()
         if self._meters and process.meter:
@@ -75,6 +92,7 @@ class Crew:
             logger.warning("Process %d ended (%s), starting another", process.pid, ending(process.exit_code))
             self._vacancies.append(Vacancy(failures, replaces=process.replaces))
         self.ended.append(process)  # from here on it belongs to housekeeping, which closes it
+        self._parting.remove(process)
 
     def recycle(self) -> bool:
         """See to the processes that have used up what they may; return whether a place is to be filled.
@@ -105,7 +123,34 @@ class Crew:
                 logger.warning("Process %d runs %d job(s) that do not stop: it takes no more", process.pid, len(deaf))
             if process.is_hopeless(deaf, self.plan.grace_seconds):
                 logger.warning("Process %d is ended, %d job(s) in it do not stop", process.pid, len(deaf))
-                process.kill()
+                self.end(process)
+
+    def part_with_stuck(self) -> bool:
+        """Look whether the pumps of all turn, and end those that have not for minutes; to be called once a second.
+
+        Some job holds the interpreter, or all threads wait for each other: no time limit and no order is obeyed there.
+
+        Returns:
+            Whether one turns again that had not for a lease.
+        """
+        turns_again, patience = False, max(STUCK_PART * stuck_seconds(), 2.0 * self.lease_seconds)
+        for process in list(self.living):
+            was_stuck = self.is_stuck(process)
+            process.look()
+            turns_again |= was_stuck and not self.is_stuck(process)
+            if process.unturned_seconds >= patience:
+                logger.error("Process %d is ended: for %d s it has not turned", process.pid, process.unturned_seconds)
+                self.end(process)
+                process.unturned_seconds = 0.0
+        return turns_again
+
+    def is_stuck(self, process: Process) -> bool:
+        """Whether the pump of a process has not turned for more than a lease."""
+        return process.unturned_seconds > self.lease_seconds
+
+    def end(self, process: Process) -> None:
+        """End a process at once. What it was running goes back, unless it was stuck: one of those jobs did that."""
+        process.kill(is_crash=self.is_stuck(process))
 
     def is_recycling(self) -> bool:
         """Whether a process that is to replace another is not yet at work."""
@@ -121,7 +166,8 @@ class Crew:
 
     def worker_ids(self) -> list[int]:
         """Return the ids under which jobs may still be running."""
-        return [process.worker_id for process in (*self.ended, *self.living)]
+        # In the order in which a process passes from one list to the next, so that it is in one that is still read.
+        return [process.worker_id for process in (*self.living, *self._parting, *self.ended)]
 
     def finished(self) -> int:
         """Return how many jobs all processes so far have run and written down."""
@@ -135,12 +181,21 @@ class Crew:
         """Wake the main thread."""
         os.write(self._changed, b"!")
 
-    def register_again(self, database: Database, process: Process) -> None:
+    def register_again(self, database: QueueConnection, process: Process) -> None:
         """Write a living process down whose row is gone: it was silent for so long that others took it for dead.
 
-        Or it has ended since somebody looked who lives, and was settled: then it gets no other row.
+        Or it has ended since somebody looked who lives, and was settled: then it gets no other row. Or somebody has
+        locked its row, and is not waited for: such a process is not judged.
         """
-        if self._write_down(database, process.worker_id) is None:
+        try:
+            with database.transaction():
+                database.rows(statement("lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
+                worker_id = self._write_down(database, process.worker_id)
+        except Error as error:
+            if not is_locked(error):
+                raise
+            return
+        if worker_id is None:
             return
         if process in self.living:
             logger.warning("Process %d was taken for dead and is registered again", process.pid)
@@ -188,6 +243,18 @@ class Crew:
             self._vacancies.remove(vacancy)
         self.ring()
         return True
+
+    def _put_off(self, vacancy: "Vacancy") -> None:
+        """Fill a place later in which no process could be started, as where memory or descriptors are short."""
+        with self._door:
+            if vacancy in self._vacancies:
+                self._vacancies.remove(vacancy)
+                self._vacancies.append(Vacancy(vacancy.failures + 1, replaces=vacancy.replaces))
+
+    def _discard(self, database: Database, process: Process) -> None:
+        """Forget a process that was not started."""
+        process.discard()
+        heartbeat.deregister(database, [process.worker_id])
 
     def _register(self, database: Database, vacancy: "Vacancy") -> Process:
         plan, worker_id = self.plan, self._write_down(database)

@@ -13,6 +13,9 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 LONGEST_SLEEP_SECONDS = 1.0
 
+SPELL_SECONDS = 0.25
+"""Maximum time that one duty takes of a pass, but for the slice that is under way: the other duties wait meanwhile."""
+
 LARGEST_SLICE = 1000
 
 LOOK_SHARE = 20
@@ -28,6 +31,17 @@ def next_look(begun: float, pause: float) -> float:
     """
     now = time.monotonic()
     return now + max(pause, LOOK_SHARE * (now - begun))
+
+
+def spell() -> Iterator[None]:
+    """Go round once for each slice that a duty may do in this pass: at least once, and until its time is over.
+
+    A duty that has more to do then returns 0, and goes on in the next pass, after all others.
+    """
+    until = time.monotonic() + SPELL_SECONDS
+    yield
+    while time.monotonic() < until:
+        yield
 
 
 class Slice:
@@ -52,16 +66,24 @@ class Duties:
     """Does its duties in turn. One that fails is tried again and does not keep the others from being done.
 
     Args:
-        duties: each does what is due and returns the seconds until there is more, or None where it cannot say.
+        duties: each does what is due, for a spell at most, and returns the seconds until there is more, or None where
+            it cannot say.
 
     Attributes:
         done_at: when each was last done without an error, monotonic.
+        doing: the name of the one that is under way, or was the last.
     """
 
     def __init__(self, *duties: Callable[[], float | None]) -> None:
         self.done_at: dict[str, float] = {}
         self._duties = duties
+        self.doing = ""
         self._complaints: dict[str, str] = {}  # what was last logged of each duty that fails
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """End the pass after the duty that is under way, and do none in any other; may be called from any thread."""
+        self._is_stopping = True
 
     def pass_once(self) -> float:
         """Do all of them; return the seconds until the next pass, a second at most.
@@ -70,11 +92,11 @@ class Duties:
             Exception: a transient one: where the database is away, all wait together. A statement that was cancelled
                 because it took too long is the trouble of that duty alone.
         """
-        delays = [self._guarded(duty) for duty in self._duties]
+        delays = [self._guarded(duty) for duty in self._duties if not self._is_stopping]
         return min(delay for delay in (*delays, LONGEST_SLEEP_SECONDS) if delay is not None)
 
     def _guarded(self, duty: Callable[[], float | None]) -> float | None:
-        name = duty.__name__.strip("_")
+        name = self.doing = duty.__name__.strip("_")
         try:
             delay = duty()
         except Exception as error:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Sequence
 
-from django_pgqueue.base.conf import conf
 from django_pgqueue.base.served import Served
 from django_pgqueue.db import QueueConnection
 from django_pgqueue.housekeeping.backlog import oldest_runnable
@@ -12,7 +11,7 @@ from django_pgqueue.runtime.heart import Pulse
 from django_pgqueue.runtime.loop import Loop
 from django_pgqueue.runtime.marks import now
 from django_pgqueue.runtime.process import Process
-from django_pgqueue.runtime.verdict import STALE_SECONDS, STUCK_SECONDS, Facts, LoopFacts, ProcessFacts, Verdict, judge
+from django_pgqueue.runtime.verdict import STALE_SECONDS, Facts, LoopFacts, ProcessFacts, Verdict, judge, stuck_seconds
 
 LOOK_SECONDS = 1.0
 
@@ -85,7 +84,7 @@ class Health:
             oldest_seconds=self._backlog.oldest,
             unasked_seconds=at - self._backlog.asked_at,
             max_age_seconds=plan.health_max_age,
-            stuck_seconds=max(STUCK_SECONDS, 4.0 * conf.statement_timeout_seconds),
+            stuck_seconds=stuck_seconds(),
         )
 
     def _turned(self, process: Process, at: float) -> tuple[int, float]:

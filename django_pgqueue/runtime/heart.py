@@ -2,16 +2,19 @@
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from django_pgqueue.base.conf import conf
+from django_pgqueue.base.records import Lease
 from django_pgqueue.db import QueueConnection
 from django_pgqueue.lifecycle import heartbeat
 from django_pgqueue.lifecycle.release import release
+from django_pgqueue.lifecycle.wake import announce_or_warn, of_queue
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.marks import now
 from django_pgqueue.runtime.process import Process, resident_bytes
-from django_pgqueue.runtime.session import SILENT_SECONDS, Session
+from django_pgqueue.runtime.session import SIGN_OF_LIFE_SECONDS, SILENT_SECONDS, Session
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -55,25 +58,28 @@ class Heart:
         self._session = session
         self._crew = crew
         self._told_to_stop = told_to_stop
+        self._stuck: set[int] = set()  # worker ids of processes that did not turn at the last beat
         self._strangers: dict[int, int] = {}  # marks of rows that their process did not know -> its turns then
 
     def pass_once(self) -> float:
         """Beat once; return the seconds until the next beat."""
         try:
-            self._beat()
+            all_stand = self._beat()
         except Exception:
             self.pulse.stumble()
             if self._session.is_lost:
                 self._shorten_leases()
             raise
-        return min(self._crew.lease_seconds / 3, self._session.beat_seconds)
+        seconds = min(self._crew.lease_seconds / 3, self._session.beat_seconds)
+        return seconds if all_stand else min(seconds, SIGN_OF_LIFE_SECONDS)
 
     def _shorten_leases(self) -> None:
         """Let nothing start when others may take this command for gone: neither its session nor a heartbeat is seen."""
         for process in list(self._crew.living):
             process.marks.shorten(self.pulse.last + min(SILENT_SECONDS, self._crew.lease_seconds))
 
-    def _beat(self) -> None:
+    def _beat(self) -> bool:
+        """Do what a heartbeat is for; return whether all leases were renewed. Else some rows were locked, or gone."""
         processes = {process.worker_id: process for process in list(self._crew.living)}
         begun = now()
         standing, stop_by = heartbeat.beat(
@@ -85,12 +91,16 @@ class Heart:
         )
         self.pulse.beat(begun)
         for worker_id in standing & processes.keys():
-            processes[worker_id].marks.renew(begun + self._crew.lease_seconds)
+            if self._crew.is_stuck(processes[worker_id]):
+                processes[worker_id].marks.shorten(begun)
+            else:
+                processes[worker_id].marks.renew(begun + self._crew.lease_seconds)
         for worker_id in processes.keys() - standing:
             self._crew.register_again(self.database, processes[worker_id])
         if stop_by is not None:
             self._told_to_stop(stop_by)
         self._compare_books(processes)
+        return standing >= processes.keys()
 
     def _compare_books(self, processes: dict[int, Process]) -> None:
         """Pass cancel requests on; release rows that their process does not know although its pump has turned since.
@@ -104,10 +114,38 @@ class Heart:
             process.killed = frozenset(lease.mark for lease in killed if lease.worker_id == worker_id)
             for mark in process.killed:
                 process.order("cancel", str(mark))
+        self._free_of_stuck(processes, leases)
         since = {worker_id: process.marks.turns() for worker_id, process in processes.items()}
         held = {worker_id: process.marks.held() for worker_id, process in processes.items()}
         strangers = [lease for lease in leases if lease.mark not in held[lease.worker_id]]
         if lost := [lease for lease in strangers if self._strangers.get(lease.mark, math.inf) < turns[lease.worker_id]]:
             logger.warning("Releasing %d jobs whose claim was committed but never answered", len(lost))
-            release(self.database, lost)
+            self._release(lost)
         self._strangers = {lease.mark: since[lease.worker_id] for lease in strangers}
+
+    def _free_of_stuck(self, processes: dict[int, Process], leases: Sequence[Lease]) -> None:
+        """Give back what processes have fetched and not begun whose pumps do not turn. They cannot do so themselves.
+
+        Their right to begin jobs has ended, so one that turns again gives up what it believes to hold. But a slot may
+        have asked for that right just before: what may start only once is left with its process.
+        """
+        stuck = {worker_id for worker_id, process in processes.items() if self._crew.is_stuck(process)}
+        for worker_id in stuck:
+            process, marks = processes[worker_id], processes[worker_id].marks
+            unbegun = set() if marks.may_start() else marks.unbegun()
+            mine = [lease for lease in leases if lease.worker_id == worker_id]
+            unrun = [lease for lease in mine if lease.mark in unbegun and lease.max_attempts > 1]
+            if worker_id not in self._stuck:
+                running = [f"job {lease.id} ({lease.task})" for lease in mine if lease.mark in marks.running()]
+                logger.error(
+                    "Process %d has not turned for %d s, while it runs %s: it begins nothing, and %d jobs go back",
+                    *(process.pid, process.unturned_seconds, ", ".join(running[:5]) or "nothing", len(unrun)),
+                )
+            self._release(unrun)
+        self._stuck = stuck
+
+    def _release(self, leases: Sequence[Lease]) -> None:
+        """Give jobs back, and tell others of them: with notifications on, idle workers poll seldom."""
+        released = set(release(self.database, leases)) if leases else set()
+        if conf.notify and (queues := {lease.queue for lease in leases if lease.id in released}):
+            announce_or_warn(self.database, sorted(map(of_queue, queues)))

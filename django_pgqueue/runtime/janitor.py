@@ -61,6 +61,7 @@ class Janitor:
     def stop(self) -> None:
         """Break a VACUUM off and begin none; may be called from any thread."""
         self._stopping = True
+        self.duties.stop()
         if (connection := self._vacuuming) is not None:
             with contextlib.suppress(psycopg.Error):
                 connection.cancel_safe(timeout=1.0)

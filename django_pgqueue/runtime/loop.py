@@ -19,17 +19,26 @@ class Loop(threading.Thread):
         duty: what the thread is for, for its name and the log.
         pass_once: one bounded pass; returns the seconds until the next one.
         longest_pause: between a pass that has failed and the next, in seconds.
+        stop: called when the loop is to end, from another thread, so that the pass under way ends soon.
 
     Attributes:
         failures: how many passes in a row have failed.
         done_at: when the last pass ended well, monotonic; None: none has.
     """
 
-    def __init__(self, duty: str, pass_once: Callable[[], float], *, longest_pause: float = math.inf) -> None:
+    def __init__(
+        self,
+        duty: str,
+        pass_once: Callable[[], float],
+        *,
+        longest_pause: float = math.inf,
+        stop: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__(name=f"pgqueue-{duty}", daemon=True)
         self.duty = duty
         self._pass_once = pass_once
         self._longest_pause = longest_pause
+        self._stop_pass = stop
         self.failures = 0
         self.done_at: float | None = None
         self._reason = ""  # of the last failure
@@ -49,9 +58,10 @@ class Loop(threading.Thread):
         self._woken.set()
 
     def stop(self) -> None:
-        """End after the pass that is under way."""
+        """End with the pass that is under way."""
         self._stopping = True
         self._woken.set()
+        self._stop_pass()
 
     def pass_seconds(self) -> float:
         """Return for how long a pass has been under way, or should have been; 0 while the loop sleeps."""

@@ -26,12 +26,18 @@ JITTER = 0.1
 MOMENT_SECONDS = 1.0
 """A process that is told to leave gives back within this what it has only fetched."""
 
+LOOK_SECONDS = 2.0
+"""Maximum time that counts from one look at a process to the next: what is longer, this process was frozen too."""
+
 MIB = 2**20
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Process:
     """One child: its process, the pipe of its orders and the memory shared with it.
+
+    Attributes:
+        unturned_seconds: for how long its pump has not turned, as far as that was looked at; 0 before its first turn.
 
     Args:
         plan: says how many jobs and how much memory it may use up before it is replaced.
@@ -68,7 +74,9 @@ class Process:
         self._process = SPAWN.Process(
             target=child.main, args=(brief, self._orders_read, self.marks, meter), name=f"pgqueue-{brief.worker_id}"
         )
-        self._started_at = time.monotonic()
+        self._started_at = self._looked_at = time.monotonic()
+        self._turns = 0  # when it was last looked at
+        self.unturned_seconds = 0.0
 
     def start(self) -> None:
         self._process.start()
@@ -102,6 +110,15 @@ class Process:
     def is_at_work(self) -> bool:
         """Whether it has looked for jobs."""
         return self.marks.turns() > 0
+
+    def look(self) -> None:
+        """Take note whether its pump has turned; to be called about once a second, by one thread."""
+        turns, at = self.marks.turns(), time.monotonic()
+        if turns != self._turns or not turns:
+            self.unturned_seconds = 0.0
+        else:
+            self.unturned_seconds += min(at - self._looked_at, LOOK_SECONDS)
+        self._turns, self._looked_at = turns, at
 
     def excess(self) -> str | None:
         """Say what it has used up; None where it is within its limits, or a new process would be no better.
@@ -158,10 +175,19 @@ class Process:
         with contextlib.suppress(OSError):
             os.write(self._orders.fileno(), (line if len(line) < select.PIPE_BUF else word.encode()) + b"\n")
 
-    def kill(self) -> None:
-        """End it now, on purpose: what it was running goes back."""
-        self.was_stopped = True
+    def kill(self, *, is_crash: bool = False) -> None:
+        """End it now, on purpose.
+
+        Args:
+            is_crash: what it was running is to pay for that as if it had crashed; else it goes back.
+        """
+        self.was_stopped = not is_crash
         self._process.kill()
+
+    def discard(self) -> None:
+        """Give the resources back of one that was not started."""
+        self._orders_read.close()
+        self._orders.close()
 
     def close(self) -> None:
         """Give its resources back once it has ended."""

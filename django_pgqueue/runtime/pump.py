@@ -89,6 +89,7 @@ class Pump:
         self._news = slots.news
         self._heard: deque[Collection[str] | None] = deque()  # queues that have work; None: perhaps any
         self._suspects = Suspects()
+        self._returned: set[str] = set()  # the queues of jobs that are given back: others may be free for them
         self._unbegun: set[int] = set()  # marks of jobs that no slot had begun when that was last looked at
         self._look_again_at = 0.0  # monotonic
         self._speed = Speed()
@@ -238,6 +239,9 @@ class Pump:
         self._speed.measure(turns=time.monotonic() - begun, finished=finished)
         self._trouble.over()
         self._errands.tell_waiters(turn.receipt.awaited)
+        if self._returned and batch:
+            self._errands.call_others(self._returned)
+            self._returned.clear()
         if turn.admitted:
             self._tell_of(turn.admitted, turn.claim)
         if turn.claim is not None:
@@ -401,7 +405,9 @@ class Pump:
 
     def _give_back(self, unrun: Iterable[Held]) -> None:
         """Have jobs written as released; one that no slot has begun must not keep the child for itself either."""
-        self._end((cell, Outcome(job, Fate.RELEASED)) for cell, job in unrun)
+        returned = [(cell, Outcome(job, Fate.RELEASED)) for cell, job in unrun]
+        self._returned.update(outcome.job.queue for _, outcome in returned)
+        self._end(returned)
 
     def _end(self, ended: Iterable[tuple[int, Outcome]]) -> None:
         """Take note that runs have ended, or will not begin; their outcomes are to be written."""

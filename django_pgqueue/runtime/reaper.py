@@ -2,22 +2,61 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from django_pgqueue.base.records import Reaped
 from django_pgqueue.db import QueueConnection
-from django_pgqueue.housekeeping.reaper import forget_workers, reap_gone, reap_lost
+from django_pgqueue.housekeeping.reaper import forget_workers, lapsed_workers, locked_workers, reap_gone, reap_lost
 from django_pgqueue.lifecycle import heartbeat
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.duties import Slice
 from django_pgqueue.runtime.heart import Pulse
-from django_pgqueue.runtime.session import RECONNECTED_SECONDS, SILENT_SECONDS, Absences
+from django_pgqueue.runtime.session import BEAT_SECONDS, RECONNECTED_SECONDS, SILENT_SECONDS, Absences
 from django_pgqueue.runtime.tally import Tally
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 REAP_SECONDS = 1.0
 FORGET_SECONDS = 3600.0
+
+GRACE_SECONDS = 1.0
+"""A heartbeat may be late by this."""
+
+GAP_SECONDS = 2.0
+"""Maximum time that counts from one look to the next: what is longer, the server may have stood still for everybody."""
+
+
+class Lapses:
+    """For how long the leases of others have been seen to have passed.
+
+    One look proves nothing: the clock of the database may have been put forward, or its server may have stood still for
+    everybody, and who lives says so with its next heartbeat.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, float] = {}  # for how many seconds, by the id of a worker process
+        self._looked_at = 0.0  # monotonic
+
+    def silent(self, lapsed: Mapping[int, float | None], *, unknown_seconds: float) -> list[int]:
+        """Return whose lease had passed at each look for longer than its heartbeats are apart.
+
+        Args:
+            lapsed: whose lease has passed now, and how far apart its heartbeats are; None: not known.
+            unknown_seconds: how far apart those are whose row does not say so.
+        """
+        now = time.monotonic()
+        more = min(now - self._looked_at, GAP_SECONDS)
+        self._seen = {worker_id: self._seen.get(worker_id, -more) + more for worker_id in lapsed}
+        self._looked_at = now
+        return [
+            worker_id
+            for worker_id, seconds in lapsed.items()
+            if self._seen[worker_id] >= (unknown_seconds if seconds is None else seconds) + GRACE_SECONDS
+        ]
+
+    def forget(self, worker_ids: Iterable[int]) -> None:
+        for worker_id in worker_ids:
+            self._seen.pop(worker_id, None)
 
 
 class Reaper:
@@ -45,6 +84,7 @@ class Reaper:
         self._tell = tell
         self._tally = tally
         self._reaping = Slice()
+        self._lapses = Lapses()
         self._absences = Absences()
         self._judge_from = 0.0  # not before, by sessions; monotonic
         self._forget_at = self._reap_at = self._look_at = 0.0  # likewise
@@ -59,36 +99,62 @@ class Reaper:
             forget_workers(self._database)
             self._forget_at = time.monotonic() + FORGET_SECONDS
 
-    def reap_lost(self) -> None:
-        """Settle what has no lease any more, once a second; after an outage the living need time to say so."""
-        if not self._pulse.is_steady() or time.monotonic() < self._reap_at:
-            return
-        with self._reaping.taken() as limit:
-            reaped = reap_lost(self._database, limit=limit)
-        self._reap_at = time.monotonic() + REAP_SECONDS
-        self._report(reaped)
+    def reap_lost(self) -> float | None:
+        """Settle what has no lease any more, once a second; after an outage the living need time to say so.
 
-    def reap_gone(self, *, has_running: bool) -> None:
+        Returns:
+            0 where there may be more, else None.
+        """
+        if not self._pulse.is_steady() or time.monotonic() < self._reap_at:
+            return None
+        self._reap_at = time.monotonic() + REAP_SECONDS
+        lapsed = lapsed_workers(self._database, session_seconds=BEAT_SECONDS)
+        silent = self._lapses.silent(lapsed, unknown_seconds=self._pulse.lease_seconds / 3)
+        if not (lost := self._unlocked(silent)):
+            return None
+        with self._reaping.taken() as limit:
+            reaped = reap_lost(self._database, lost, limit=limit)
+        has_more = self._report(reaped, limit)
+        self._reap_at = 0.0 if has_more else time.monotonic() + REAP_SECONDS
+        return 0.0 if has_more else None
+
+    def reap_gone(self, *, has_running: bool) -> float | None:
         """Settle what commands were running that are gone: a lease's time would only be lost on them.
 
         One that lives has told its children by then to start nothing. After an outage all get time to connect.
 
         Args:
             has_running: whether any job runs at all.
+
+        Returns:
+            0 where there may be more, else None.
         """
         is_new_here = not self._pulse.has_stood(RECONNECTED_SECONDS) or time.monotonic() < self._judge_from
         if is_new_here or not has_running:
             self._absences.forget()
         elif time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + REAP_SECONDS
-            if gone := self._absences.gone(self._absent):
-                self._report(reap_gone(self._database, gone))
+            if gone := self._unlocked(self._absences.gone(self._absent)):
+                with self._reaping.taken() as limit:
+                    reaped = reap_gone(self._database, gone, limit=limit)
+                if self._report(reaped, limit):
+                    self._look_at = 0.0
+                    return 0.0
+        return None
 
     def _absent(self) -> set[int]:
         return set(heartbeat.absent(self._database, seconds=SILENT_SECONDS)).difference(self._crew.worker_ids())
 
-    def _report(self, reaped: Reaped) -> None:
+    def _unlocked(self, worker_ids: Collection[int]) -> list[int]:
+        """Return those whose rows are not locked; the others cannot say that they live, and get time for it later."""
+        locked = locked_workers(self._database, worker_ids) if worker_ids else set()
+        self._lapses.forget(locked)
+        return [worker_id for worker_id in worker_ids if worker_id not in locked]
+
+    def _report(self, reaped: Reaped, limit: int) -> bool:
+        """Tell what was reaped; return whether that is as much as was to be."""
         if reaped.returned or reaped.dead:
             logger.warning("Reaped jobs of lost workers: %d go back, %d dead", reaped.returned, reaped.dead)
             self._tally.count_ends(reaped.ends)
             self._tell(reaped.queues, reaped.keys)
+        return reaped.returned + reaped.dead >= limit

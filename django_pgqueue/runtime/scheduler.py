@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from django_pgqueue.db import QueueConnection
 from django_pgqueue.housekeeping.declaring import Declaration, declare
 from django_pgqueue.housekeeping.schedules import fire_due
+from django_pgqueue.runtime.duties import SPELL_SECONDS
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -47,10 +48,12 @@ class Scheduler:
         now = time.monotonic()
         if tick_seconds is None or tick_seconds > 0 or now < self._look_at:
             return tick_seconds if tick_seconds is None or tick_seconds > 0 else self._look_at - now
-        fired = fire_due(self._database)
+        fired = fire_due(self._database, until=now + SPELL_SECONDS)
         if fired.payloads:
             self._announce(fired.payloads)
-        if fired.next_seconds is None:
+        if fired.jobs:
+            pause = 0.0  # there may be more of them
+        elif fired.next_seconds is None:
             pause = STRANGE_SECONDS
         else:
             pause = min(fired.next_seconds or LOCKED_SECONDS, STRANGE_SECONDS)

@@ -15,12 +15,13 @@ from django_pgqueue.lifecycle.reap import settle_dead_process
 from django_pgqueue.lifecycle.wake import CANCEL, CHANNEL, announce_or_warn, of_queue
 from django_pgqueue.runtime.admissions import Sweep
 from django_pgqueue.runtime.crew import Crew
-from django_pgqueue.runtime.duties import LONGEST_SLEEP_SECONDS, Duties, Slice
+from django_pgqueue.runtime.duties import LONGEST_SLEEP_SECONDS, Duties, Slice, spell
 from django_pgqueue.runtime.expiry import Expiry
 from django_pgqueue.runtime.fair import FairKeys
 from django_pgqueue.runtime.heart import Pulse
 from django_pgqueue.runtime.meter import Meter
 from django_pgqueue.runtime.operations import Operations
+from django_pgqueue.runtime.process import Process
 from django_pgqueue.runtime.reaper import Reaper
 from django_pgqueue.runtime.scheduler import Scheduler
 from django_pgqueue.runtime.tally import Tally
@@ -30,6 +31,8 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 QUEUES_SECONDS = 10.0
 DRAIN_LOOK_SECONDS = 0.05
+UNSETTLED_SECONDS = 0.1  # a process that ended may leave more, or somebody holds what it left
+FINISH_SECONDS = 5.0
 LOCKED_SECONDS = 0.2  # what is due and could not be promoted is held by somebody
 
 
@@ -106,12 +109,14 @@ class Steward:
         self._sweep.hear(keys)
 
     def finish(self) -> None:
-        """Settle what is left, and add the last counts.
+        """Settle what is left, for some seconds at most, and add the last counts.
 
         Raises:
             django.db.Error: the database is away, and what is not settled is left to its leases.
         """
-        self.settle_ended()
+        until = time.monotonic() + FINISH_SECONDS
+        while self.settle_ended() is not None and time.monotonic() < until:
+            time.sleep(UNSETTLED_SECONDS)
         self._tally.add(is_last=True)
 
     def _fill(self) -> float | None:
@@ -128,54 +133,66 @@ class Steward:
             )
             self._has_told = True
 
-    def settle_ended(self) -> None:
-        """Settle what ended children left, and remove their rows."""
+    def settle_ended(self) -> float | None:
+        """Settle what ended children left, and remove their rows; return when to try the rest again, in seconds."""
         for process in list(self._crew.ended):
-            leases = heartbeat.leases(self.database, [process.worker_id])
-            settled = settle_dead_process(
-                self.database,
-                leases,
-                started=process.marks.started(),
-                overdue=process.overdue(),
-                was_stopped=process.was_stopped,
+            if self._is_settled(process) and not heartbeat.deregister(self.database, [process.worker_id]):
+                self._crew.ended.remove(process)
+                process.close()
+            # else somebody has locked a row, as a heartbeat does that does not know yet that the process has ended
+        return UNSETTLED_SECONDS if self._crew.ended else None
+
+    def _is_settled(self, process: Process) -> bool:
+        """Settle what is there of one; whether nothing is left, nor can come, for which its marks would be needed.
+
+        The server may still be at a claim that a process sent which was killed then: it is committed all the same.
+        """
+        may_come = process.exit_code != 0 and heartbeat.has_session(
+            self.database, process.worker_id, is_pooled=self.database.is_pooled
+        )
+        leases = heartbeat.leases(self.database, [process.worker_id])
+        settled = settle_dead_process(
+            self.database,
+            leases,
+            started=process.marks.started(),
+            overdue=process.overdue(),
+            was_stopped=process.was_stopped,
+        )
+        self._tally.count_ends(settled.ends)
+        self._tell(settled.queues, settled.keys)
+        if leases:
+            logger.info(
+                "Process %d left %d jobs: %d go back, %d dead",
+                *(process.pid, len(leases), settled.returned, settled.dead),
             )
-            self._tally.count_ends(settled.ends)
-            self._tell(settled.queues, settled.keys)
-            if leases:
-                logger.info(
-                    "Process %d left %d jobs: %d go back, %d dead",
-                    *(process.pid, len(leases), settled.returned, settled.dead),
-                )
-            if settled.returned + settled.dead < len(leases):
-                continue  # somebody has locked a row; its marks are needed again
-            if heartbeat.deregister(self.database, [process.worker_id]):
-                continue  # a heartbeat has, that does not know yet that it has ended
-            self._crew.ended.remove(process)
-            process.close()
+        return not may_come and settled.returned + settled.dead == len(leases)
 
     def _look(self) -> None:
         """Ask what there is to do: all that follows costs nothing where there is nothing."""
         self._chores = look(self.database)
 
-    def _reap(self) -> None:
-        if self._chores.has_running:
-            self._reaper.reap_lost()
+    def _reap(self) -> float | None:
+        return self._reaper.reap_lost() if self._chores.has_running else None
 
-    def _reap_gone(self) -> None:
-        self._reaper.reap_gone(has_running=self._chores.has_running)
+    def _reap_gone(self) -> float | None:
+        return self._reaper.reap_gone(has_running=self._chores.has_running)
 
     def _expire(self) -> float | None:
         return self._expiry.expire() if self._chores.has_expired else None
 
     def _promote(self) -> float:
-        while (
-            (due_in := self._chores.due_seconds) is not None and due_in <= 0 and any(promoted := self._promote_slice())
-        ):
+        """Promote what is due, for a spell; the next pass looks whether there is more."""
+        due_in = self._chores.due_seconds
+        if due_in is None or due_in > 0:
+            return LONGEST_SLEEP_SECONDS if due_in is None else due_in
+        pause = LOCKED_SECONDS
+        for _ in spell():
+            promoted = self._promote_slice()
+            if not any(promoted):
+                return pause
             self._tell(promoted.queues, promoted.keys)
-            self._look()
-        if due_in is None:
-            return LONGEST_SLEEP_SECONDS
-        return min(due_in, LONGEST_SLEEP_SECONDS) if due_in > 0 else LOCKED_SECONDS
+            pause = 0.0
+        return pause
 
     def _promote_slice(self) -> Promoted:
         with self._promoting.taken() as limit:

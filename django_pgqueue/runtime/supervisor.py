@@ -39,6 +39,9 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 FAREWELL_SECONDS = 5.0
 
+LONG_SECONDS = 60.0
+"""A pass of housekeeping that takes longer is named in the log."""
+
 SETTLE_SECONDS = 10.0
 """The first line of the log says whether LISTEN works; it waits so long for the answer, on a machine that is slow."""
 
@@ -68,6 +71,7 @@ class Supervisor:
             meters=self._meters if metrics else None,
         )
         self._signals_seen: list[str] = []
+        self._is_long_told = False
         self._stop_until: float | None = None  # stopping: how long to wait for running jobs, monotonic
         session = Session(changed=self._beat_now)
         self._heart = Heart(self.alias, self.crew, session, told_to_stop=self._told_to_stop)
@@ -82,9 +86,9 @@ class Supervisor:
         self._listener = Listener(session, self._heard)
         self._janitor = Janitor(self.crew)
         self._heart_loop = Loop("heartbeat", self._heart.pass_once, longest_pause=conf.lease_seconds / 3)
-        self._house_loop = Loop("housekeeping", self._steward.pass_once)
-        self._listen_loop = Loop("listener", self._listener.pass_once)
-        self._janitor_loop = Loop("maintenance", self._janitor.pass_once)
+        self._house_loop = Loop("housekeeping", self._steward.pass_once, stop=self._steward.duties.stop)
+        self._listen_loop = Loop("listener", self._listener.pass_once, stop=self._listener.stop)
+        self._janitor_loop = Loop("maintenance", self._janitor.pass_once, stop=self._janitor.stop)
         self._loops = (self._house_loop, self._heart_loop, self._listen_loop, self._janitor_loop)
         self._backlog = Backlog(self.alias, plan.queues)
         self._backlog_loop = Loop("look at the backlog", self._backlog.pass_once)
@@ -200,10 +204,24 @@ class Supervisor:
                 "Stopping on %s%s", self._signals_seen.pop(0), "" if self._grace_left() else ", not waiting for jobs"
             )
         self.crew.part_with_deaf()
+        if self.crew.part_with_stuck():
+            self._beat_now()  # it may begin jobs again once its lease is renewed
+        self._tell_of_long_duty()
         if self._stop_until is not None:
             self._press_to_stop(self._stop_until)
         elif self.crew.recycle():
             self._house_loop.wake()
+
+    def _tell_of_long_duty(self) -> None:
+        """Name the duty in which housekeeping hangs, as where a receiver of a signal does not come back."""
+        seconds = self._house_loop.pass_seconds()
+        if seconds < LONG_SECONDS:
+            self._is_long_told = False
+        elif not self._is_long_told:
+            self._is_long_told = True
+            logger.error(
+                "Housekeeping has been at its duty %s for %d s, and does no other", self._steward.duties.doing, seconds
+            )
 
     def _grace_left(self) -> bool:
         return self._stop_until is not None and time.monotonic() < self._stop_until
@@ -215,7 +233,7 @@ class Supervisor:
         if time.monotonic() > until:
             for process in list(self.crew.living):
                 logger.warning("Process %d has not stopped in time and is ended", process.pid)
-                process.kill()
+                self.crew.end(process)
 
     def _finish(self) -> None:
         """Settle what the children left, remove their rows, close everything."""
@@ -223,27 +241,33 @@ class Supervisor:
         self._probes.stopping()
         for loop in self._loops:
             loop.stop()
-        self._listener.stop()
-        self._janitor.stop()
         for loop in self._loops:
             if loop.is_alive():
                 loop.join(FAREWELL_SECONDS)
-        self._listener.close()
         for process in list(self.crew.living):  # came in while the door was being closed
             process.kill()
             process.has_ended(is_ending=True)
             self.crew.part_with(process)
         try:
             if self._house_loop.is_alive():
-                raise OperationalError("housekeeping still waits for the database")
+                raise OperationalError(f"housekeeping is still at its duty {self._steward.duties.doing}")
             self._steward.finish()
         except Error as error:
             logger.warning("What this worker left is not settled, its leases will run out: %s", error)
-        self._steward.database.close()
-        self._heart.database.close()
-        self._janitor.database.close()
+        self._close_connections()
         self._stop_probes()
         logger.info("Stopped")
+
+    def _close_connections(self) -> None:
+        """Close those of threads that have ended; one that has not may be in the middle of using its own."""
+        for loop, owner in (
+            (self._house_loop, self._steward.database),
+            (self._heart_loop, self._heart.database),
+            (self._listen_loop, self._listener),
+            (self._janitor_loop, self._janitor.database),
+        ):
+            if not loop.is_alive():
+                owner.close()
 
     def _stop_probes(self) -> None:
         """Stop these last: a command is alive until it has settled everything."""

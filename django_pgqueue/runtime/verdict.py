@@ -7,6 +7,8 @@ does its work.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from django_pgqueue.base.conf import conf
+
 UNTURNED_SECONDS = 3.0
 """A pump turns once a second at least; a process whose pump has not turned for so long does not do its work."""
 
@@ -68,6 +70,11 @@ class Verdict:
     @property
     def is_ready(self) -> bool:
         return not self.unready
+
+
+def stuck_seconds() -> float:
+    """Return after how long what has not moved counts as stuck."""
+    return max(STUCK_SECONDS, 4.0 * conf.statement_timeout_seconds)
 
 
 def judge(facts: Facts) -> Verdict:

@@ -1,0 +1,155 @@
+"""What one pass of housekeeping does, in which order, and for how long: no duty keeps the others waiting."""
+
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+import tests.app.tasks as app
+from django_pgqueue.runtime.duties import SPELL_SECONDS, Duties
+from django_pgqueue.runtime.heart import Pulse
+from django_pgqueue.runtime.loop import Loop
+from django_pgqueue.runtime.plan import Plan
+from django_pgqueue.runtime.steward import Steward
+from django_pgqueue.runtime.supervisor import Supervisor
+from tests.support.waiting import PATIENCE_SECONDS, eventually
+
+
+class Clock:
+    """The monotonic clock as duties see it: it stands still unless it is moved."""
+
+    def __init__(self) -> None:
+        self.seconds = time.monotonic()
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr("django_pgqueue.runtime.duties.time", made)
+    return made
+
+
+@pytest.fixture
+def steward(transactional_db):
+    """The housekeeping of a command that has no processes; ``filled`` counts how often its places were looked after."""
+    crew = SimpleNamespace(plan=Plan(), ended=[], next_start_seconds=lambda: None, worker_ids=list, filled=0)
+
+    def fill(database):
+        crew.filled += 1
+
+    crew.fill = fill
+    made = Steward("default", crew, Pulse(30), wake=lambda payloads: None, drained=None)
+    yield made
+    made.database.close()
+
+
+def make_due(steward: Steward) -> None:
+    """Let another job be due that is not promoted yet."""
+    steward.database.rows(
+        "INSERT INTO pgqueue_jobs (task, status, run_at) VALUES (%(task)s, 'scheduled', now()) RETURNING id",
+        {"task": app.noop.name},
+    )
+
+
+def test_promotion_lets_the_other_duties_in_though_new_jobs_come_due_all_the_time(steward, clock, monkeypatch):
+    """A stream that is faster than promotion: with each slice that is promoted another job is due."""
+    monkeypatch.setattr("django_pgqueue.runtime.duties.LARGEST_SLICE", 1)
+    steward._promoting.size = 1
+    slices = []
+
+    def wake(payloads):
+        slices.append(payloads)
+        clock.seconds += SPELL_SECONDS / 2
+        if len(slices) < 40:
+            make_due(steward)
+
+    steward._wake = wake
+    make_due(steward)
+    for passes in (1, 2, 3):
+        assert steward.pass_once() == 0.0, "there is more to promote"
+        assert (len(slices), steward._crew.filled) == (2 * passes, passes)
+
+
+def test_pass_that_is_told_to_stop_ends_before_the_next_duty():
+    done = []
+
+    def one():
+        done.append("one")
+        loop.stop()
+
+    def two():
+        done.append("two")
+
+    duties = Duties(one, two)
+    loop = Loop("duty", duties.pass_once, stop=duties.stop)
+    loop.start()
+    loop.join(PATIENCE_SECONDS)
+    assert done == ["one"]
+
+
+def test_promotion_of_a_stream_ends_when_the_command_is_told_to_stop(steward, monkeypatch):
+    """The slices come faster than their spell ends: it is the loop that has it end."""
+    slices = []
+
+    def wake(payloads):
+        slices.append(payloads)
+        if not is_over:
+            make_due(steward)
+
+    is_over = False
+    steward._wake = wake
+    make_due(steward)
+    loop = Loop("housekeeping", steward.pass_once, stop=steward.duties.stop)
+    loop.start()
+    try:
+        eventually(lambda: len(slices) > 3)
+        loop.stop()
+        loop.join(PATIENCE_SECONDS)
+        assert not loop.is_alive()
+    finally:
+        is_over = True
+        loop.stop()
+        loop.join(PATIENCE_SECONDS)
+
+
+def test_command_that_ends_says_which_duty_has_not_come_back_and_leaves_it_its_connection(
+    transactional_db, monkeypatch, caplog
+):
+    """To close the connection under a thread that uses it would hide what the thread hangs in."""
+    monkeypatch.setattr("django_pgqueue.runtime.supervisor.FAREWELL_SECONDS", 0.0)
+    supervisor = Supervisor(Plan(queues=(), processes=1, concurrency=1))
+    steward, loop, is_over = supervisor._steward, supervisor._house_loop, threading.Event()
+
+    def expire():
+        steward.database.rows("SELECT 1", {})
+        is_over.wait(PATIENCE_SECONDS)
+
+    steward.duties._duties = (expire,)
+    loop.start()
+    try:
+        eventually(lambda: steward.database._wrapper.connection)
+        supervisor._finish()
+        assert "leases will run out: housekeeping is still at its duty expire" in caplog.text
+        assert steward.database._wrapper.connection
+    finally:
+        is_over.set()
+        loop.join(PATIENCE_SECONDS)
+        steward.database.close()
+
+
+def test_duty_that_does_not_come_back_is_named_once(transactional_db, monkeypatch, caplog):
+    """A receiver of a signal runs there, and may block: nobody but the log would say so."""
+    supervisor = Supervisor(Plan(queues=(), processes=1, concurrency=1))
+    seconds = [59.0]
+    supervisor._house_loop.pass_seconds = lambda: seconds[0]
+    supervisor._steward.duties.doing = "expire"
+    for seconds[0] in (59.0, 60.0, 61.0, 0.0, 75.0):
+        supervisor._tell_of_long_duty()
+    assert [record.message for record in caplog.records] == [
+        "Housekeeping has been at its duty expire for 60 s, and does no other",
+        "Housekeeping has been at its duty expire for 75 s, and does no other",
+    ]

@@ -1,0 +1,156 @@
+"""A process whose pump does not turn, because a job lets no other thread run: what its supervisor does about it."""
+
+from types import SimpleNamespace
+
+import pytest
+
+import tests.app.tasks as app
+from django_pgqueue.lifecycle import heartbeat
+from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.models import Job
+from django_pgqueue.runtime.child import Brief
+from django_pgqueue.runtime.crew import Crew
+from django_pgqueue.runtime.heart import Heart, Pulse
+from django_pgqueue.runtime.marks import now
+from django_pgqueue.runtime.plan import Plan
+from django_pgqueue.runtime.process import Process
+from django_pgqueue.runtime.session import Session
+from django_pgqueue.runtime.steward import Steward
+from django_pgqueue.runtime.verdict import STUCK_SECONDS
+
+LEASE_SECONDS = 30
+
+
+class Clock:
+    """The monotonic clock of the supervisor's main thread."""
+
+    seconds = 1000.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr("django_pgqueue.runtime.process.time", made)
+    return made
+
+
+@pytest.fixture
+def crew(queue, clock):
+    """A command with one process, which is not started: the test writes its marks, and it cannot be killed."""
+    made = Crew(Plan(), supervisor_id=1, lease_seconds=LEASE_SECONDS)
+    worker_id = made._write_down(queue)
+    process = Process(Brief(worker_id, (), 8, 1), Plan())
+    process.pid, process._process = 4711, SimpleNamespace(kill=lambda: killed.append(process), exitcode=None)
+    killed = made.killed = []
+    made.living.append(process)
+    process.marks.extend(now() + LEASE_SECONDS)
+    yield made
+    process._orders_read.close()
+    process._orders.close()
+
+
+@pytest.fixture
+def heart(crew):
+    made = Heart("default", crew, Session(changed=lambda: None), told_to_stop=lambda by: None)
+    yield made
+    made.database.close()
+
+
+def watch(crew, clock, seconds: float) -> None:
+    """Let the main thread look after its processes once a second, for so long."""
+    for _ in range(round(seconds)):
+        clock.seconds += 1
+        crew.part_with_stuck()
+
+
+def test_only_a_process_that_has_turned_and_does_not_any_more_is_stuck(crew, clock):
+    [process] = crew.living
+    watch(crew, clock, 100)
+    assert process.unturned_seconds == 0, "it is still starting"
+    process.marks.turned()
+    watch(crew, clock, 10)
+    assert process.unturned_seconds == 9
+    process.marks.turned()
+    watch(crew, clock, 1)
+    assert process.unturned_seconds == 0
+
+
+def test_time_in_which_the_supervisor_was_frozen_too_does_not_count(crew, clock):
+    [process] = crew.living
+    process.marks.turned()
+    watch(crew, clock, 5)
+    clock.seconds += 100_000
+    watch(crew, clock, 1)
+    assert process.unturned_seconds < 10
+    assert crew.killed == []
+
+
+def test_process_that_has_not_turned_for_minutes_is_ended_and_what_it_ran_is_lost(queue, crew, clock, caplog):
+    """Once, and before a probe takes the whole command for dead. Its attempt counts: it must not do so for ever."""
+    [process] = crew.living
+    app.noop.enqueue()
+    app.noop.enqueue()
+    started, fetched = claim(queue, "default", limit=2, worker_id=process.worker_id)
+    process.marks.hold([0, 1], [started, fetched])
+    process.marks.start(0)
+    process.marks.turned()
+    watch(crew, clock, 200)
+    assert crew.killed == []
+    watch(crew, clock, STUCK_SECONDS - 201)
+    assert crew.killed == [process]
+    assert "Process 4711 is ended: for 240 s it has not turned" in caplog.text
+    crew.living.remove(process)
+    crew.ended.append(process)
+    process.close = lambda: None
+    steward = Steward("default", crew, Pulse(LEASE_SECONDS), wake=lambda queues: None, drained=None)
+    try:
+        steward.settle_ended()
+    finally:
+        steward.database.close()
+    assert {(row.id, row.attempts, row.lost) for row in Job.objects.all()} == {(started.id, 1, 1), (fetched.id, 0, 0)}
+
+
+def test_stop_gives_no_attempt_back_where_the_process_was_stuck(crew, clock):
+    [process] = crew.living
+    process.marks.turned()
+    watch(crew, clock, LEASE_SECONDS)
+    crew.end(process)
+    assert process.was_stopped
+    watch(crew, clock, 2)
+    crew.end(process)
+    assert not process.was_stopped
+
+
+def test_process_that_does_not_turn_begins_nothing_and_what_it_has_fetched_goes_back(queue, crew, clock, heart, caplog):
+    [process] = crew.living
+    jobs = [app.noop.enqueue().id for _ in range(2)]
+    once = app.noop.using(max_attempts=1).enqueue().id
+    running, fetched, only_once = claim(queue, "default", limit=3, worker_id=process.worker_id)
+    assert [job.id for job in (running, fetched, only_once)] == [*jobs, once]
+    process.marks.hold([0, 1, 2], [running, fetched, only_once])
+    process.marks.start(0)
+    process.marks.turned()
+    heart.pass_once()
+    watch(crew, clock, LEASE_SECONDS)
+    heart.pass_once()
+    assert process.marks.may_start(), "it has turned within a lease"
+    assert set(Job.objects.values_list("status", flat=True)) == {"running"}
+    watch(crew, clock, 2)
+    heart.pass_once()
+    heart.pass_once()
+    assert not process.marks.may_start()
+    rows = {row.id: (row.status, row.attempts, row.lost) for row in Job.objects.all()}
+    assert rows == {running.id: ("running", 1, 0), fetched.id: ("queued", 0, 0), once: ("running", 1, 0)}
+    assert caplog.text.count("Process 4711 has not turned") == 1
+    assert f"while it runs job {running.id} (tests.app.tasks.noop)" in caplog.text
+    assert heartbeat.leases(queue, [process.worker_id])
+    # It turns again: it has to give back what it believes to have, before it begins anything.
+    process.marks.turned()
+    watch(crew, clock, 1)
+    heart.pass_once()
+    assert (process.marks.has_lapsed(), process.marks.may_start()) == (True, False)
+    process.marks.resume()
+    assert process.marks.may_start()
