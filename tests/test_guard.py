@@ -21,9 +21,11 @@ def pytest_configure(config):
 """
 
 HARMLESS = """
+import logging
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.db import connection
@@ -54,6 +56,14 @@ def test_ends_what_it_starts(monkeypatch, settings, tmp_path):
     settings.LANGUAGE_CODE = "de"
     subprocess.run([sys.executable, "-c", ""], check=True)
     (tmp_path / "file").touch()
+
+
+def test_logs_an_exception_whose_traceback_refers_to_a_thread():
+    executor = ThreadPoolExecutor()  # its thread ends when nothing refers to it any more
+    try:
+        executor.submit(int, "not a number").result()
+    except ValueError:
+        logging.getLogger(__name__).exception("caught")
 """
 
 PLANTED = """
@@ -203,7 +213,7 @@ def test_leak_is_found_with_the_test_that_it_is_of(output, test):
 
 def test_no_other_test_is_accused(output):
     assert {test for test, _ in accused(output)} == EXPECTED.keys(), output
-    assert "17 passed" in output
+    assert "19 passed" in output
 
 
 BEFORE = {("setting", "A"): "1", ("process", "7"): "sleep"}

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.logging import caplog_records_key
 from asgiref.sync import SyncToAsync
 
 from tests.support import facts as facts_of
@@ -144,6 +145,15 @@ def set_up(config: pytest.Config) -> None:
         config.pluginmanager.register(Guard(config, config.getoption("guard_patience")), "guard")
 
 
+def forget_logged(item: pytest.Item) -> None:
+    """Drop the log records that pytest keeps of a test until its teardown has ended; their text is written already.
+
+    The traceback of a logged exception refers to all that its frames held, as to the executor of a thread.
+    """
+    for records in item.stash.get(caplog_records_key, {}).values():
+        records.clear()
+
+
 class Guard:
     """The plugin. It begins with the first test, in the process that runs it.
 
@@ -232,6 +242,7 @@ class Guard:
         self._history.append((item.nodeid, self._changes()))
         if nextitem is not None and nextitem.path == item.path:
             return ""
+        forget_logged(item)
         left = self._settled()
         found = findings(self._history, without_repairs(left, self._found))
         self._found |= {one.key: one.change for one in found}
