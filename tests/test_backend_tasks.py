@@ -237,7 +237,7 @@ def test_worker_knows_the_tasks_of_modules_that_the_setting_names(fresh, task_mo
 
 
 def test_module_of_the_setting_that_is_not_there_is_said_at_the_start(task_modules):
-    with pytest.raises(ModuleNotFoundError, match="tests.app.no_such_module"):
+    with pytest.raises(ModuleNotFoundError, match=r"tests\.app\.no_such_module"):
         task_modules(["tests.app.no_such_module"])
 
 
