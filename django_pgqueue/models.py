@@ -8,7 +8,7 @@ the claimed row is no larger than the queued one and lands on the same page.
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.functions import Now
-from django.db.models.lookups import Exact
+from django.db.models.lookups import Exact, LessThanOrEqual
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
@@ -16,7 +16,10 @@ from django_pgqueue.base.labels import CATCH_UPS, REASONS, STATUSES
 from django_pgqueue.base.states import (
     HIGHEST_PRIORITY,
     LATEST,
+    LONGEST_KEY,
+    LONGEST_NAME,
     LONGEST_PERIOD_SECONDS,
+    LONGEST_QUEUE,
     LOWEST_PRIORITY,
     NEVER,
     CatchUp,
@@ -42,6 +45,17 @@ def is_array(column: str) -> models.Q:
     """Return the condition that a JSON column holds an array, to which the next entry can be added."""
     kind = models.Func(models.F(column), function="jsonb_typeof", output_field=models.TextField())
     return models.Q(Exact(kind, models.Value("array")))
+
+
+def is_at_most(column: str, longest: int) -> models.Q:
+    """Return the condition that a text has no more characters, or is NULL."""
+    length = models.Func(models.F(column), function="char_length", output_field=models.IntegerField())
+    return models.Q(LessThanOrEqual(length, models.Value(longest)))
+
+
+def is_instant(column: str) -> models.Q:
+    """Return the condition that Python can hold an instant, or that it is NULL."""
+    return models.Q(**{f"{column}__range": (NEVER, LATEST)})
 
 
 class Cause(models.Func):
@@ -186,6 +200,24 @@ class Job(models.Model):
             models.CheckConstraint(condition=~models.Q(queue="") & ~models.Q(task=""), name="pgqueue_jobs_names"),
             models.CheckConstraint(condition=models.Q(run_at__range=(NEVER, LATEST)), name="pgqueue_jobs_run_at"),
             models.CheckConstraint(condition=is_array("errors"), name="pgqueue_jobs_errors"),
+            models.CheckConstraint(
+                condition=is_at_most("queue", LONGEST_QUEUE)
+                & is_at_most("task", LONGEST_NAME)
+                & is_at_most("backend", LONGEST_NAME)
+                & is_at_most("unique_key", LONGEST_KEY)
+                & is_at_most("concurrency_key", LONGEST_KEY)
+                & is_at_most("fair_key", LONGEST_KEY),
+                name="pgqueue_jobs_lengths",
+            ),
+            models.CheckConstraint(
+                condition=is_instant("enqueued_at")
+                & is_instant("first_started_at")
+                & is_instant("started_at")
+                & is_instant("lease_until")
+                & is_instant("expires_at")
+                & is_instant("cancel_requested_at"),
+                name="pgqueue_jobs_instants",
+            ),
             models.CheckConstraint(
                 condition=models.Q(unique_key=None, unique_scope=None)
                 | models.Q(unique_key__isnull=False, unique_scope__isnull=False, unique_scope__in=list(Scope)),

@@ -4,6 +4,7 @@ import queue as stdlib_queue
 from collections.abc import Iterator
 
 import pytest
+from django.db import IntegrityError
 
 import tests.app.tasks as app
 from django_pgqueue.models import FinishedJob, Job
@@ -37,6 +38,20 @@ def run_until(pump: Pump, condition) -> None:
 
     eventually(looked)
     eventually(lambda: [turn(pump), not pump._book.held()][1])
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("queue", "repeat('q', 129)"), ("task", "repeat('t', 501)"), ("backend", "repeat('b', 501)")),
+        *(("fair_key", "repeat('k', 501)"), ("expires_at", "'infinity'"), ("enqueued_at", "'-infinity'")),
+        *(("expires_at", "'10000-01-01'"), ("started_at", "'1969-12-31'"), ("lease_until", "'infinity'")),
+    ],
+)
+def test_database_refuses_names_and_times_that_python_would_not_write(sql, column, value):
+    named, given = ("task", value) if column == "task" else (f"task, {column}", f"'x', {value}")
+    with pytest.raises(IntegrityError, match=r"pgqueue_jobs_(lengths|instants)"):
+        sql(f"INSERT INTO pgqueue_jobs ({named}) VALUES ({given})")
 
 
 @pytest.mark.parametrize("column", ["args", "kwargs", "metadata", "progress", "errors"])
