@@ -5,6 +5,8 @@ a valid enqueue. Columns are ordered by width, and what a claim overwrites is NO
 the claimed row is no larger than the queued one and lands on the same page.
 """
 
+from typing import Any
+
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.functions import Now
@@ -27,6 +29,7 @@ from django_pgqueue.base.states import (
     Scope,
     Status,
 )
+from django_pgqueue.base.stored import read
 
 PRIORITIES = models.Q(priority__range=(LOWEST_PRIORITY, HIGHEST_PRIORITY))
 EMPTY_LIST = models.Value([], models.JSONField())
@@ -75,6 +78,18 @@ class Cause(models.Func):
     output_field = models.BigIntegerField()
 
 
+class StoredJSON(models.JSONField):  # type: ignore[type-arg]  # the same
+    """JSON of a row, whatever SQL has put there: what Python cannot hold is read as a text in its place."""
+
+    def from_db_value(self, value: Any, expression: Any, connection: BaseDatabaseWrapper) -> Any:  # noqa: ARG002 - likewise
+        return read(value) if isinstance(value, str) else value
+
+    def deconstruct(self) -> Any:
+        """For migrations it is Django's: the column is the same."""
+        name, _path, args, kwargs = super().deconstruct()
+        return name, "django.db.models.JSONField", args, kwargs
+
+
 class Counts(models.Field):  # type: ignore[type-arg]  # Django takes none when it runs
     """An array of numbers. Not Django's ArrayField, which wants django.contrib.postgres to be installed."""
 
@@ -112,16 +127,16 @@ class Job(models.Model):
     queue = models.TextField(_("queue"), db_default="default")
     task = models.TextField(_("task"))
     backend = models.TextField(db_default="", help_text=_("Alias in TASKS, for jobs of the Tasks framework."))
-    args = models.JSONField(db_default=EMPTY_LIST)
-    kwargs = models.JSONField(db_default=EMPTY_OBJECT)
+    args = StoredJSON(db_default=EMPTY_LIST)
+    kwargs = StoredJSON(db_default=EMPTY_OBJECT)
     unique_key = models.TextField(null=True)
     unique_scope = models.TextField(null=True)
     concurrency_key = models.TextField(null=True)
     fair_key = models.TextField(null=True)
     cancelled_by = models.TextField(null=True)
-    metadata = models.JSONField(db_default=EMPTY_OBJECT)
-    progress = models.JSONField(null=True)
-    errors = models.JSONField(db_default=EMPTY_LIST, help_text=_("One entry for each failed attempt."))
+    metadata = StoredJSON(db_default=EMPTY_OBJECT)
+    progress = StoredJSON(null=True)
+    errors = StoredJSON(db_default=EMPTY_LIST, help_text=_("One entry for each failed attempt."))
     awaited = models.BooleanField(db_default=False, help_text=_("Somebody waits for its end, which is announced."))
     keep_seconds = models.IntegerField(null=True, help_text=_("For how long; empty: as long as any finished job."))
 
@@ -269,16 +284,16 @@ class DeadJob(models.Model):
     queue = models.TextField(_("queue"))
     task = models.TextField(_("task"))
     backend = models.TextField(db_default="")
-    args = models.JSONField(db_default=EMPTY_LIST)
-    kwargs = models.JSONField(db_default=EMPTY_OBJECT)
+    args = StoredJSON(db_default=EMPTY_LIST)
+    kwargs = StoredJSON(db_default=EMPTY_OBJECT)
     unique_key = models.TextField(null=True)
     unique_scope = models.TextField(null=True)
     concurrency_key = models.TextField(null=True)
     fair_key = models.TextField(null=True)
     cancelled_by = models.TextField(null=True)
-    metadata = models.JSONField(db_default=EMPTY_OBJECT)
-    progress = models.JSONField(null=True)
-    errors = models.JSONField(db_default=EMPTY_LIST)
+    metadata = StoredJSON(db_default=EMPTY_OBJECT)
+    progress = StoredJSON(null=True)
+    errors = StoredJSON(db_default=EMPTY_LIST)
     keep_seconds = models.IntegerField(null=True)
     cause = models.GeneratedField(
         expression=Cause(),
@@ -334,12 +349,12 @@ class FinishedJob(models.Model):
     queue = models.TextField(_("queue"))
     task = models.TextField(_("task"))
     backend = models.TextField()
-    args = models.JSONField()
-    kwargs = models.JSONField()
-    result = models.JSONField(null=True)
-    metadata = models.JSONField()
-    progress = models.JSONField(null=True)
-    errors = models.JSONField()
+    args = StoredJSON()
+    kwargs = StoredJSON()
+    result = StoredJSON(null=True)
+    metadata = StoredJSON()
+    progress = StoredJSON(null=True)
+    errors = StoredJSON()
     prune_at = models.DateTimeField(null=True, help_text=_("Removed after that; empty: with its partition."))
 
     class Meta:
@@ -466,9 +481,9 @@ class Schedule(models.Model):
     source = models.TextField(
         _("source"), default="admin", db_default="admin", help_text=_("Declared in code or made in the admin.")
     )
-    args = models.JSONField(_("args"), blank=True, default=list, db_default=EMPTY_LIST)
-    kwargs = models.JSONField(_("kwargs"), blank=True, default=dict, db_default=EMPTY_OBJECT)
-    options = models.JSONField(_("options"), blank=True, default=dict, db_default=EMPTY_OBJECT)
+    args = StoredJSON(_("args"), blank=True, default=list, db_default=EMPTY_LIST)
+    kwargs = StoredJSON(_("kwargs"), blank=True, default=dict, db_default=EMPTY_OBJECT)
+    options = StoredJSON(_("options"), blank=True, default=dict, db_default=EMPTY_OBJECT)
     paused_by = models.TextField(_("paused by"), blank=True, default="", db_default="")
     last_error = models.TextField(
         _("last error"), blank=True, default="", db_default="", help_text=_("Why its latest tick became no job.")
@@ -519,8 +534,8 @@ class Worker(models.Model):
     host = models.TextField(_("host"))
     name = models.TextField(_("name"), db_default="")
     version = models.TextField()
-    queues = models.JSONField(db_default=EMPTY_LIST, help_text=_("Empty means all."))
-    metadata = models.JSONField(db_default=EMPTY_OBJECT)
+    queues = StoredJSON(db_default=EMPTY_LIST, help_text=_("Empty means all."))
+    metadata = StoredJSON(db_default=EMPTY_OBJECT)
     memory_bytes = models.BigIntegerField(
         _("memory"), db_default=0, help_text=_("Resident, at the last heartbeat; 0: not known.")
     )
@@ -603,10 +618,10 @@ class Operation(models.Model):
     by = models.TextField(pgettext_lazy("who asked for it", "by"))
     stopped_by = models.TextField(_("stopped by"), db_default="")
     last_error = models.TextField(_("last error"), db_default="")
-    filter = models.JSONField(_("filter"), db_default=EMPTY_OBJECT)
-    said = models.JSONField(db_default=EMPTY_OBJECT, help_text=_("What else the verb needs: a queue, a priority."))
-    outcome = models.JSONField(db_default=EMPTY_OBJECT, help_text=_("How many, by what was done to them."))
-    left = models.JSONField(_("left alone"), db_default=EMPTY_OBJECT, help_text=_("How many, by the reason."))
+    filter = StoredJSON(_("filter"), db_default=EMPTY_OBJECT)
+    said = StoredJSON(db_default=EMPTY_OBJECT, help_text=_("What else the verb needs: a queue, a priority."))
+    outcome = StoredJSON(db_default=EMPTY_OBJECT, help_text=_("How many, by what was done to them."))
+    left = StoredJSON(_("left alone"), db_default=EMPTY_OBJECT, help_text=_("How many, by the reason."))
 
     class Meta:
         db_table = "pgqueue_operations"

@@ -12,6 +12,10 @@ DEEPEST = 100
 """Maximum nesting of arguments, metadata, progress and results; and of what is shown of a row."""
 
 
+MOST_DIGITS = 300
+"""Maximum number of digits of a whole number that is read as one."""
+
+
 class Unread(str):
     """A text that stands in place of a value that Python cannot hold, or that nobody could read."""
 
@@ -84,10 +88,8 @@ _ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def _whole(digits: str) -> int | str:
-    try:
-        return int(digits)
-    except ValueError:  # more digits than sys.get_int_max_str_digits()
-        return Unread(digits)
+    """Return a number that can be a float too: one of more digits than Python takes is none."""
+    return int(digits) if len(digits) <= MOST_DIGITS else Unread(digits)
 
 
 def _fraction(digits: str) -> float | str:
