@@ -78,7 +78,7 @@ class Cause(models.Func):
     output_field = models.BigIntegerField()
 
 
-class StoredJSON(models.JSONField):  # type: ignore[type-arg]  # the same
+class StoredJSON(models.JSONField):
     """JSON of a row, whatever SQL has put there: what Python cannot hold is read as a text in its place."""
 
     def from_db_value(self, value: Any, expression: Any, connection: BaseDatabaseWrapper) -> Any:  # noqa: ARG002 - likewise

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from django.db import IntegrityError, transaction
 
 import django_pgqueue
 import tests.app.tasks as app
@@ -287,6 +288,16 @@ def test_value_in_a_line_is_no_longer_than_people_read(caplog):
     logging.getLogger("django_pgqueue").warning("Unknown task %s", "x" * 1_000_000)
     [message] = caplog.messages
     assert len(message) < 3000
+
+
+def test_row_that_a_check_refuses_is_not_quoted_in_a_line(db, sql, caplog):
+    with pytest.raises(IntegrityError) as refused, transaction.atomic():
+        sql("""INSERT INTO pgqueue_jobs (task, priority, args) VALUES ('x', 1000, '["hunter2"]')""")
+    assert "hunter2" in str(refused.value)
+    logging.getLogger("django_pgqueue.worker").warning("What is left is not settled: %s", refused.value)
+    [message] = caplog.messages
+    assert "pgqueue_jobs_priority" in message
+    assert "hunter2" not in message
 
 
 def test_exception_that_cannot_be_printed_does_not_cost_the_line(caplog):

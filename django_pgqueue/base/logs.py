@@ -53,10 +53,15 @@ def _in_line(value: Any) -> Any:
         return plain(value) if len(value) <= LONGEST_VALUE else f"{plain(value[:LONGEST_VALUE])}…"
     if isinstance(value, BaseException):
         try:
-            return _in_line(str(value))
+            return _in_line(without_detail(str(value)))
         except Exception:  # noqa: BLE001 - one that cannot even be printed
             return type(value).__qualname__
     return value
+
+
+def without_detail(text: str) -> str:
+    """Return what the database says of an error, without the values that it quotes: a row that a check refused."""
+    return text.partition("\nDETAIL:")[0]
 
 
 LOGGERS = ("django_pgqueue", "django_pgqueue.worker", "django_pgqueue.jobs", FAILURES, "django_pgqueue.cutover")
