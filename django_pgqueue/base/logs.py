@@ -64,7 +64,7 @@ def without_detail(text: str) -> str:
     return text.partition("\nDETAIL:")[0]
 
 
-LOGGERS = ("django_pgqueue", "django_pgqueue.worker", "django_pgqueue.jobs", FAILURES, "django_pgqueue.cutover")
+LOGGERS = ("django_pgqueue", "django_pgqueue.worker", "django_pgqueue.jobs", FAILURES)
 
 for _name in LOGGERS:
     logging.getLogger(_name).addFilter(OneLine())
