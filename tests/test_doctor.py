@@ -607,9 +607,9 @@ def test_names_that_anybody_may_have_written_do_nothing_to_the_terminal(sql):
 
 
 def test_names_are_cut_where_they_fill_the_screen(sql):
-    sql("INSERT INTO pgqueue_jobs (task) VALUES ('gone.' || repeat('x', 100000) || '.away')")
+    sql("INSERT INTO pgqueue_jobs (task) VALUES ('gone.' || repeat('x', 490) || '.away')")
     text, *_ = say()
-    assert len(text) < 1000
+    assert "x" * 200 not in text
     assert "gone.xxx" in text
     assert "xxx.away" in text
 

@@ -14,7 +14,6 @@ from django_pgqueue import tasks
 from django_pgqueue.backend.checking import problems_of
 from django_pgqueue.backend.declaring import (
     OF_BACKENDS,
-    TASK_MODULES,
     PgQueueTask,
     in_words_of_the_framework,
     native_of,
@@ -60,7 +59,6 @@ class PgQueueBackend(BaseTaskBackend):
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
         self._parameters = params
-        self.options = {name: value for name, value in self.options.items() if name != TASK_MODULES}  # not of tasks
 
     @property
     def supports_get_result(self) -> bool:  # type: ignore[override]

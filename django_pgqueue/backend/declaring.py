@@ -168,7 +168,8 @@ def native_of(task: AnyTask, backend: "PgQueueBackend") -> "tasks.Task[..., Any]
 
 def _make_native(task: AnyTask, backend: "PgQueueBackend") -> "tasks.Task[..., Any]":
     own = {name: value for name in OF_JOBS | OF_TASKS if (value := getattr(task, name, None)) is not None}
-    said = DEFAULTS | {name: value for name, value in backend.options.items() if value is not None} | own
+    of_alias = {name: value for name, value in backend.options.items() if value is not None and name != TASK_MODULES}
+    said = DEFAULTS | of_alias | own
     with in_words_of_the_framework():
         return tasks.make(
             task.func,

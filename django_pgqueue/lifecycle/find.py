@@ -7,7 +7,7 @@ from typing import Any
 
 from django_pgqueue.base.exceptions import UnknownJob
 from django_pgqueue.base.states import DEAD, FINISHED, Status
-from django_pgqueue.base.stored import read
+from django_pgqueue.base.stored import read_exactly
 from django_pgqueue.db import Database, QueueConnection, Row
 from django_pgqueue.lifecycle.sql import statement
 
@@ -101,5 +101,5 @@ def _state(job_id: int, rows: list[Row]) -> JobState:
         raise unknown(job_id)
     *columns, args, kwargs, result, errors, metadata, progress = rows[0]
     texts = (args, kwargs, result, errors, metadata, progress)
-    values = [*columns, *(None if text is None else read(text) for text in texts), result is not None]
+    values = [*columns, *(None if text is None else read_exactly(text) for text in texts), result is not None]
     return JobState(*values)
