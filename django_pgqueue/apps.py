@@ -1,12 +1,18 @@
+from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec
 
 from django.apps import AppConfig
+from django.conf import settings
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
 
 class PgQueueConfig(AppConfig):
-    """Loads the ``tasks.py`` of every installed app, and connects the checks and what is installed to watch jobs."""
+    """Loads the modules that have tasks, and connects the checks and what is installed to watch jobs.
+
+    They are the ``tasks.py`` of every installed app, and those that ``task_modules`` of an alias in ``TASKS`` names.
+    """
 
     name = "django_pgqueue"
     verbose_name = _("Job queue")
@@ -17,6 +23,17 @@ class PgQueueConfig(AppConfig):
 
         _watch_jobs()
         autodiscover_modules("tasks")
+        for module in _task_modules():
+            import_module(module)
+
+
+def _task_modules() -> Iterator[str]:
+    """Yield the modules that ``TASKS`` names; checks say what is wrong with the setting."""
+    aliases = getattr(settings, "TASKS", {})
+    for given in aliases.values() if isinstance(aliases, dict) else ():
+        options = given.get("OPTIONS") if isinstance(given, dict) else None
+        modules = options.get("task_modules") if isinstance(options, dict) else None
+        yield from (one for one in modules if isinstance(one, str)) if isinstance(modules, list | tuple) else ()
 
 
 def _watch_jobs() -> None:

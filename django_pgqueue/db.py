@@ -16,6 +16,8 @@ from typing import Any, Protocol
 import psycopg
 from django.db import DatabaseError, Error, InterfaceError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.postgresql.base import Cursor, ServerBindingCursor
+from django.db.backends.utils import CursorWrapper
 from django.utils.connection import ConnectionDoesNotExist
 from psycopg import sql
 
@@ -82,6 +84,29 @@ class Answer(Protocol):
         ...
 
 
+ARGUMENTS = "args"
+"""The parameter of statements that insert jobs, or change their arguments."""
+
+
+def bound_by_server(connection: BaseDatabaseWrapper) -> CursorWrapper:
+    """Return a cursor of Django's whose parameters go to the server apart from the statement.
+
+    By default Django puts them into its text, which is in ``pg_stat_activity`` and in several logs of the server for
+    more people than may read the table. All else is as with any cursor: transaction, log of queries, wrappers. A class
+    of cursors that somebody else has chosen, as to trace them, is left.
+    """
+    connection.ensure_connection()
+    beneath: Any = connection.connection
+    factory = beneath.cursor_factory
+    if factory is not Cursor:
+        return connection.cursor()
+    beneath.cursor_factory = ServerBindingCursor
+    try:
+        return connection.cursor()
+    finally:
+        beneath.cursor_factory = factory
+
+
 class CallerConnection:
     """The caller's Django connection. Statements join the transaction that is open on it, if one is."""
 
@@ -94,7 +119,8 @@ class CallerConnection:
         return connection.in_atomic_block or not connection.get_autocommit()
 
     def rows(self, sql: str, parameters: Parameters) -> list[Row]:
-        with postgresql(self.alias).cursor() as cursor:
+        connection = postgresql(self.alias)
+        with bound_by_server(connection) if ARGUMENTS in parameters else connection.cursor() as cursor:
             cursor.execute(sql, parameters)
             rows: list[Row] = cursor.fetchall()
             return rows

@@ -5,10 +5,12 @@ a valid enqueue. Columns are ordered by width, and what a claim overwrites is NO
 the claimed row is no larger than the queued one and lands on the same page.
 """
 
+from typing import Any
+
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.functions import Now
-from django.db.models.lookups import Exact
+from django.db.models.lookups import Exact, LessThanOrEqual
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
@@ -16,7 +18,10 @@ from django_pgqueue.base.labels import CATCH_UPS, REASONS, STATUSES
 from django_pgqueue.base.states import (
     HIGHEST_PRIORITY,
     LATEST,
+    LONGEST_KEY,
+    LONGEST_NAME,
     LONGEST_PERIOD_SECONDS,
+    LONGEST_QUEUE,
     LOWEST_PRIORITY,
     NEVER,
     CatchUp,
@@ -24,6 +29,7 @@ from django_pgqueue.base.states import (
     Scope,
     Status,
 )
+from django_pgqueue.base.stored import read
 
 PRIORITIES = models.Q(priority__range=(LOWEST_PRIORITY, HIGHEST_PRIORITY))
 EMPTY_LIST = models.Value([], models.JSONField())
@@ -44,6 +50,17 @@ def is_array(column: str) -> models.Q:
     return models.Q(Exact(kind, models.Value("array")))
 
 
+def is_at_most(column: str, longest: int) -> models.Q:
+    """Return the condition that a text has no more characters, or is NULL."""
+    length = models.Func(models.F(column), function="char_length", output_field=models.IntegerField())
+    return models.Q(LessThanOrEqual(length, models.Value(longest)))
+
+
+def is_instant(column: str) -> models.Q:
+    """Return the condition that Python can hold an instant, or that it is NULL."""
+    return models.Q(**{f"{column}__range": (NEVER, LATEST)})
+
+
 class Cause(models.Func):
     """One number for what a job died of: its task, the reason, the class of its last error, the shape of the message.
 
@@ -59,6 +76,18 @@ class Cause(models.Func):
         ", '#', 'g'), 0)"
     )
     output_field = models.BigIntegerField()
+
+
+class StoredJSON(models.JSONField):
+    """JSON of a row, whatever SQL has put there: what Python cannot hold is read as a text in its place."""
+
+    def from_db_value(self, value: Any, expression: Any, connection: BaseDatabaseWrapper) -> Any:  # noqa: ARG002 - likewise
+        return read(value) if isinstance(value, str) else value
+
+    def deconstruct(self) -> Any:
+        """For migrations it is Django's: the column is the same."""
+        name, _path, args, kwargs = super().deconstruct()
+        return name, "django.db.models.JSONField", args, kwargs
 
 
 class Counts(models.Field):  # type: ignore[type-arg]  # Django takes none when it runs
@@ -98,16 +127,16 @@ class Job(models.Model):
     queue = models.TextField(_("queue"), db_default="default")
     task = models.TextField(_("task"))
     backend = models.TextField(db_default="", help_text=_("Alias in TASKS, for jobs of the Tasks framework."))
-    args = models.JSONField(db_default=EMPTY_LIST)
-    kwargs = models.JSONField(db_default=EMPTY_OBJECT)
+    args = StoredJSON(db_default=EMPTY_LIST)
+    kwargs = StoredJSON(db_default=EMPTY_OBJECT)
     unique_key = models.TextField(null=True)
     unique_scope = models.TextField(null=True)
     concurrency_key = models.TextField(null=True)
     fair_key = models.TextField(null=True)
     cancelled_by = models.TextField(null=True)
-    metadata = models.JSONField(db_default=EMPTY_OBJECT)
-    progress = models.JSONField(null=True)
-    errors = models.JSONField(db_default=EMPTY_LIST, help_text=_("One entry for each failed attempt."))
+    metadata = StoredJSON(db_default=EMPTY_OBJECT)
+    progress = StoredJSON(null=True)
+    errors = StoredJSON(db_default=EMPTY_LIST, help_text=_("One entry for each failed attempt."))
     awaited = models.BooleanField(db_default=False, help_text=_("Somebody waits for its end, which is announced."))
     keep_seconds = models.IntegerField(null=True, help_text=_("For how long; empty: as long as any finished job."))
 
@@ -187,6 +216,24 @@ class Job(models.Model):
             models.CheckConstraint(condition=models.Q(run_at__range=(NEVER, LATEST)), name="pgqueue_jobs_run_at"),
             models.CheckConstraint(condition=is_array("errors"), name="pgqueue_jobs_errors"),
             models.CheckConstraint(
+                condition=is_at_most("queue", LONGEST_QUEUE)
+                & is_at_most("task", LONGEST_NAME)
+                & is_at_most("backend", LONGEST_NAME)
+                & is_at_most("unique_key", LONGEST_KEY)
+                & is_at_most("concurrency_key", LONGEST_KEY)
+                & is_at_most("fair_key", LONGEST_KEY),
+                name="pgqueue_jobs_lengths",
+            ),
+            models.CheckConstraint(
+                condition=is_instant("enqueued_at")
+                & is_instant("first_started_at")
+                & is_instant("started_at")
+                & is_instant("lease_until")
+                & is_instant("expires_at")
+                & is_instant("cancel_requested_at"),
+                name="pgqueue_jobs_instants",
+            ),
+            models.CheckConstraint(
                 condition=models.Q(unique_key=None, unique_scope=None)
                 | models.Q(unique_key__isnull=False, unique_scope__isnull=False, unique_scope__in=list(Scope)),
                 name="pgqueue_jobs_unique_scope",
@@ -237,16 +284,16 @@ class DeadJob(models.Model):
     queue = models.TextField(_("queue"))
     task = models.TextField(_("task"))
     backend = models.TextField(db_default="")
-    args = models.JSONField(db_default=EMPTY_LIST)
-    kwargs = models.JSONField(db_default=EMPTY_OBJECT)
+    args = StoredJSON(db_default=EMPTY_LIST)
+    kwargs = StoredJSON(db_default=EMPTY_OBJECT)
     unique_key = models.TextField(null=True)
     unique_scope = models.TextField(null=True)
     concurrency_key = models.TextField(null=True)
     fair_key = models.TextField(null=True)
     cancelled_by = models.TextField(null=True)
-    metadata = models.JSONField(db_default=EMPTY_OBJECT)
-    progress = models.JSONField(null=True)
-    errors = models.JSONField(db_default=EMPTY_LIST)
+    metadata = StoredJSON(db_default=EMPTY_OBJECT)
+    progress = StoredJSON(null=True)
+    errors = StoredJSON(db_default=EMPTY_LIST)
     keep_seconds = models.IntegerField(null=True)
     cause = models.GeneratedField(
         expression=Cause(),
@@ -302,12 +349,12 @@ class FinishedJob(models.Model):
     queue = models.TextField(_("queue"))
     task = models.TextField(_("task"))
     backend = models.TextField()
-    args = models.JSONField()
-    kwargs = models.JSONField()
-    result = models.JSONField(null=True)
-    metadata = models.JSONField()
-    progress = models.JSONField(null=True)
-    errors = models.JSONField()
+    args = StoredJSON()
+    kwargs = StoredJSON()
+    result = StoredJSON(null=True)
+    metadata = StoredJSON()
+    progress = StoredJSON(null=True)
+    errors = StoredJSON()
     prune_at = models.DateTimeField(null=True, help_text=_("Removed after that; empty: with its partition."))
 
     class Meta:
@@ -434,9 +481,9 @@ class Schedule(models.Model):
     source = models.TextField(
         _("source"), default="admin", db_default="admin", help_text=_("Declared in code or made in the admin.")
     )
-    args = models.JSONField(_("args"), blank=True, default=list, db_default=EMPTY_LIST)
-    kwargs = models.JSONField(_("kwargs"), blank=True, default=dict, db_default=EMPTY_OBJECT)
-    options = models.JSONField(_("options"), blank=True, default=dict, db_default=EMPTY_OBJECT)
+    args = StoredJSON(_("args"), blank=True, default=list, db_default=EMPTY_LIST)
+    kwargs = StoredJSON(_("kwargs"), blank=True, default=dict, db_default=EMPTY_OBJECT)
+    options = StoredJSON(_("options"), blank=True, default=dict, db_default=EMPTY_OBJECT)
     paused_by = models.TextField(_("paused by"), blank=True, default="", db_default="")
     last_error = models.TextField(
         _("last error"), blank=True, default="", db_default="", help_text=_("Why its latest tick became no job.")
@@ -487,8 +534,8 @@ class Worker(models.Model):
     host = models.TextField(_("host"))
     name = models.TextField(_("name"), db_default="")
     version = models.TextField()
-    queues = models.JSONField(db_default=EMPTY_LIST, help_text=_("Empty means all."))
-    metadata = models.JSONField(db_default=EMPTY_OBJECT)
+    queues = StoredJSON(db_default=EMPTY_LIST, help_text=_("Empty means all."))
+    metadata = StoredJSON(db_default=EMPTY_OBJECT)
     memory_bytes = models.BigIntegerField(
         _("memory"), db_default=0, help_text=_("Resident, at the last heartbeat; 0: not known.")
     )
@@ -571,10 +618,10 @@ class Operation(models.Model):
     by = models.TextField(pgettext_lazy("who asked for it", "by"))
     stopped_by = models.TextField(_("stopped by"), db_default="")
     last_error = models.TextField(_("last error"), db_default="")
-    filter = models.JSONField(_("filter"), db_default=EMPTY_OBJECT)
-    said = models.JSONField(db_default=EMPTY_OBJECT, help_text=_("What else the verb needs: a queue, a priority."))
-    outcome = models.JSONField(db_default=EMPTY_OBJECT, help_text=_("How many, by what was done to them."))
-    left = models.JSONField(_("left alone"), db_default=EMPTY_OBJECT, help_text=_("How many, by the reason."))
+    filter = StoredJSON(_("filter"), db_default=EMPTY_OBJECT)
+    said = StoredJSON(db_default=EMPTY_OBJECT, help_text=_("What else the verb needs: a queue, a priority."))
+    outcome = StoredJSON(db_default=EMPTY_OBJECT, help_text=_("How many, by what was done to them."))
+    left = StoredJSON(_("left alone"), db_default=EMPTY_OBJECT, help_text=_("How many, by the reason."))
 
     class Meta:
         db_table = "pgqueue_operations"

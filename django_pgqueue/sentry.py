@@ -6,7 +6,6 @@ and so is the framework's line about the same error.
 """
 
 import contextlib
-import json
 import logging
 from typing import Any
 
@@ -19,6 +18,7 @@ from django_pgqueue.base.exceptions import Redacted
 from django_pgqueue.base.logs import FAILURES, fields
 from django_pgqueue.base.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.base.states import Reason
+from django_pgqueue.base.stored import read
 from django_pgqueue.lifecycle.redact import REDACTED, Scrub, scrubber_of, shown
 from django_pgqueue.tasks import Task
 
@@ -120,7 +120,7 @@ class ReportedRun:
 
     def _described(self) -> dict[str, Any]:
         job = self._job
-        args, kwargs = shown(self._task, json.loads(job.args), json.loads(job.kwargs))
+        args, kwargs = shown(self._task, read(job.args), read(job.kwargs))
         return {
             "id": job.id,
             "task": job.task,

@@ -16,6 +16,7 @@ from django_pgqueue.base.backoff import Backoff, exponential
 from django_pgqueue.base.exceptions import ConfigurationError, InvalidJob, UnknownTask
 from django_pgqueue.base.keys import KeyBy, Keys, KeysBy
 from django_pgqueue.base.options import Options, TaskOptions
+from django_pgqueue.base.states import LONGEST_NAME
 
 if TYPE_CHECKING:
     from django_pgqueue.base.records import ClaimedJob, Outcome
@@ -322,6 +323,10 @@ def register(task: Task[P, R]) -> Task[P, R]:
             "Make it a plain function, or leave atomic out."
         )
     for name in (task.name, *task.aliases):
+        if not 1 <= len(name) <= LONGEST_NAME:
+            raise ConfigurationError(
+                f"The name of a task has 1 to {LONGEST_NAME} characters, not {len(name)}: {name!r}."
+            )
         other = find(name)
         if other is not None and (other.func.__module__, other.func.__qualname__) != (task.func.__module__, qualname):
             raise ConfigurationError(

@@ -8,7 +8,6 @@ Nothing is done, and nothing travels, unless the project has set up a tracer pro
 """
 
 import functools
-import json
 import logging
 import os
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ from django_pgqueue.base import hooks
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.logs import this_worker
 from django_pgqueue.base.records import ClaimedJob, Fate, Outcome
+from django_pgqueue.base.stored import read_object
 from django_pgqueue.base.version import VERSION
 from django_pgqueue.tasks import Task
 
@@ -99,7 +99,7 @@ class TracedRun:
     """The span of one attempt. It is never detached: the context is the run's own."""
 
     def __init__(self, tracer: trace.Tracer, task: Task[..., Any], job: ClaimedJob) -> None:
-        creation = _creation_context(json.loads(job.rest).get("metadata") if job.rest else None)
+        creation = _creation_context(read_object(job.rest).get("metadata"))
         around = contexts.Context()
         if creation:
             around = trace.set_span_in_context(trace.NonRecordingSpan(creation), around)

@@ -36,7 +36,11 @@ INSTALLED_APPS = [
 INSTALLED_APPS += DRIVER.installed()
 TASKS = {
     **DRIVER.tasks(),  # of the backend that tests/conformance is to test: ours, unless --backend names another one
-    "patient": {"BACKEND": OURS, "QUEUES": [], "OPTIONS": {"max_attempts": 3, "backoff": 0}},
+    "patient": {
+        "BACKEND": OURS,
+        "QUEUES": [],
+        "OPTIONS": {"max_attempts": 3, "backoff": 0, "task_modules": ["tests.app.contract"]},
+    },
     "dummy": {"BACKEND": f"{'django_tasks' if BACKPORT else 'django.tasks'}.backends.dummy.DummyBackend"},
 }
 MIDDLEWARE = [

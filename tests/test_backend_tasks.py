@@ -15,7 +15,8 @@ from django.core.checks import run_checks
 
 import tests.app.contract as app
 from django_pgqueue import periodic, tasks
-from django_pgqueue.backend import PgQueueBackend, PgQueueTask, options, seeking
+from django_pgqueue.apps import _task_modules
+from django_pgqueue.backend import PgQueueBackend, PgQueueTask, options
 from django_pgqueue.base.exceptions import ConfigurationError
 from django_pgqueue.base.framework import InvalidTask, task_backends
 from django_pgqueue.base.options import Options
@@ -38,7 +39,6 @@ def fresh():
 
     def forget():
         sys.modules.pop(MODULE, None)
-        seeking._in_vain.clear()
         for name in [name for name in tasks.known() if name.startswith(f"{MODULE}.")]:
             del tasks._registry[name]
 
@@ -204,19 +204,63 @@ def test_schedule_of_a_task_of_another_backend_is_reported(monkeypatch):
 # Finding what is not registered
 
 
-def test_worker_finds_a_task_in_any_module_of_an_installed_app(fresh, queue, sql):
-    enqueued = "INSERT INTO pgqueue_jobs (task, args, backend) VALUES (%s, '[5]', 'default') RETURNING 1"
-    sql(enqueued, f"{MODULE}.found")
+@pytest.fixture
+def task_modules(settings):
+    """Let the alias ``patient`` name these modules, and the app load what it loads at the start of a process."""
+
+    def load(modules):
+        options = settings.TASKS["patient"]["OPTIONS"] | {"task_modules": modules}
+        settings.TASKS = settings.TASKS | {"patient": settings.TASKS["patient"] | {"OPTIONS": options}}
+        for module in _task_modules():
+            importlib.import_module(module)
+
+    return load
+
+
+def test_row_has_no_module_imported(fresh, queue, sql, caplog):
+    """Not even of an installed app: it may be a script, a migration, or what takes a minute to import."""
+    for name in (f"{MODULE}.found", "tests.app.broken.found", "tests.foreign.jobs.found"):
+        for alias in ("default", "no such alias", "dummy"):
+            sql("INSERT INTO pgqueue_jobs (task, backend) VALUES (%s, %s)", name, alias)
+            before = set(sys.modules)
+            assert work(queue).fate.name == "RELEASED"
+            assert not {MODULE, "tests.app.broken", "tests.foreign.jobs"} & (set(sys.modules) - before)
+    assert not Job.objects.exclude(status="scheduled").exists()
+    assert "or that the option task_modules of a backend in TASKS names" in caplog.text
+
+
+def test_worker_knows_the_tasks_of_modules_that_the_setting_names(fresh, task_modules, queue, sql):
+    task_modules([MODULE])
+    sql("INSERT INTO pgqueue_jobs (task, args, backend) VALUES (%s, '[5]', 'default')", f"{MODULE}.found")
     assert work(queue).result == "5"
     assert f"{MODULE}.found" in tasks.known()
 
 
-def test_task_of_another_backend_is_found_for_the_alias_of_the_job(fresh):
+def test_module_of_the_setting_that_is_not_there_is_said_at_the_start(task_modules):
+    with pytest.raises(ModuleNotFoundError, match=r"tests\.app\.no_such_module"):
+        task_modules(["tests.app.no_such_module"])
+
+
+@pytest.mark.parametrize("wrong", ["tests.app.broken", [5], {"tests.app.broken": 1}])
+def test_setting_of_modules_that_is_no_list_of_paths_is_a_problem(wrong, task_modules):
+    task_modules(wrong)
+    [told] = problems(OPTIONS={"task_modules": wrong}).values()
+    assert f"TASKS['mail']['OPTIONS']['task_modules'] is {wrong!r}, and none of it is imported." in told
+
+
+def test_options_of_the_alias_that_are_not_of_tasks_leave_tasks_alone(task_modules):
+    task_modules([])
+    assert task_backends["patient"].native(app.add.using(backend="patient")).options.max_attempts == 3
+
+
+def test_task_of_another_backend_is_found_for_the_alias_of_the_job(fresh, task_modules):
+    task_modules([MODULE])
     found = task_backends["patient"].find_task(f"{MODULE}.lent")
     assert (found.backend, found.options.max_attempts, found.contract.task.backend) == ("patient", 3, "dummy")
 
 
-def test_task_is_found_by_the_name_under_which_another_module_has_it(fresh):
+def test_task_is_found_by_the_name_under_which_another_module_has_it(fresh, task_modules):
+    task_modules([MODULE])
     assert task_backends["default"].find_task(f"{MODULE}.add") is tasks.get("tests.app.contract.add")
 
 
@@ -240,44 +284,23 @@ def test_task_is_found_by_the_name_under_which_another_module_has_it(fresh):
         "",
     ],
 )
-def test_nothing_else_is_found(fresh, name):
+def test_nothing_else_is_found(fresh, task_modules, name):
+    task_modules([MODULE])
     before = set(sys.modules)
     assert task_backends["default"].find_task(name) is None
-    assert set(sys.modules) - before <= {MODULE}
+    assert set(sys.modules) == before
 
 
-def test_foreign_module_is_never_imported(fresh, queue, sql):
-    sql("INSERT INTO pgqueue_jobs (task, backend) VALUES ('tests.foreign.jobs.found', 'default')")
-    sql("INSERT INTO pgqueue_jobs (task, backend) VALUES ('tests.foreign.jobs.found', 'no such alias')")
-    sql("INSERT INTO pgqueue_jobs (task, backend) VALUES ('tests.foreign.jobs.found', 'dummy')")
-    for _ in range(3):
-        assert work(queue).fate.name == "RELEASED"
-    assert "tests.foreign.jobs" not in sys.modules
-    assert not Job.objects.exclude(status="scheduled").exists()
-
-
-def test_module_that_cannot_be_imported_is_named_once(fresh, caplog):
-    for _ in range(2):
-        assert task_backends["default"].find_task("tests.app.broken.found") is None
-    assert caplog.text.count("The module tests.app.broken, which a job names, cannot be imported") == 1
-    assert "no configuration for the mail service" in caplog.text
-
-
-def test_module_that_wants_to_be_skipped_ends_no_worker(fresh, caplog):
-    assert task_backends["default"].find_task("tests.app.skipped.found") is None
-    assert "only where there is a browser" in caplog.text
-
-
-def test_module_that_raises_when_it_is_asked_is_named_once(fresh, caplog, monkeypatch):
+def test_module_is_not_asked_for_what_it_makes_when_it_is_asked(monkeypatch):
     def lazy(name):
-        raise RuntimeError(f"no {name} without a licence")
+        raise AssertionError(f"asked for {name}")
 
     module = types.ModuleType("lazy_library")
     module.__getattr__ = lazy
     monkeypatch.setitem(sys.modules, "lazy_library", module)
-    for _ in range(2):
-        assert task_backends["default"].find_task("lazy_library.report") is None
-    assert caplog.text.count("The module lazy_library, which a job names, cannot be asked for report") == 1
+    monkeypatch.setitem(sys.modules, "no_module", types.SimpleNamespace(report=app.add))
+    assert task_backends["default"].find_task("lazy_library.report") is None
+    assert task_backends["default"].find_task("no_module.report") is None
 
 
 def test_worker_outlives_a_task_that_cannot_be_declared(queue, sql, caplog, monkeypatch, registry):
@@ -286,7 +309,6 @@ def test_worker_outlives_a_task_that_cannot_be_declared(queue, sql, caplog, monk
     other.__module__, other.__qualname__ = "tests.app.contract", "add_up"
     monkeypatch.setattr(app, "add_up", other, raising=False)
     monkeypatch.setattr(app, "lent_too", task(backend="dummy")(other), raising=False)
-    monkeypatch.setattr(seeking, "_in_vain", set())
     sql("INSERT INTO pgqueue_jobs (task, backend) VALUES ('tests.app.contract.lent_too', 'default')")
     assert work(queue).fate.name == "RELEASED"
     assert "Two tasks are called 'tests.app.contract.add_up'" in caplog.text

@@ -93,3 +93,14 @@ def load(name):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_demo_gives_itself_no_superuser_in_a_database_of_others():
+    make = "from django.contrib.auth.models import User; User.objects.create_user('demo', password='mine')"
+    look = "from django.contrib.auth.models import User; print('superuser:', User.objects.get().is_superuser)"
+    with folder_of_a_server() as folder:
+        assert manage(folder, "migrate", "-v0").returncode == 0
+        assert manage(folder, "shell", "-c", make).returncode == 0
+        refused = demo(folder)
+        assert (refused.returncode, "was not made by the demo" in refused.stderr) == (1, True)
+        assert "superuser: False" in manage(folder, "shell", "-c", look).stdout

@@ -330,7 +330,7 @@ def test_log_lines_on_the_worker_page_are_in_the_code():
 def test_page_of_the_framework_lists_every_option():
     listed = {row[0]: set(names(row[1])) for row in table(section(reference("django-tasks"), "## Options"))}
     assert (listed["of jobs"], listed["of tasks"]) == (OF_JOBS, OF_TASKS)
-    assert (OF_JOBS | OF_TASKS | {"database"}) - {"aliases", "unique_key"} == OF_BACKENDS
+    assert (OF_JOBS | OF_TASKS | {"database", "task_modules"}) - {"aliases", "unique_key"} == OF_BACKENDS
 
 
 def names_found_by(looks: Iterable[Callable]) -> set[str]:

@@ -3,6 +3,7 @@ import json
 import pytest
 
 import tests.app.tasks as app
+from django_pgqueue import enqueue_many, job
 from django_pgqueue.base.exceptions import UnknownJob
 from django_pgqueue.base.records import Fate, Outcome
 from django_pgqueue.base.states import Reason
@@ -100,3 +101,13 @@ def test_live_job_is_found_without_a_look_into_history(queue, sql):
     finished = [line for line in plan.splitlines() if "finished_jobs" in line and "Scan" in line]
     assert finished
     assert all("never executed" in line for line in finished), plan
+
+
+def test_numbers_come_back_as_they_were_returned_and_what_python_cannot_hold_as_text(queue, sql):
+    """A program gets what the task returned; one that SQL has written in its place is no reason to fail."""
+    [whole, too_long] = enqueue_many(app.noop, [()] * 2)
+    jobs = claim(queue, "default", limit=2, worker_id=1)
+    ack.write(queue, [Outcome(one, Fate.SUCCEEDED, result="1" + "0" * 400) for one in jobs])
+    sql("UPDATE pgqueue_finished_jobs SET result = %s WHERE id = %s", "9" * 5000, too_long)
+    assert job(whole).result() == 10**400
+    assert job(too_long).result() == "9" * 5000

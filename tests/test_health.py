@@ -1,8 +1,11 @@
 """What makes a command dead or unready, and how others learn of it."""
 
+import contextlib
 import http.client
 import json
+import os
 import socket
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +16,12 @@ import tests.app.tasks as app
 from django_pgqueue.base.exceptions import ConfigurationError
 from django_pgqueue.base.served import Served
 from django_pgqueue.housekeeping.backlog import oldest_runnable
-from django_pgqueue.runtime.pages import Pages
+from django_pgqueue.runtime.pages import MOST_REQUESTS, Pages
 from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.probes import Probes, write
 from django_pgqueue.runtime.verdict import Facts, LoopFacts, ProcessFacts, Verdict, judge
 from tests.ports import free_port
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 WELL = Facts(
     is_stopping=False,
@@ -159,6 +162,30 @@ def test_silent_client_keeps_nobody_from_an_answer(probes):
         assert get(port, "/ready", "HEAD") == (200, None)
 
 
+def test_clients_that_hold_on_take_no_more_than_some_threads_and_not_for_long(probes, monkeypatch):
+    probes.tell(Verdict((), ()), True)
+    before = threading.active_count()
+    with contextlib.ExitStack() as clients:
+        connected = [clients.enter_context(socket.create_connection(probes.address)) for _ in range(60)]
+        eventually(lambda: sum(is_hung_up(one) for one in connected) >= 60 - MOST_REQUESTS)
+        assert threading.active_count() <= before + MOST_REQUESTS
+        monkeypatch.setattr("django_pgqueue.runtime.pages.LONGEST_SECONDS", 0.0)
+        eventually(lambda: all(map(is_hung_up, connected)))
+    monkeypatch.undo()
+    eventually(lambda: threading.active_count() <= before)
+    assert probes.get("/ready")[0] == 200
+
+
+def is_hung_up(client: socket.socket) -> bool:
+    client.setblocking(False)
+    try:
+        return client.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
 def test_port_that_somebody_has_is_an_error_that_names_it(probes):
     port = probes.address[1]
     with pytest.raises(ConfigurationError, match=rf"^/live, /ready cannot .* '127.0.0.1' port {port}: .*in use"):
@@ -186,6 +213,15 @@ def test_file_is_there_while_the_command_is_alive(tmp_path: Path):
     assert json.loads(path.read_text()) == {"live": True, "ready": False, "problems": ["stopping"]}
     write(path, Verdict(("stuck",), ("stuck",)))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_file_is_not_written_through_a_link_that_somebody_has_laid(tmp_path: Path):
+    precious, path = tmp_path / "precious", tmp_path / "health"
+    precious.write_text("mine")
+    path.with_name(f"health.{os.getpid()}").symlink_to(precious)
+    write(path, Verdict((), ()))
+    assert (precious.read_text(), path.is_symlink()) == ("mine", False)
+    assert json.loads(path.read_text())["live"]
 
 
 def test_systemd_hears_once_of_the_start_and_again_and_again_of_life(tmp_path: Path, monkeypatch):

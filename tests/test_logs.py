@@ -10,11 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from django.db import IntegrityError, transaction
 
 import django_pgqueue
 import tests.app.tasks as app
 from django_pgqueue import current_job, kill, purge
-from django_pgqueue.base.logs import FAILURES, FIELDS, this_worker
+from django_pgqueue.base.logs import FAILURES, FIELDS, LOGGERS, this_worker
 from django_pgqueue.base.records import Fate, Lease, Outcome
 from django_pgqueue.base.states import Reason
 from django_pgqueue.lifecycle.reap import settle
@@ -272,3 +273,37 @@ def test_fields_that_the_records_of_a_project_have_already_are_left_out(caplog):
         logging.setLogRecordFactory(before)
     [record] = caplog.records
     assert (record.task, record.job, record.outcome) == ("the project's own", job().id, "retried")
+
+
+@pytest.mark.parametrize("value", ["evil\n2026-11-23 00:00:00 CRITICAL forged", "\x1b[2J\r", "a\u2028b", "\u202eback"])
+def test_value_in_a_line_makes_no_other_line_and_no_colours(value, caplog):
+    """Whoever may insert a row names tasks and queues, and has exceptions raised with their texts."""
+    for name in LOGGERS:
+        logging.getLogger(name).warning("Unknown task %s: %s", value, ValueError(value))
+    assert len(caplog.messages) == len(LOGGERS)
+    assert all(message.isprintable() for message in caplog.messages)
+
+
+def test_value_in_a_line_is_no_longer_than_people_read(caplog):
+    logging.getLogger("django_pgqueue").warning("Unknown task %s", "x" * 1_000_000)
+    [message] = caplog.messages
+    assert len(message) < 3000
+
+
+def test_row_that_a_check_refuses_is_not_quoted_in_a_line(db, sql, caplog):
+    with pytest.raises(IntegrityError) as refused, transaction.atomic():
+        sql("""INSERT INTO pgqueue_jobs (task, priority, args) VALUES ('x', 1000, '["hunter2"]')""")
+    assert "hunter2" in str(refused.value)
+    logging.getLogger("django_pgqueue.worker").warning("What is left is not settled: %s", refused.value)
+    [message] = caplog.messages
+    assert "pgqueue_jobs_priority" in message
+    assert "hunter2" not in message
+
+
+def test_exception_that_cannot_be_printed_does_not_cost_the_line(caplog):
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    logging.getLogger("django_pgqueue").warning("It failed: %s", Odd())
+    assert caplog.messages == [f"It failed: {Odd.__qualname__}"]

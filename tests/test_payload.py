@@ -8,6 +8,7 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue.base.exceptions import InvalidArguments
+from django_pgqueue.base.stored import DEEPEST
 from django_pgqueue.lifecycle.payload import check_signature, encode, encode_many
 
 
@@ -108,3 +109,22 @@ def test_many_values_are_one_array(settings):
 def test_culprit_among_many_values_is_named(culprit, says):
     with pytest.raises(InvalidArguments, match=re.escape(says)):
         encode_many([(1,), (culprit,), (2,)], what="calls")
+
+
+@pytest.mark.parametrize("encoded", [encode, lambda value, what: encode_many([value], what=what)], ids=["one", "many"])
+def test_nesting_is_bounded_and_the_path_is_named(encoded):
+    """By what can be shown and searched, in a stack that others use too; brackets in texts do not count."""
+    at_the_bound = nested(DEEPEST)
+    assert encoded(at_the_bound, what="args")
+    assert encoded([("[" * 500, {"[{": "]"})] * 60, what="args")
+    with pytest.raises(InvalidArguments, match=r"args(\[0\])+.* is nested deeper than 100 levels"):
+        encoded([at_the_bound], what="args")
+    with pytest.raises(InvalidArguments, match=r"'blob'.* is nested deeper than 100 levels"):
+        encoded({"blob": nested(600)}, what="kwargs")
+
+
+def nested(levels):
+    value = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value

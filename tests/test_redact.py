@@ -12,6 +12,7 @@ import tests.app.tasks as app
 from django_pgqueue import RetryLater, enqueue, enqueue_many, tasks
 from django_pgqueue.base.exceptions import InvalidArguments, InvalidJob
 from django_pgqueue.base.records import Fate, Outcome
+from django_pgqueue.lifecycle.describe import LONGEST_TEXT, describe
 from django_pgqueue.lifecycle.redact import MOST, REDACTED, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, Job
 from tests.test_run import job, outcome_of
@@ -229,3 +230,24 @@ def test_admin_shows_a_job_without_what_is_sensitive(admin_client: Client):
             assert "ann" in page
             assert "open" in page
             assert "Attempt 7777" in page
+
+
+@pytest.mark.parametrize("length", [70_000, LONGEST_TEXT - 1, LONGEST_TEXT + 1, 210_000])
+@pytest.mark.parametrize("times", [1, 2])
+def test_long_secret_is_not_found_in_the_end_of_a_message_or_traceback(length, times):
+    """However little of it is left where a text is cut."""
+    secret = ("0123456789abcdef" * length)[:length]
+    scrub = scrubber(task_of(log_in), ["ann", secret], {})
+    for before, after in ((0, 0), (300_000, 0), (10, 5000)):
+        error = ValueError("x" * before + f"cannot parse {' and '.join([secret] * times)}" + "y" * after)
+        told = json.dumps(describe(error, scrub))
+        assert "0123456789" not in told
+        assert REDACTED in told
+
+
+def test_nesting_that_no_stack_bears_hides_all_of_it():
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert shown(task_of(pay), [deep], {"note": "x"}) == (REDACTED, REDACTED)
+    assert shown_by_name({"a": deep}) == REDACTED

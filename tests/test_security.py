@@ -1,6 +1,7 @@
 """Nothing runs, is read or is said to the database that the code has not named."""
 
 import ast
+import hashlib
 import queue
 import re
 import sys
@@ -11,6 +12,7 @@ import pytest
 import django_pgqueue
 from django_pgqueue import tasks
 from django_pgqueue.base.records import Fate
+from django_pgqueue.lifecycle.redact import is_sensitive_name
 from django_pgqueue.runtime.marks import Marks
 from django_pgqueue.runtime.slots import Slots
 from tests.support.waiting import PATIENCE_SECONDS
@@ -73,3 +75,43 @@ PASSED_ON = {
     ("pgqueue_worker.py", "*args"),  # of a command, and nothing of the database
     ("retention.py", "statement"),  # given to _brief(), composed by psycopg.sql
 }
+
+
+def test_code_of_others_is_as_it_was_released():
+    folder = PACKAGE / "static" / "django_pgqueue" / "uplot"
+    sums = dict(re.findall(r"^    ([0-9a-f]{64})  (\S+)$", (folder / "README.md").read_text(), flags=re.MULTILINE))
+    assert set(sums.values()) == {path.name for path in folder.iterdir()} - {"README.md", "LICENSE"}
+    for digest, name in sums.items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest, name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pwd",
+        "db_pwd",
+        "pass",
+        "passcode",
+        "card_pin",
+        "PIN",
+        "otp",
+        "cvv",
+        "cvc",
+        "iban",
+        "ssn",
+        "bearer",
+        "jwt",
+        "aws_access_key",
+        "secretAccessKey",
+        "dsn",
+    ],
+)
+def test_names_of_what_nobody_is_to_see_are_known_from_the_start(name):
+    assert is_sensitive_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["pinned", "shipping", "opinion", "passenger", "compass_heading", "options", "bypassed", "optional"]
+)
+def test_names_that_only_look_so_are_shown(name):
+    assert not is_sensitive_name(name)

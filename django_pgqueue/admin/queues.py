@@ -77,8 +77,8 @@ class QueueAdmin(ActingAdmin):
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Limits are changed by those who may pause."""
-        return bool(request.user.has_perm(f"{self.opts.app_label}.{PAUSE.permission}"))
+        """Limits are changed by those who see queues and may pause them."""
+        return self.may(request, PAUSE)
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         names = (f"{self.opts.app_label}.{right}_queue" for right in ("view", "change"))

@@ -12,7 +12,12 @@ from django.core.checks import CheckMessage
 
 from django_pgqueue import tasks
 from django_pgqueue.backend.checking import problems_of
-from django_pgqueue.backend.declaring import OF_BACKENDS, PgQueueTask, in_words_of_the_framework, native_of
+from django_pgqueue.backend.declaring import (
+    OF_BACKENDS,
+    PgQueueTask,
+    in_words_of_the_framework,
+    native_of,
+)
 from django_pgqueue.backend.results import PgQueueTaskResult, gone, restored, run_after, task_result_of
 from django_pgqueue.backend.running import Contract, contract_of, normalized
 from django_pgqueue.backend.seeking import seek
@@ -42,7 +47,8 @@ class PgQueueBackend(BaseTaskBackend):
     """Runs the framework's tasks as jobs of django-pgqueue, beside those of its own.
 
     ``OPTIONS`` may hold any option of ``PgQueueTask`` but ``aliases`` and ``unique_key``, for all tasks that do not say
-    otherwise; and ``database``, the alias that holds the queue's tables. Default: ``PGQUEUE["DATABASE"]``.
+    otherwise; ``database``, the alias that holds the queue's tables, by default ``PGQUEUE["DATABASE"]``; and
+    ``task_modules``, the modules with tasks that are imported at the start besides the ``tasks.py`` of installed apps.
     """
 
     task_class: type[PgQueueTask] = PgQueueTask
@@ -92,7 +98,7 @@ class PgQueueBackend(BaseTaskBackend):
             return tasks.register(native)
 
     def find_task(self, name: str) -> "tasks.Task[..., Any] | None":
-        """Return the task of this name; where it is not registered, a module of an installed app may be imported."""
+        """Return the task of this name; one that is not registered too, if its module is loaded. Imports nothing."""
         if tasks.find(name) is None and (found := seek(name)):
             self.declare(found)
             return tasks.find(found.module_path)

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error
 from django.core.checks import Warning as Caution
 
-from django_pgqueue.backend.declaring import OF_BACKENDS, check_options
+from django_pgqueue.backend.declaring import OF_BACKENDS, TASK_MODULES, check_options
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import ConfigurationError, InvalidJob
 from django_pgqueue.base.options import check_name
@@ -27,6 +27,7 @@ def problems_of(alias: str, parameters: Mapping[str, Any]) -> Iterator[CheckMess
             hint="Add 'django_pgqueue' to INSTALLED_APPS, and migrate.",
             id="pgqueue.E006",
         )
+    yield from _wrong_modules(f"{place}['OPTIONS']", options.get(TASK_MODULES) or [])
     yield from _wrong_options(f"{place}['OPTIONS']", options)
     yield from _wrong_queues(f"{place}['QUEUES']", parameters.get("QUEUES", ()))
     yield from _wrong_database(place, options.get("database"))
@@ -43,11 +44,20 @@ def _wrong_options(place: str, options: Mapping[str, Any]) -> Iterator[CheckMess
         yield Error(
             f"{place} has no key {key!r}.", hint=f"Keys are: {', '.join(sorted(OF_BACKENDS))}.", id="pgqueue.E007"
         )
-    for key in sorted(set(options) & OF_BACKENDS):
+    for key in sorted((set(options) & OF_BACKENDS) - {TASK_MODULES}):
         try:
             check_options({key: options[key]})
         except (InvalidJob, TypeError) as error:
             yield Error(f"{place}[{key!r}] is {options[key]!r}.", hint=str(error), id="pgqueue.E007")
+
+
+def _wrong_modules(place: str, modules: Any) -> Iterator[CheckMessage]:
+    if not isinstance(modules, list | tuple) or not all(isinstance(module, str) for module in modules):
+        yield Error(
+            f"{place}[{TASK_MODULES!r}] is {modules!r}, and none of it is imported.",
+            hint="Make it a list of dotted paths, as in ['shop.background'].",
+            id="pgqueue.E007",
+        )
 
 
 def _wrong_queues(place: str, queues: Any) -> Iterator[CheckMessage]:

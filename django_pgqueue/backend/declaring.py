@@ -113,8 +113,9 @@ class PgQueueTask(AnyTask):
 OF_FRAMEWORK = frozenset(one.name for one in dataclasses.fields(Task))
 OF_TASKS = frozenset({"backoff", "atomic", "aliases", "sensitive", "unique_by", "concurrency_by", "fair_by"})
 OF_JOBS = frozenset(one.name for one in dataclasses.fields(PgQueueTask)) - OF_FRAMEWORK - OF_TASKS
-OF_BACKENDS = (OF_JOBS | OF_TASKS | {"database"}) - {"aliases", "unique_key"}
-"""What ``OPTIONS`` may say for all tasks of an alias."""
+TASK_MODULES = "task_modules"
+OF_BACKENDS = (OF_JOBS | OF_TASKS | {"database", TASK_MODULES}) - {"aliases", "unique_key"}
+"""What ``OPTIONS`` may say for all tasks of an alias, or of the alias itself."""
 
 
 def options(**options: Any) -> Callable[[T], T]:
@@ -167,7 +168,8 @@ def native_of(task: AnyTask, backend: "PgQueueBackend") -> "tasks.Task[..., Any]
 
 def _make_native(task: AnyTask, backend: "PgQueueBackend") -> "tasks.Task[..., Any]":
     own = {name: value for name in OF_JOBS | OF_TASKS if (value := getattr(task, name, None)) is not None}
-    said = DEFAULTS | {name: value for name, value in backend.options.items() if value is not None} | own
+    of_alias = {name: value for name, value in backend.options.items() if value is not None and name != TASK_MODULES}
+    said = DEFAULTS | of_alias | own
     with in_words_of_the_framework():
         return tasks.make(
             task.func,

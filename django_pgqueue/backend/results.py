@@ -103,15 +103,17 @@ def worker_ids(history: Iterable[Any], attempts: int, *, current: int | None) ->
     Args:
         current: who made the last one, where that is not history.
     """
-    known = {entry["attempt"]: entry["worker_id"] for entry in history if "worker_id" in entry}
+    told = (entry for entry in history if isinstance(entry, dict) and isinstance(entry.get("attempt"), int))
+    known = {entry["attempt"]: entry["worker_id"] for entry in told if "worker_id" in entry}
     if current is not None:
         known.setdefault(attempts, current)  # one that history has: by now another worker has found the job expired
     return [str(known.get(attempt, NOBODY)) for attempt in range(1, attempts + 1)]
 
 
-def errors_of(history: Iterable[Mapping[str, Any]]) -> list[TaskError]:
-    """Return the failures in the history of a job."""
-    return [error_of(entry) for entry in history if not str(entry.get("error")).startswith(NOTES)]
+def errors_of(history: Iterable[Any]) -> list[TaskError]:
+    """Return the failures in the history of a job, without what SQL has put there that is no entry."""
+    entries = [entry for entry in history if isinstance(entry, dict)]
+    return [error_of(entry) for entry in entries if not str(entry.get("error")).startswith(NOTES)]
 
 
 def error_of(entry: Mapping[str, Any]) -> TaskError:
@@ -121,7 +123,7 @@ def error_of(entry: Mapping[str, Any]) -> TaskError:
     if kind is not None:
         name = f"{kind.__module__}.{kind.__qualname__}"
     path = name if "." in name else f"builtins.{name}"
-    return TaskError(exception_class_path=path, traceback=entry.get("traceback") or _told(entry))
+    return TaskError(exception_class_path=path, traceback=str(entry.get("traceback") or _told(entry)))
 
 
 def _told(entry: Mapping[str, Any]) -> str:

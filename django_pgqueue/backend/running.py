@@ -26,6 +26,7 @@ from django_pgqueue.base.framework import (
     task_started,
 )
 from django_pgqueue.base.records import ClaimedJob, Fate, Outcome
+from django_pgqueue.base.stored import read, read_object
 from django_pgqueue.lifecycle.payload import encode
 
 _contracts: "dict[str, Contract]" = {}
@@ -109,8 +110,8 @@ class Run:
             started_at=_instant(rest.get("first_started_at")) or started_at,
             finished_at=None,
             last_attempted_at=started_at,
-            args=json.loads(job.args),
-            kwargs=json.loads(job.kwargs),
+            args=read(job.args),
+            kwargs=read(job.kwargs),
             backend=self._alias,
             errors=errors_of(history),
             worker_ids=worker_ids(history, job.attempt, current=rest.get("worker_id")),
@@ -118,8 +119,7 @@ class Run:
 
     @functools.cached_property
     def _rest(self) -> dict[str, Any]:
-        rest: dict[str, Any] = json.loads(self._job.rest) if self._job.rest else {}
-        return rest
+        return read_object(self._job.rest)
 
     @property
     def _alias(self) -> str:

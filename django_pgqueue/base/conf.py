@@ -39,6 +39,12 @@ DEFAULTS: Final[dict[str, Any]] = {
         "cookie",
         "session.?id",
         "card.?number",
+        "pwd",
+        "(?<![a-z])pass(?:code)?$",
+        "access.?key",
+        "bearer",
+        "database.?url",
+        *(f"(?<![a-z]){word}(?![a-z])" for word in ("pin", "otp", "cvv", "cvc", "iban", "ssn", "jwt", "dsn")),
     ),
 }
 

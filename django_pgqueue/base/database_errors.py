@@ -7,6 +7,8 @@ import psycopg
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, DataError, Error, InterfaceError, InternalError, OperationalError
 
+from django_pgqueue.base.logs import without_detail
+
 
 class Silence(psycopg.OperationalError):
     """The server has not said a word for longer than any statement may take."""
@@ -67,5 +69,5 @@ REFUSING_CLASSES = {"22", "23", "54"}  # data, integrity, program limits
 
 
 def one_line(error: BaseException) -> str:
-    """Return what an error says, on one line: what the database says takes several."""
-    return " ".join(str(error).split())
+    """Return what an error says, on one line, without the values that the database quotes in its detail."""
+    return " ".join(without_detail(str(error)).split())

@@ -29,6 +29,46 @@ class Running(Protocol):
     def max_attempts(self) -> int: ...
 
 
+LONGEST_VALUE = 2000
+"""Maximum number of characters of a value in a line."""
+
+
+def plain(value: Any) -> str:
+    """Return text that does nothing to a terminal and begins no other line: whoever inserts a row chooses names."""
+    text = str(value)
+    return text if text.isprintable() else "".join(one if one.isprintable() else "?" for one in text)
+
+
+class OneLine(logging.Filter):
+    """Lets every value in a line be a part of this line: a text out of a row could have made others of its own."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple):
+            record.args = tuple(map(_in_line, record.args))
+        return True
+
+
+def _in_line(value: Any) -> Any:
+    if isinstance(value, str):
+        return plain(value) if len(value) <= LONGEST_VALUE else f"{plain(value[:LONGEST_VALUE])}…"
+    if isinstance(value, BaseException):
+        try:
+            return _in_line(without_detail(str(value)))
+        except Exception:  # noqa: BLE001 - one that cannot even be printed
+            return type(value).__qualname__
+    return value
+
+
+def without_detail(text: str) -> str:
+    """Return what the database says of an error, without the values that it quotes: a row that a check refused."""
+    return text.partition("\nDETAIL:")[0]
+
+
+LOGGERS = ("django_pgqueue", "django_pgqueue.worker", "django_pgqueue.jobs", FAILURES)
+
+for _name in LOGGERS:
+    logging.getLogger(_name).addFilter(OneLine())
+
 FIELDS = ("job", "task", "queue", "attempt", "max_attempts", "worker")
 """Fields of every line about one job, in their order."""
 

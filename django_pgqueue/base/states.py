@@ -71,6 +71,9 @@ LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
 # In characters: each of the indexes has an entry of at most 2,704 bytes, and a character up to four of them.
 LONGEST_QUEUE, LONGEST_KEY = 128, 500
 
+LONGEST_NAME = 500
+"""Maximum number of characters in the name of a task, and in an alias of ``TASKS``."""
+
 # So many jobs with one concurrency key may run at once, at most.
 MOST_SLOTS = 1000
 

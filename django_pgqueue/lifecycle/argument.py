@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from django_pgqueue import tasks
+from django_pgqueue.base.stored import read
 from django_pgqueue.db import Database
 from django_pgqueue.lifecycle.redact import named, shown
 from django_pgqueue.lifecycle.sql import statement
@@ -41,11 +42,7 @@ def visible(database: Database, table: str, ids: Sequence[int], value: str, name
     if not ids:
         return []
     rows = database.rows(statement("arguments"), {"ids": list(ids), "table": table})
-    found = {
-        job_id
-        for job_id, task, args, kwargs in rows
-        if is_visible(task, json.loads(args), json.loads(kwargs), value, name)
-    }
+    found = {job_id for job_id, task, args, kwargs in rows if is_visible(task, read(args), read(kwargs), value, name)}
     return [job_id for job_id in ids if job_id in found]
 
 

@@ -3,7 +3,7 @@
 import traceback
 from typing import Any
 
-from django_pgqueue.lifecycle.redact import Scrub
+from django_pgqueue.lifecycle.redact import Scrub, scrub_end
 
 LONGEST_ERROR_BYTES = 8 * 1024
 LONGEST_TEXT = 16 * LONGEST_ERROR_BYTES  # of an exception, that is looked through for what is sensitive
@@ -20,8 +20,8 @@ def describe(error: BaseException, scrub: Scrub = str) -> dict[str, Any]:
     trace = trace_of(error)
     return {
         "error": _storable(f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."), 256),
-        "message": _storable(scrub(message[-LONGEST_TEXT:]), 1024),
-        "traceback": _storable(scrub(trace[-LONGEST_TEXT:]), LONGEST_ERROR_BYTES - 2048),
+        "message": _storable(scrub_end(scrub, message, LONGEST_TEXT), 1024),
+        "traceback": _storable(scrub_end(scrub, trace, LONGEST_TEXT), LONGEST_ERROR_BYTES - 2048),
     }
 
 

@@ -69,7 +69,9 @@ def unknown_task(job: ClaimedJob) -> Outcome:
         error = {"error": "unknown task", "message": f"No worker has known the task {job.task!r} for a day."}
         return Outcome(job, Fate.DIED, reason=Reason.UNKNOWN_TASK, error=error)
     logger.warning(
-        "Unknown task %s: job %s is put back for %d s. Does this worker run the same code as the enqueuer?",
+        "Unknown task %s: job %s is put back for %d s. Does this worker run the same code as the enqueuer? "
+        "It knows the tasks in the tasks.py of INSTALLED_APPS, and in modules that AppConfig.ready() imports, or that "
+        "the option task_modules of a backend in TASKS names.",
         job.task,
         job.id,
         UNKNOWN_DELAY_SECONDS,

@@ -1,13 +1,13 @@
 """Find a job by its id, whichever table it is in."""
 
 import datetime as dt
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from django_pgqueue.base.exceptions import UnknownJob
 from django_pgqueue.base.states import DEAD, FINISHED, Status
+from django_pgqueue.base.stored import read_exactly
 from django_pgqueue.db import Database, QueueConnection, Row
 from django_pgqueue.lifecycle.sql import statement
 
@@ -71,17 +71,14 @@ def find(database: Database, job_id: int) -> JobState:
 
 
 def find_many(database: QueueConnection, ids: Iterable[int]) -> dict[int, JobState | Exception]:
-    """Return the same for some jobs, in one round trip: of each its state, or why there is none.
-
-    What SQL has put into a row may be JSON that Python does not read: a number of thousands of digits, deep nesting.
-    """
+    """Return the same for some jobs, in one round trip: of each its state, or why there is none."""
     with database.transaction():
         answers = [(job_id, database.send(statement("find_job"), {"id": job_id})) for job_id in ids]
     found: dict[int, JobState | Exception] = {}
     for job_id, answer in answers:
         try:
             found[job_id] = _state(job_id, answer.fetchall())
-        except (UnknownJob, ValueError, RecursionError) as error:
+        except UnknownJob as error:
             found[job_id] = error
     return found
 
@@ -104,5 +101,5 @@ def _state(job_id: int, rows: list[Row]) -> JobState:
         raise unknown(job_id)
     *columns, args, kwargs, result, errors, metadata, progress = rows[0]
     texts = (args, kwargs, result, errors, metadata, progress)
-    values = [*columns, *(None if text is None else json.loads(text) for text in texts), result is not None]
+    values = [*columns, *(None if text is None else read_exactly(text) for text in texts), result is not None]
     return JobState(*values)

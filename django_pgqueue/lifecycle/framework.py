@@ -1,23 +1,23 @@
 """Jobs of Django's Tasks framework whose task is not registered: their backend may know where it is."""
 
-import json
 import logging
 from typing import Any
 
 from django_pgqueue.base.exceptions import ConfigurationError
 from django_pgqueue.base.logs import fields
 from django_pgqueue.base.records import ClaimedJob
+from django_pgqueue.base.stored import read_object
 from django_pgqueue.tasks import Task
 
 logger = logging.getLogger("django_pgqueue")
 
 
 def sought(job: ClaimedJob) -> Task[..., Any] | None:
-    """Return the task of a job as its backend finds it, which may import a module; None where it does not.
+    """Return the task of a job as its backend finds it; None where it does not.
 
-    Called by the pump, which must outlive whatever a name in the table leads to.
+    Called by the pump, which must outlive whatever stands in a row.
     """
-    alias = json.loads(job.rest or "{}").get("backend")
+    alias = read_object(job.rest).get("backend")
     try:
         return find_at(job.task, alias) if alias else None
     except Exception:

@@ -8,6 +8,7 @@ from typing import Any
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import InvalidArguments
+from django_pgqueue.base.stored import DEEPEST, deep_path, is_deep
 from django_pgqueue.lifecycle.redact import REDACTED, SHOWN_CHARACTERS, is_sensitive_name, shown
 from django_pgqueue.tasks import Task
 
@@ -47,7 +48,7 @@ def encode_many(values: Sequence[Any], *, what: str) -> str | None:
         return None
     with contextlib.suppress(TypeError, ValueError, RecursionError, OverflowError):
         text = _dump(values)
-        if len(text.encode()) <= conf.max_payload_bytes and "\\u0000" not in text:
+        if len(text.encode()) <= conf.max_payload_bytes and "\\u0000" not in text and not is_deep(text):
             return text
     return f"[{','.join(encode(value, what=f'{what}[{index}]') for index, value in enumerate(values))}]"
 
@@ -61,8 +62,8 @@ def encode(value: Any, *, what: str) -> str:
         what: ``"args"``, ``"kwargs"``, ``"result"``; the beginning of the path in the error.
 
     Raises:
-        InvalidArguments: not JSON, NaN or Infinity, NUL or a lone surrogate in a text, or larger than
-            ``PGQUEUE["MAX_PAYLOAD_BYTES"]``. The message names the path.
+        InvalidArguments: not JSON, NaN or Infinity, NUL or a lone surrogate in a text, nested deeper than ``DEEPEST``,
+            or larger than ``PGQUEUE["MAX_PAYLOAD_BYTES"]``. The message names the path.
     """
     try:
         text = _dump(value)
@@ -76,6 +77,8 @@ def encode(value: Any, *, what: str) -> str:
             f"{what} is {size:,} bytes as JSON, more than PGQUEUE['MAX_PAYLOAD_BYTES'] = {conf.max_payload_bytes:,}. "
             "Store the data in a model or a file and pass its key."
         )
+    if is_deep(text):
+        _check_depth(text, what)
     return text
 
 
@@ -93,6 +96,18 @@ def check_keys(value: Any, *, what: str) -> None:
         case list() | tuple():
             for index, item in enumerate(value):
                 check_keys(item, what=f"{what}[{index}]")
+
+
+def _check_depth(text: str, what: str) -> None:
+    try:
+        path = deep_path(json.loads(text))
+    except RecursionError:
+        path = ""
+    if path is not None:
+        raise InvalidArguments(
+            f"Cannot be stored as JSON: {_cut(what + path)} is nested deeper than {DEEPEST} levels, which nobody could "
+            "show. Make it flatter, or store the data in a model or a file and pass its key."
+        )
 
 
 def _dump(value: Any) -> str:
@@ -157,5 +172,8 @@ def _foreign_problems(value: Any, path: str) -> Iterator[str]:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    return _cut(repr(value))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= SHOWN_CHARACTERS + 3 else f"{text[:SHOWN_CHARACTERS]}..."

@@ -14,7 +14,7 @@ from django_pgqueue.base.logs import fields
 from django_pgqueue.base.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.base.signals import announce
 from django_pgqueue.lifecycle.describe import LONGEST_TEXT, trace_of
-from django_pgqueue.lifecycle.redact import scrubber_of
+from django_pgqueue.lifecycle.redact import scrub_end, scrubber_of
 
 logger = logging.getLogger("django_pgqueue.jobs")
 
@@ -86,6 +86,6 @@ def _redact(task: tasks.Task[..., Any], outcome: Outcome, error: BaseException) 
     if outcome.fate is not Fate.DIED:
         return
     trace = trace_of(error)
-    kept = scrubber_of(task, outcome.job)(trace[-LONGEST_TEXT:])
+    kept = scrub_end(scrubber_of(task, outcome.job), trace, LONGEST_TEXT)
     if kept != trace:
         raise Redacted(f"\n{kept}") from None

@@ -11,12 +11,14 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, quote_plus
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import InvalidArguments
 from django_pgqueue.base.records import ClaimedJob
+from django_pgqueue.base.stored import NO_JSON, TOO_DEEP, Unread
 from django_pgqueue.tasks import Task
 
 REDACTED = "[redacted]"
@@ -46,14 +48,20 @@ def shown(task: AnyTask, args: Any, kwargs: Any) -> tuple[Any, Any]:
         task: None where it is not known, so that nobody can tell what is sensitive: then all of it is.
     """
     if task is None or task.sensitive is True or not (isinstance(args, list | tuple) and isinstance(kwargs, Mapping)):
-        return (REDACTED if args else args), (REDACTED if kwargs else kwargs)
+        return _hidden(args), _hidden(kwargs)
     hides = _hides(task)
-    return [_show(name, value, hides) for name, value in named(task, args)], _show_within(dict(kwargs), hides)
+    try:
+        return [_show(name, value, hides) for name, value in named(task, args)], _show_within(dict(kwargs), hides)
+    except RecursionError:
+        return _hidden(args), _hidden(kwargs)
 
 
 def shown_by_name(value: Any) -> Any:
     """Return JSON that belongs to no parameter, such as metadata, as people may see it."""
-    return _show_within(value, _by_name)
+    try:
+        return _show_within(value, _by_name)
+    except RecursionError:
+        return REDACTED
 
 
 def is_sensitive_name(name: str) -> bool:
@@ -69,20 +77,56 @@ def named(task: Task[..., Any], args: Iterable[Any]) -> Iterator[tuple[str | Non
     return zip(itertools.chain(names, itertools.repeat(rest)), args, strict=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Scrubber:
+    """Takes sensitive values out of a text.
+
+    Attributes:
+        spellings: how they may stand there, the longest first.
+    """
+
+    spellings: tuple[str, ...] = field(repr=False)
+
+    def __call__(self, text: str) -> str:
+        for spelling in self.spellings:
+            text = text.replace(spelling, REDACTED)
+        return text
+
+
+def scrub_end(scrub: Scrub, text: str, longest: int) -> str:
+    """Return the end of a text, of about ``longest`` characters, scrubbed.
+
+    Where a text is cut, the rest of a value may stand, which would not be found. It is shorter than the longest value:
+    so much more is looked at, and left out.
+    """
+    spellings = scrub.spellings if isinstance(scrub, Scrubber) else ()
+    spare = max(map(len, spellings), default=0)
+    if len(text) <= longest + spare:
+        return scrub(text)
+    text = text[-longest - spare :]
+    begin = _behind(text, spare, spellings)
+    return (REDACTED if begin > spare else "") + scrub(text[begin:])
+
+
+def _behind(text: str, at: int, spellings: Iterable[str]) -> int:
+    """Return the first place from ``at`` on that no value stands across."""
+    is_moved = True
+    while is_moved:
+        is_moved = False
+        for spelling in spellings:
+            start = text.find(spelling, max(at - len(spelling) + 1, 0), at + len(spelling) - 1)
+            if start != -1:
+                at, is_moved = start + len(spelling), True
+    return at
+
+
 def scrubber(task: AnyTask, args: Any, kwargs: Any) -> Scrub:
     """Return what takes the sensitive values of these arguments out of a text."""
     found = set(itertools.islice(_secrets(task, args, kwargs), MOST + 1))
     spelled = list(itertools.islice((one for value in found for one in _spellings(value)), MOST_SPELLINGS + 1))
     if len(found) > MOST or len(spelled) > MOST_SPELLINGS:
         return lambda _text: REDACTED
-    spellings = sorted(set(spelled), key=len, reverse=True)
-
-    def scrub(text: str) -> str:
-        for spelling in spellings:
-            text = text.replace(spelling, REDACTED)
-        return text
-
-    return scrub
+    return Scrubber(tuple(sorted(set(spelled), key=len, reverse=True)))
 
 
 def scrubber_of(task: AnyTask, job: ClaimedJob) -> Scrub:
@@ -142,6 +186,11 @@ def _by_name(name: str) -> bool:
 @functools.lru_cache(maxsize=8)
 def _pattern(expressions: tuple[str, ...]) -> re.Pattern[str] | None:
     return re.compile("|".join(f"(?:{one})" for one in expressions), re.IGNORECASE) if expressions else None
+
+
+def _hidden(value: Any) -> Any:
+    """Return what stands in place of all arguments: of what cannot be read, that; of none, none."""
+    return value if (isinstance(value, Unread) and value in {TOO_DEEP, NO_JSON}) or not value else REDACTED
 
 
 def _show(name: str | None, value: Any, hides: IsSensitive) -> Any:

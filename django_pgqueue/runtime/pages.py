@@ -5,6 +5,7 @@ import json
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -82,15 +83,52 @@ def listen(host: str, port: int, pages: Mapping[str, Page]) -> "Server":
         raise ConfigurationError(f"{', '.join(pages)} cannot be answered on {host!r} port {port}: {error}.") from error
 
 
+MOST_REQUESTS = 16
+"""Maximum number of requests that are answered at once: those beyond are hung up on, and their clients ask again."""
+
+LONGEST_SECONDS = 10.0
+"""Maximum time for one request, however fast its client sends."""
+
+
 class Server(ThreadingHTTPServer):
-    """Answers requests, each in a thread that gives up after a few seconds of silence."""
+    """Answers requests, each in a thread that gives up after a few seconds of silence.
+
+    It shares its process with the heartbeat, so clients must not take all the threads and descriptors there are.
+    """
 
     daemon_threads = True
+    request_queue_size = 64
 
     def __init__(self, host: str, port: int, pages: Mapping[str, Page]) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.pages = pages
+        self._begun: dict[Any, float] = {}  # by connection: since when, monotonic
         super().__init__((host, port), Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if len(self._begun) >= MOST_REQUESTS:
+            self.shutdown_request(request)
+            return
+        self._begun[request] = time.monotonic()
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread can be started
+            del self._begun[request]
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._begun.pop(request, None)
+
+    def service_actions(self) -> None:
+        """Hang up on those who take too long; called twice a second."""
+        super().service_actions()
+        for request, begun in list(self._begun.items()):
+            if time.monotonic() - begun > LONGEST_SECONDS:
+                with contextlib.suppress(OSError):
+                    request.shutdown(socket.SHUT_RDWR)
 
     def server_bind(self) -> None:
         """Leave out what HTTPServer adds: a look for this machine's name in the DNS, which may take very long."""

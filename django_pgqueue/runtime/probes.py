@@ -88,7 +88,9 @@ def write(path: Path, verdict: Verdict) -> None:
         return
     new = path.with_name(f"{path.name}.{os.getpid()}")
     report = {"live": verdict.is_live, "ready": verdict.is_ready, "problems": verdict.unready}
-    new.write_text(json.dumps(report) + "\n")
+    new.unlink(missing_ok=True)  # of a command with this pid that was killed; or a link that somebody has laid
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:
+        file.write(json.dumps(report) + "\n")
     new.replace(path)
 
 

@@ -61,7 +61,10 @@ class Slots:
         self._tell = self.news.tell
 
     def accept(self, cell: int, job: ClaimedJob) -> None:
-        """Hand a claimed job over; at once an outcome if its task is unknown."""
+        """Hand a claimed job over; at once an outcome if its task is unknown.
+
+        Called by the pump, which whatever stands in a row must not end.
+        """
         task = tasks.find(job.task) or (sought(job) if job.rest else None)
         if task is None:
             self.outbox.put((cell, unknown_task(job)))

@@ -10,7 +10,10 @@ from typing import Any
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from django_pgqueue.base.states import NOTES
+from django_pgqueue.base.states import LATEST, NEVER, NOTES
+
+LONGEST_SECONDS = 10 * 365 * 24 * 3600.0
+"""Maximum of a run: more is a slip of somebody's."""
 
 
 class Kind(StrEnum):
@@ -61,13 +64,17 @@ def instant(value: Any) -> dt.datetime | None:
         found = parse_datetime(value) if isinstance(value, str) else None
     except ValueError:
         return None
-    return timezone.make_aware(found, dt.UTC) if found is not None and timezone.is_naive(found) else found
+    if found is None:
+        return None
+    found = timezone.make_aware(found, dt.UTC) if timezone.is_naive(found) else found
+    return found if NEVER <= found <= LATEST else None  # another has no place in every time zone
 
 
 def _entry(raw: Any) -> Entry:
     if not isinstance(raw, dict):
         raw = {"error": json.dumps(raw, ensure_ascii=False)}
     attempt, seconds = raw.get("attempt"), raw.get("run_seconds")
+    is_known = isinstance(seconds, int | float) and 0 <= seconds <= LONGEST_SECONDS
     return Entry(
         kind=_kind(raw),
         title=str(raw.get("error") or ""),
@@ -75,7 +82,7 @@ def _entry(raw: Any) -> Entry:
         attempt=attempt if isinstance(attempt, int) else None,
         at=instant(raw.get("at")),
         begun_at=instant(raw.get("started_at")),
-        run_seconds=float(seconds) if isinstance(seconds, int | float) else None,
+        run_seconds=float(seconds) if is_known else None,
         raw=raw,
     )
 

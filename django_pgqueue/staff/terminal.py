@@ -6,6 +6,10 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from django_pgqueue.base import logs
+
+plain = logs.plain
+
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Return rows as lines of columns, below a head."""
@@ -38,11 +42,6 @@ def cut(text: str, wide: int) -> str:
         return text
     head = _beginning(text, (wide - 1) // 2)
     return f"{head}…{_beginning(text[::-1], wide - 1 - width(head))[::-1]}" if wide > 0 else ""
-
-
-def plain(value: Any) -> str:
-    """Return text that does nothing to a terminal: names may come from anybody who can insert a row."""
-    return "".join(character if character.isprintable() else "?" for character in str(value))
 
 
 def says_yes(question: str) -> bool:

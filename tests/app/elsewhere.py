@@ -1,4 +1,4 @@
-"""Tasks that nobody imports: a worker finds them by the path in the job."""
+"""Tasks that nobody imports, unless a setting names this module."""
 
 from tests.app.contract import add, task
 

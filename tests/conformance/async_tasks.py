@@ -1,4 +1,4 @@
-"""Tasks for backends that run coroutine functions; not in a module that anybody looks for by name."""
+"""Tasks for backends that run coroutine functions; not in a module that apps load by themselves."""
 
 from tests.conformance.compat import task
 from tests.conformance.trace import note

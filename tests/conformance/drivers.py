@@ -16,6 +16,7 @@ BACKPORT = ("django_tasks",) if django.VERSION < (6, 0) else ()
 # In the environment of a worker: what has changed in its settings.
 WITHOUT_QUEUES = "CONFORMANCE_WITHOUT_QUEUES"
 MORE_APPS = "CONFORMANCE_MORE_APPS"
+MORE_MODULES = "CONFORMANCE_MORE_MODULES"  # with tasks
 
 
 class Driver:
@@ -81,7 +82,10 @@ class Driver:
 class PgQueue(Driver):
     backend = OURS
     apps = BACKPORT
-    options = {"lease": 3}  # seconds, so that tests need not wait long
+    options = {
+        "lease": 3,  # seconds, so that tests need not wait long
+        "task_modules": ["tests.conformance.async_tasks", *os.environ.get(MORE_MODULES, "").split()],
+    }
     retrying = {"max_attempts": 2, "backoff": 0}
     in_database = True
     command = "pgqueue_worker"

@@ -11,7 +11,7 @@ import pytest
 from django_pgqueue import tasks as registered
 from tests.conformance import needs, tasks
 from tests.conformance.compat import FRAMEWORK, TaskResultStatus, task_backends
-from tests.conformance.drivers import MORE_APPS, WITHOUT_QUEUES
+from tests.conformance.drivers import MORE_APPS, MORE_MODULES, WITHOUT_QUEUES
 
 pytestmark = [needs.worker, needs.results, pytest.mark.django_db]
 
@@ -117,7 +117,7 @@ def deployed(batch, tmp_path_factory) -> Deployed:
         supports_async = task_backends["default"].supports_async_task
         files[changing].write_text(AFTER.format(becomes_async=ASYNC if supports_async else ""))
         importlib.invalidate_caches()
-        dead = workers.until_idle(**{MORE_APPS: app, WITHOUT_QUEUES: "leaving"})
+        dead = workers.until_idle(**{MORE_APPS: app, MORE_MODULES: changing, WITHOUT_QUEUES: "leaving"})
         results = {}
         for name, id_ in ids.items():
             try:

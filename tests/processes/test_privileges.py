@@ -7,7 +7,7 @@ import signal
 
 import pytest
 from django.core.management import call_command
-from django.db import ProgrammingError, connections
+from django.db import IntegrityError, ProgrammingError, connections
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, job, kill, move_jobs, purge, requeue, run_now, set_priority
@@ -16,6 +16,7 @@ from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.browse import Filter
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.operations import begin, stop
+from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.lifecycle.verbs import KILL
 from django_pgqueue.metrics import QueueCollector
 from django_pgqueue.metrics.names import JOBS, OF_TABLES, UP
@@ -24,6 +25,7 @@ from django_pgqueue.runtime import waiting
 from django_pgqueue.staff import flow, overview, schedules
 from django_pgqueue.staff.health import findings
 from tests.support.waiting import PATIENCE_SECONDS, eventually
+from tests.test_migrations import TABLES
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -64,6 +66,95 @@ def test_web_server_enqueues_and_can_neither_read_nor_change_what_it_has_enqueue
         kill([job_id], by="eve")
     sql("RESET ROLE")
     assert Job.objects.count() == 6
+
+
+WHAT_ENQUEUEING_SAYS = {
+    *("task", "queue", "priority", "run_at", "status", "max_attempts", "lease_seconds", "timeout_seconds", "keep"),
+    *("keep_seconds", "parent_id", "schedule_id", "backend", "args", "kwargs", "metadata", "expires_at", "unique_key"),
+    *("unique_scope", "unique_for_seconds", "concurrency_key", "concurrency_limit", "concurrency_strict", "fair_key"),
+}
+
+
+def test_web_server_says_of_a_job_what_enqueueing_says_and_no_more(as_role, sql):
+    """It chooses no id, which may be the next one or that of a dead job; takes no lease; and forges no history."""
+    as_role("shop_web")
+    for field in Job._meta.fields:
+        if field.column not in {"task", *WHAT_ENQUEUEING_SAYS}:
+            with pytest.raises(ProgrammingError, match="permission denied"):
+                sql(f"INSERT INTO pgqueue_jobs (task, {field.column}) VALUES ('x', DEFAULT)")
+    for status in ("running", "never heard of"):
+        with pytest.raises(IntegrityError, match="violates check constraint"):
+            sql("INSERT INTO pgqueue_jobs (task, status) VALUES ('x', %s)", status)
+    assert set(sql("SELECT id FROM pgqueue_jobs")) == set()
+
+
+def test_columns_that_the_web_server_may_insert_are_those_that_the_statements_name():
+    named = set()
+    for name in ("enqueue", "enqueue_keyed", "enqueue_many"):
+        [columns] = re.findall(r"INSERT INTO pgqueue_jobs \(([^)]*)\)", statement(name))
+        named |= set(re.findall(r"\w+", columns))
+    assert named == WHAT_ENQUEUEING_SAYS
+
+
+FOR_NOBODY_BUT_THE_OWNER = (
+    "TRUNCATE pgqueue_jobs",
+    "ALTER TABLE pgqueue_jobs ADD mine int",
+    "CREATE TABLE mine (id int)",
+)
+FORBIDDEN = {
+    "shop_worker": (
+        "DELETE FROM pgqueue_dead_jobs",
+        "UPDATE pgqueue_dead_jobs SET reason = 'killed'",
+        "UPDATE pgqueue_finished_jobs SET result = '1'",
+        "DELETE FROM pgqueue_finished_jobs",
+        "DELETE FROM pgqueue_queues",
+        "DELETE FROM pgqueue_stats",
+        "INSERT INTO pgqueue_operations (verb, source, by) VALUES ('kill', 'live', 'ann')",
+        "DELETE FROM django_migrations",
+        "SELECT password FROM auth_user",
+    ),
+    "shop_admin": (
+        "INSERT INTO pgqueue_finished_jobs SELECT * FROM pgqueue_finished_jobs",
+        "INSERT INTO pgqueue_workers (pid) VALUES (1)",
+        "DELETE FROM pgqueue_workers",
+        "DELETE FROM pgqueue_queues",
+        "DELETE FROM pgqueue_operations",
+        "UPDATE pgqueue_stats SET failed = 0",
+        "DELETE FROM django_migrations",
+    ),
+}
+
+
+@pytest.mark.parametrize("role", FORBIDDEN)
+def test_role_can_do_nothing_that_its_page_does_not_say(role, as_role, sql):
+    as_role(role)
+    for forbidden in (*FORBIDDEN[role], *FOR_NOBODY_BUT_THE_OWNER):
+        with pytest.raises(ProgrammingError, match=r"permission denied|must be owner"):
+            sql(forbidden)
+
+
+def test_role_that_only_looks_changes_nothing(sql, project):
+    page = (project / "docs" / "how-to" / "ask-in-sql.md").read_text()
+    [grants] = re.findall(r"^```sql\n(GRANT [^`]* TO night_shift;\n)```$", page, flags=re.MULTILINE)
+    sql("CREATE ROLE night_shift")
+    try:
+        sql(grants)
+        sql("SET ROLE night_shift")
+        for table in TABLES:
+            for forbidden in (
+                "DELETE FROM {}",
+                "INSERT INTO {} DEFAULT VALUES",
+                "TRUNCATE {}",
+                "ALTER TABLE {} ADD x int",
+            ):
+                with pytest.raises(ProgrammingError, match=r"permission denied|must be owner"):
+                    sql(forbidden.format(table))
+            if table not in {"pgqueue_heads", "pgqueue_operations"}:
+                sql(f"SELECT FROM {table}")
+    finally:
+        sql("RESET ROLE")
+        sql("DROP OWNED BY night_shift")
+        sql("DROP ROLE night_shift")
 
 
 def test_web_server_with_more_rights_changes_the_job_that_has_a_key(as_role, sql, project):

@@ -19,6 +19,7 @@ from django_pgqueue.admin.parts.formatting import pretty_json
 from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.admin.verbs.table import VerbsAdmin
 from django_pgqueue.base.conf import conf
+from django_pgqueue.base.stored import Unread, is_whole
 from django_pgqueue.lifecycle.bulk import purge
 from django_pgqueue.lifecycle.redact import shown
 from django_pgqueue.lifecycle.retry_changed import Refused, Retried, retry_changed
@@ -42,7 +43,8 @@ def retry_view(admin: VerbsAdmin, request: HttpRequest, object_id: str) -> HttpR
     if dead is None:
         return go_where_it_is(admin, request, object_id)
     task = tasks.find(dead.task)
-    if task is None or not isinstance(dead.args, list) or not isinstance(dead.kwargs, dict):
+    is_whole_call = isinstance(dead.args, list) and isinstance(dead.kwargs, dict) and is_whole([dead.args, dead.kwargs])
+    if task is None or not is_whole_call:
         return _page(admin, request, dead, {"problem": _problem(dead, task)})
     form = RetryForm(task, dead, request.POST if request.method == "POST" else None, may_remove=may_remove)
     if "back" in request.POST or not form.is_valid():
@@ -58,6 +60,8 @@ def _problem(dead: DeadJob, task: Any) -> str:
             "This code does not know the task %(task)s, so nobody can tell which arguments it takes. Deploy the code "
             "that has it, or add the name to the aliases of the task it is now."
         ) % {"task": dead.task}
+    if isinstance(dead.args, Unread) or isinstance(dead.kwargs, Unread) or not is_whole([dead.args, dead.kwargs]):
+        return _("Nobody can read its arguments: a number is too long, or they are nested too deeply. Enqueue it anew.")
     return _("Its arguments are no JSON array and JSON object: there is nothing here to be changed. Enqueue it anew.")
 
 

@@ -7,6 +7,7 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connection
 from django.db.models.functions import Now
 
 from demo.customers import CLOSED, visit
@@ -139,6 +140,13 @@ class Command(BaseCommand):
 
 def prepare() -> str:
     """Bring the database up to date, close one pick-up point, and return a new password for staff."""
+    tables, users = connection.introspection.table_names(), get_user_model().objects
+    is_ours = "demo_pickuppoint" in tables and PickupPoint.objects.exists()
+    if "auth_user" in tables and users.exists() and not is_ours:
+        raise CommandError(
+            "This database has users, and was not made by the demo, which would give itself a superuser in it. Name "
+            "another one in DATABASE_URL, or none."
+        )
     call_command("migrate", verbosity=0)
     if worker := Worker.objects.filter(lease_until__gt=Now()).first():
         raise CommandError(

@@ -1,0 +1,130 @@
+"""Read JSON out of a row, whatever SQL has put there: any JSON that ``jsonb`` accepts, which is more than Python does.
+
+What this code encodes itself is never deeper than ``DEEPEST`` and never has such numbers. Where a value must be exact,
+as where a job runs, ``json.loads`` is used, and what it raises is the job's outcome.
+"""
+
+import json
+import math
+from typing import Any
+
+DEEPEST = 100
+"""Maximum nesting of arguments, metadata, progress and results; and of what is shown of a row."""
+
+
+MOST_DIGITS = 300
+"""Maximum number of digits of a whole number that is read as one."""
+
+
+class Unread(str):
+    """A text that stands in place of a value that Python cannot hold, or that nobody could read."""
+
+    __slots__ = ()
+
+
+TOO_DEEP = Unread("[nested too deeply to be shown]")
+NO_JSON = Unread("[cannot be shown]")
+
+
+def read(text: str) -> Any:
+    """Return JSON as Python has it; never raises.
+
+    A number that Python refuses is the text of its digits. What is nested deeper than ``DEEPEST`` is ``TOO_DEEP``.
+    """
+    try:
+        value = json.loads(text, parse_int=_whole, parse_float=_fraction)
+    except RecursionError:
+        return TOO_DEEP
+    except ValueError:
+        return NO_JSON
+    return value if may_not_be_deep(text) else _pruned(value)
+
+
+def read_exactly(text: str) -> Any:
+    """Return JSON as ``json.loads`` does, for programs; as ``read`` does where that raises."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return read(text)
+
+
+def read_object(text: str | None) -> dict[str, Any]:
+    """Return the same where it is an object; else an empty one."""
+    value = read(text) if text else None
+    return value if isinstance(value, dict) else {}
+
+
+def is_whole(value: Any) -> bool:
+    """Whether nothing in what was read stands in place of something else."""
+    return not any(isinstance(one, Unread) for one in _walk(value))
+
+
+def may_not_be_deep(text: str) -> bool:
+    """Whether JSON has too few brackets to be nested deeper than ``DEEPEST``: a look that costs next to nothing."""
+    return text.count("[") + text.count("{") <= DEEPEST
+
+
+def is_deep(text: str) -> bool:
+    """Whether JSON may be nested deeper than ``DEEPEST``; where brackets stand in its texts too, that may be a mistake.
+
+    Brackets alone are looked at, and level by level those of the innermost go.
+    """
+    if may_not_be_deep(text):
+        return False
+    brackets = text.encode("ascii", "ignore").translate(None, _ALL_BUT_BRACKETS)
+    for _ in range(DEEPEST):
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        if not brackets:
+            return False
+    return True
+
+
+def deep_path(value: Any) -> str | None:
+    """Return the path to the first value that is nested too deeply; None where there is none."""
+    pending: list[tuple[Any, str, int]] = [(value, "", 0)]
+    while pending:
+        one, path, depth = pending.pop()
+        if isinstance(one, dict | list | tuple):
+            if depth == DEEPEST:
+                return path
+            inner = one.items() if isinstance(one, dict) else enumerate(one)
+            pending += [(item, f"{path}[{key!r}]", depth + 1) for key, item in inner]
+    return None
+
+
+_ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def _whole(digits: str) -> int | str:
+    """Return a number that can be a float too: one of more digits than Python takes is none."""
+    return int(digits) if len(digits) <= MOST_DIGITS else Unread(digits)
+
+
+def _fraction(digits: str) -> float | str:
+    value = float(digits)
+    return value if math.isfinite(value) else Unread(digits)
+
+
+def _pruned(value: Any) -> Any:
+    """Put ``TOO_DEEP`` where arrays and objects are nested too deeply, in place."""
+    pending = [(value, 1)] if isinstance(value, dict | list) else []
+    while pending:
+        one, depth = pending.pop()
+        for key, item in list(one.items() if isinstance(one, dict) else enumerate(one)):
+            if isinstance(item, dict | list):
+                if depth == DEEPEST:
+                    one[key] = TOO_DEEP
+                else:
+                    pending.append((item, depth + 1))
+    return value
+
+
+def _walk(value: Any) -> Any:
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        yield one
+        if isinstance(one, dict):
+            pending += one.values()
+        elif isinstance(one, list):
+            pending += one

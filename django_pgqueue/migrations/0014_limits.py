@@ -1,0 +1,55 @@
+import datetime
+
+from django.db import migrations, models
+from django.db.models.lookups import LessThanOrEqual
+
+from django_pgqueue.migrations._operations import OnQueueDatabase
+
+# What Python can hold in every time zone.
+RANGE = (datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC), datetime.datetime(9999, 1, 1, tzinfo=datetime.UTC))
+
+
+def is_at_most(column: str, longest: int) -> LessThanOrEqual:
+    length = models.Func(models.F(column), function="char_length", output_field=models.IntegerField())
+    return LessThanOrEqual(length, models.Value(longest))
+
+
+class Migration(migrations.Migration):
+    dependencies = [
+        ("django_pgqueue", "0013_turns"),
+    ]
+
+    operations = [
+        OnQueueDatabase.both(
+            [
+                migrations.AddConstraint(
+                    model_name="job",
+                    constraint=models.CheckConstraint(
+                        condition=models.Q(
+                            is_at_most("queue", 128),
+                            is_at_most("task", 500),
+                            is_at_most("backend", 500),
+                            is_at_most("unique_key", 500),
+                            is_at_most("concurrency_key", 500),
+                            is_at_most("fair_key", 500),
+                        ),
+                        name="pgqueue_jobs_lengths",
+                    ),
+                ),
+                migrations.AddConstraint(
+                    model_name="job",
+                    constraint=models.CheckConstraint(
+                        condition=models.Q(
+                            ("enqueued_at__range", RANGE),
+                            ("first_started_at__range", RANGE),
+                            ("started_at__range", RANGE),
+                            ("lease_until__range", RANGE),
+                            ("expires_at__range", RANGE),
+                            ("cancel_requested_at__range", RANGE),
+                        ),
+                        name="pgqueue_jobs_instants",
+                    ),
+                ),
+            ]
+        ),
+    ]

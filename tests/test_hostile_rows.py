@@ -1,0 +1,223 @@
+"""Rows that no code of ours would write, as anybody may who can insert: no worker ends by them, no page, no command."""
+
+import contextlib
+import io
+import json
+import queue as stdlib_queue
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+import hypothesis
+import pytest
+from django.contrib.admin.utils import quote
+from django.core.management import CommandError, call_command
+from django.db import IntegrityError, transaction
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
+
+import tests.app.tasks as app
+from django_pgqueue import job
+from django_pgqueue.base.framework import TaskResultDoesNotExist, task_backends
+from django_pgqueue.housekeeping.operations import carry_on
+from django_pgqueue.lifecycle.browse import Filter
+from django_pgqueue.lifecycle.operations import begin
+from django_pgqueue.lifecycle.verbs import KILL, MOVE, PURGE, REQUEUE, SET_PRIORITY
+from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation, Queue
+from django_pgqueue.runtime.marks import Marks, now
+from django_pgqueue.runtime.pump import Pump
+from django_pgqueue.runtime.slots import Slots
+from tests.support.slots import ended
+from tests.support.waiting import eventually
+from tests.test_pump import turn
+
+TABLES = {"job": Job, "deadjob": DeadJob, "finishedjob": FinishedJob}
+DIGITS = "9" * 5000
+DEEP = "[" * 3000 + "]" * 3000
+UNREADABLE = [f'{{"a": {DIGITS}}}', f"[{DIGITS}]", DEEP, f'{{"a": {DEEP}}}', DIGITS]
+
+
+NAMES = st.sampled_from(["at", "error", "message", "attempt", "traceback", "done", "total", "backend", "traceparent"])
+TEXTS = st.text(
+    st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20
+) | st.sampled_from(["?", "?=", "?+x", "\n\x1b[2J", "\u202e", "<script>", "%s", "{0}", "*", "-slow", "a,b"])
+INSTANTS = st.sampled_from(["1970-01-01Z", "1970-01-02Z", "2020-01-01Z", "9998-12-31Z", "9999-01-01Z"])
+
+
+@pytest.fixture
+def pump(transactional_db) -> Iterator[Pump]:
+    """One with slots that run jobs, driven turn by turn by the test."""
+    marks = Marks()
+    marks.extend(now() + 600)
+    with ended():
+        made = Pump(1, (), Slots(4, marks, stdlib_queue.SimpleQueue()), marks)
+        yield made
+        made.database.close()
+
+
+def run_until(pump: Pump, condition) -> None:
+    def looked():
+        turn(pump)
+        return condition()
+
+    eventually(looked)
+    eventually(lambda: [turn(pump), not pump._book.held()][1])
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("queue", "repeat('q', 129)"), ("task", "repeat('t', 501)"), ("backend", "repeat('b', 501)")),
+        *(("fair_key", "repeat('k', 501)"), ("expires_at", "'infinity'"), ("enqueued_at", "'-infinity'")),
+        *(("expires_at", "'10000-01-01'"), ("started_at", "'1969-12-31'"), ("lease_until", "'infinity'")),
+    ],
+)
+def test_database_refuses_names_and_times_that_python_would_not_write(sql, column, value):
+    named, given = ("task", value) if column == "task" else (f"task, {column}", f"'x', {value}")
+    with pytest.raises(IntegrityError, match=r"pgqueue_jobs_(lengths|instants)"):
+        sql(f"INSERT INTO pgqueue_jobs ({named}) VALUES ({given})")
+
+
+@pytest.mark.parametrize("column", ["args", "kwargs", "metadata", "progress", "errors"])
+def test_worker_outlives_json_that_python_cannot_read(pump, sql, column):
+    """Of tasks that are known and not, with a backend and without; and what stands behind it in the queue runs."""
+    for value in UNREADABLE:
+        for task in ("tests.app.tasks.noop", "nobody.knows"):
+            for backend in ("", "default", "no such alias"):
+                if column != "errors" or value.startswith("["):
+                    sql(
+                        f"INSERT INTO pgqueue_jobs (task, backend, priority, max_attempts, {column}) "
+                        "VALUES (%s, %s, 100, 1, %s::jsonb)",
+                        *(task, backend, value),
+                    )
+    good = app.noop.enqueue().id
+    run_until(pump, FinishedJob.objects.filter(pk=good).exists)
+    assert not Job.objects.filter(status__in=["queued", "running"]).exists()
+
+
+# Whatever a row holds
+
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(-(10**20), 10**20), st.floats(allow_nan=False, allow_infinity=False), TEXTS
+)
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES | TEXTS, inner, max_size=3), max_leaves=6
+).map(lambda value: json.dumps(value, ensure_ascii=False))
+JSON = VALUES | st.sampled_from([*UNREADABLE, "1e400", f'{{"done": {DIGITS}, "total": {DIGITS}}}', "[[[]]]"])
+
+
+@st.composite
+def rows(draw) -> dict:
+    """A row with some columns that anything may stand in, of those that a web server may fill, and of all others."""
+    row = {"task": draw(st.sampled_from(["tests.app.tasks.record", "tests.app.tasks.log_in", "a.b"]) | TEXTS)}
+    row |= {name: draw(JSON) for name in draw(st.sets(st.sampled_from(["args", "kwargs", "metadata", "progress"])))}
+    if draw(st.booleans()):
+        row["errors"] = draw(st.lists(JSON, max_size=3).map(lambda values: f"[{','.join(values)}]"))
+    columns = {
+        "queue": TEXTS,
+        "backend": st.sampled_from(["default", "patient", "dummy", "no such alias"]) | TEXTS,
+        "priority": st.integers(-100, 100),
+        "max_attempts": st.sampled_from([1, 2, 32767]),
+        "attempts": st.sampled_from([0, 1, 32766, 32767]),
+        "lost": st.sampled_from([0, 1, 32767]),
+        "timeout_seconds": st.sampled_from([0, 1, 2**31 - 1]),
+        "lease_seconds": st.sampled_from([1, 2**31 - 1]),
+        "keep_seconds": st.sampled_from([-(2**31), 0, 2**31 - 1]),
+        "parent_id": st.sampled_from([-1, 0, 2**63 - 1]),
+        "schedule_id": st.sampled_from([-1, 0, 2**63 - 1]),
+        "worker_id": st.sampled_from([-1, 5, 2**63 - 1]),
+        "fair_key": TEXTS,
+        "cancelled_by": TEXTS,
+        "cancel_requested_at": INSTANTS,
+        "run_at": INSTANTS,
+        "enqueued_at": INSTANTS,
+        "started_at": INSTANTS,
+        "first_started_at": INSTANTS,
+        "expires_at": INSTANTS,
+    }
+    return row | {name: draw(columns[name]) for name in draw(st.sets(st.sampled_from(sorted(columns)), max_size=4))}
+
+
+COLUMNS_OF_JSON = {"args", "kwargs", "metadata", "progress", "errors", "result"}
+WHOLE = ("worker_id", "priority", "attempts", "lost")
+
+
+def insert(sql, table, row) -> None:
+    """Insert a row where the database takes it, without the columns that the table lacks."""
+    row = {name: value for name, value in row.items() if name in {field.name for field in table._meta.fields}}
+    places = ", ".join("%s::jsonb" if name in COLUMNS_OF_JSON else "%s" for name in row)
+    with contextlib.suppress(IntegrityError), transaction.atomic():
+        sql(f"INSERT INTO {table._meta.db_table} ({', '.join(row)}) VALUES ({places})", *row.values())
+
+
+def insert_everywhere(sql, number, row) -> None:
+    """As a live job, as one that has died, and as one that has finished."""
+    insert(sql, Job, row)
+    ended = {"queue": "default", "run_at": "2026-01-01Z", "enqueued_at": "2026-01-01Z"}
+    insert(sql, DeadJob, ended | row | {"id": 10**6 + number, "reason": "exhausted"})
+    empty = dict.fromkeys(("args", "errors"), "[]") | dict.fromkeys(("kwargs", "metadata"), "{}") | {"backend": ""}
+    begun = dict.fromkeys(("first_started_at", "started_at"), "2026-01-01Z") | dict.fromkeys(WHOLE, 0)
+    given = ended | empty | begun | row | {"id": 2 * 10**6 + number, "run_seconds": 1}
+    insert(sql, FinishedJob, given | {"result": row.get("progress", "null")})
+
+
+def look_at_everything(client) -> None:
+    """Open all pages that there are for what the tables hold, as staff do."""
+    addresses = ["overview/", "queue/", "schedule/", "worker/", "operation/", "deadjob/causes/"]
+    for name, model in TABLES.items():
+        addresses += [f"{name}/", f"{name}/?q=arg:17", f"{name}/?q=password%3D17", f"{name}/?q=key:17"]
+        for one in model.objects.defer(*COLUMNS_OF_JSON & {field.name for field in model._meta.fields}):
+            addresses.append(f"{name}/{one.pk}/change/")
+            addresses += [f"deadjob/{one.pk}/retry/"] if model is DeadJob else []
+            addresses.append(f"{name}/?{urlencode({'q': one.task, 'queue': one.queue})}")
+    addresses += [f"queue/{quote(name)}/change/" for name in Queue.objects.values_list("name", flat=True)]
+    for address in dict.fromkeys(addresses):
+        answer = client.get(f"/admin/django_pgqueue/{address}", follow=True)
+        assert answer.status_code < 500, address
+
+
+def say_everything() -> None:
+    for words in (["pgqueue_stats"], ["pgqueue_queues", "list"], ["pgqueue_retention"], ["pgqueue_doctor"]):
+        with contextlib.suppress(CommandError, SystemExit):
+            call_command(*words, stdout=io.StringIO(), stderr=io.StringIO())
+    for form in ("text", "json"):
+        call_command("pgqueue_jobs", "list", "--format", form, stdout=io.StringIO())
+        for model in TABLES.values():
+            for job_id in model.objects.values_list("pk", flat=True):
+                call_command("pgqueue_jobs", "show", str(job_id), "--format", form, stdout=io.StringIO())
+                job(job_id).state()
+                with contextlib.suppress(TaskResultDoesNotExist):
+                    task_backends["default"].get_result(str(job_id))
+
+
+def do_everything(queue) -> None:
+    """Carry operations to their end, those that compare arguments too; none fails by a row."""
+    for verb, chosen in (
+        *((KILL, Filter(argument="17")), (KILL, Filter(argument="17", argument_name="password"))),
+        *((REQUEUE, Filter()), (SET_PRIORITY, Filter()), (MOVE, Filter()), (KILL, Filter()), (PURGE, Filter())),
+    ):
+        begin(
+            verb,
+            chosen,
+            by="ann",
+            said={"priority": 5} if verb is SET_PRIORITY else {"queue": "x"} if verb is MOVE else {},
+        )
+        while carry_on(queue, limit=1000).operation_id is not None:
+            pass
+    assert not Operation.objects.filter(ended_at=None).exists()
+    assert set(Operation.objects.values_list("last_error", flat=True)) == {""}
+
+
+@given(hostile=st.lists(rows(), min_size=2, max_size=4))
+@hypothesis.settings(
+    max_examples=hypothesis.settings.default.max_examples * 2 // 5, suppress_health_check=list(HealthCheck)
+)
+def test_no_row_ends_a_worker_fails_a_page_a_command_or_an_operation(hostile, pump, queue, sql, admin_client):
+    """And others run on."""
+    sql("TRUNCATE pgqueue_jobs, pgqueue_dead_jobs, pgqueue_finished_jobs, pgqueue_queues, pgqueue_operations")
+    for number, row in enumerate(hostile):
+        insert_everywhere(sql, number, row)
+    good = app.noop.enqueue().id
+    run_until(pump, FinishedJob.objects.filter(pk=good).exists)
+    look_at_everything(admin_client)
+    say_everything()
+    do_everything(queue)
