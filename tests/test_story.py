@@ -73,6 +73,9 @@ def test_queued_job_says_that_no_worker_serves_its_queue_and_what_is_served(work
     worker("mail", "-default")
     worker("x*")
     assert "No worker that is alive serves the queue 'default'. What is served: mail,-default; x*." in told(job_id)
+    assert "Start one: manage.py pgqueue_worker --queues=default" in told(job_id)
+    spaced = app.noop.using(queue="a b").enqueue().id
+    assert "Start one: manage.py pgqueue_worker '--queues=a b'" in told(spaced)
 
 
 def test_queued_job_says_that_the_workers_of_its_queue_are_leaving(worker):
@@ -171,6 +174,7 @@ def test_unknown_task_is_told_of_wherever_the_job_is(worker):
     worker()
     job_id = Job.objects.create(task="gone.tasks.x").pk
     assert "does not know the task 'gone.tasks.x'" in told(job_id)
+    assert "Workers load the tasks.py of the apps in INSTALLED_APPS" in told(job_id)
     kill([job_id], by="eve")
     assert "does not know the task 'gone.tasks.x'" in told(job_id)
 
