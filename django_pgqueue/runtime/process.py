@@ -26,6 +26,9 @@ JITTER = 0.1
 MOMENT_SECONDS = 1.0
 """A process that is told to leave gives back within this what it has only fetched."""
 
+UNGUARDED = os.EX_CONFIG
+"""Exit code of a process that was to run the command again: its main module does so whenever it is imported."""
+
 MIB = 2**20
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -102,6 +105,11 @@ class Process:
     def is_at_work(self) -> bool:
         """Whether it has looked for jobs."""
         return self.marks.turns() > 0
+
+    @property
+    def is_unguarded(self) -> bool:
+        """Whether it ended before it could begin, as will every other one."""
+        return self.exit_code == UNGUARDED and not self.is_at_work
 
     def excess(self) -> str | None:
         """Say what it has used up; None where it is within its limits, or a new process would be no better.

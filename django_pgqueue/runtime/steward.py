@@ -143,8 +143,8 @@ class Steward:
             self._tell(settled.queues, settled.keys)
             if leases:
                 logger.info(
-                    "Process %d left %d jobs: %d go back, %d dead",
-                    *(process.pid, len(leases), settled.returned, settled.dead),
+                    "Process %d left jobs behind: %d sent back, %d dead",
+                    *(process.pid, settled.returned, settled.dead),
                 )
             if settled.returned + settled.dead < len(leases):
                 continue  # somebody has locked a row; its marks are needed again
