@@ -331,8 +331,11 @@ def test_requeue_sends_dead_jobs_back(staff):
     assert (job.status, job.attempts) == ("queued", 0)
     assert job.errors[-1]["error"] == "died (exhausted), requeued by ann 5"
     assert DeadJob.objects.count() == 0
-    assert messages_of(response) == ["1 job was requeued."]
+    assert messages_of(response) == [
+        f'1 job was requeued. <a href="{JOBS}{job_id}/change/">Show job {job_id}</a>',
+    ]
     assert entries() == [(str(job_id), "job", "Requeued.", "ann 5")]
+    assert f'<a href="{JOBS}{job_id}/change/">' in response.content.decode()
 
 
 @pytest.mark.parametrize(
@@ -389,7 +392,7 @@ def test_dead_job_whose_unique_key_is_held_stays_dead(staff):
     Job.objects.create(pk=doubled, task="t")
     response = confirm(staff, f"{DEAD}requeue/", blocked, free, doubled, 10**12)
     assert sorted(messages_of(response)) == [
-        "1 job was requeued.",
+        f'1 job was requeued. <a href="{JOBS}{free}/change/">Show job {free}</a>',
         "Left alone: 1 (a live job has the same id; they stay dead).",
         "Left alone: 1 (a live job holds the unique key; they stay dead).",
         "Left alone: 1 (not here any more: finished, killed or removed).",
@@ -775,11 +778,11 @@ def test_queue_on_another_database_is_browsed_and_changed_there(staff, settings)
     call_command("migrate", "django_pgqueue", database="other", verbosity=0)
     job_id = queued()
     assert "1 job" in staff.get(JOBS).content.decode()
-    assert "1 job was killed." in messages_of(confirm(staff, f"{JOBS}kill/", job_id))
+    assert "1 job was killed." in messages_of(confirm(staff, f"{JOBS}kill/", job_id))[0]
     with connections["other"].cursor() as cursor:
         cursor.execute("SELECT id FROM pgqueue_dead_jobs")
         assert cursor.fetchall() == [(job_id,)]
-    assert "1 job was requeued." in messages_of(confirm(staff, f"{DEAD}requeue/", job_id))
+    assert "1 job was requeued." in messages_of(confirm(staff, f"{DEAD}requeue/", job_id))[0]
     assert len(entries()) == 2
 
 

@@ -223,7 +223,7 @@ def _urgency(queue: QueueLine) -> tuple[int, str]:
 
 
 def _jobs(number: Number, links: Links, status: str, queue: str = "") -> Cell:
-    return Cell(str(number), links.to_jobs(status, queue) if number.value else "")
+    return Cell(str(number), links.to_jobs(status, queue) if number.may_be_some else "")
 
 
 def _dead(number: Number, links: Links, queue: str) -> Cell:

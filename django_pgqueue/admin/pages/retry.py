@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from django_pgqueue import tasks
 from django_pgqueue.admin.pages.job import go_where_it_is
 from django_pgqueue.admin.pages.retry_form import RetryForm
+from django_pgqueue.admin.parts.crumbs import crumbs
 from django_pgqueue.admin.parts.formatting import pretty_json
 from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.admin.verbs.table import VerbsAdmin
@@ -65,6 +66,12 @@ def _page(admin: VerbsAdmin, request: HttpRequest, dead: DeadJob, more: dict[str
     context = {
         **admin.admin_site.each_context(request),
         "title": _("Retry with changed arguments"),
+        "crumbs": crumbs(
+            admin.admin_site,
+            admin.opts,
+            (str(dead), admin.address("change", dead.pk)),
+            (_("Retry with changed arguments"), ""),
+        ),
         "subtitle": str(dead),
         "opts": admin.opts,
         "media": admin.media,
