@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import connection, transaction
+from django.db import ProgrammingError, connection, transaction
 from django.test import TestCase, TransactionTestCase
 from django.utils import timezone
 
@@ -95,6 +95,14 @@ def test_bad_input_inserts_nothing():
 
 
 @pytest.mark.django_db(databases=["default", "lite"])
+@pytest.mark.django_db(databases=["default", "other"])
+@pytest.mark.parametrize("options", [{}, {"unique_key": "k"}], ids=["plain", "with a key"])
+def test_enqueue_before_the_migration_says_what_to_run(options):
+    with pytest.raises(ProgrammingError, match="does not exist") as caught:
+        app.noop.using(database="other", **options).enqueue()
+    assert caught.value.__notes__ == ["Run: manage.py migrate django_pgqueue --database other"]
+
+
 def test_queue_on_another_vendor_is_a_clear_error(settings):
     settings.PGQUEUE = {"DATABASE": "lite"}
     with pytest.raises(
