@@ -96,6 +96,20 @@ def test_short_numbers_have_no_exponent(number, digits, words):
     assert short(number, digits) == words
 
 
+def test_chart_without_anything_to_draw_says_so(viewer):
+    page = viewer.get(PAGE).content.decode()
+    assert page.count("Nothing ran in this time, up to the last full minute.") == 2
+    assert page.count("Nothing ran in this time, up to the last full 15 minutes.") == 2
+    assert "pgqueue-plot" not in page
+
+
+def test_finding_says_what_its_link_shows(viewer):
+    app.noop.enqueue()
+    assert viewer.get(PAGE).status_code == 200
+    page = user_with("view_overview", "view_worker").get(PAGE).content.decode()
+    assert re.search(r'<a href="/admin/django_pgqueue/worker/">Show workers<span', page)
+
+
 def test_counting_stops_earlier_where_there_are_many_queues():
     enqueue_many(app.noop, [()] * 101)
     few, many = ["default"], ["default", *(f"q{number}" for number in range(500))]

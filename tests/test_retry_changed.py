@@ -292,7 +292,7 @@ def test_confirmation_shows_what_changes_and_nothing_is_done_before(staff):
     response = staff.post(address(old), data)
     html = response.content.decode()
     assert response.context["is_asked"]
-    assert [name for name, *_ in response.context["changes"]] == ["By position", "Queue", "Priority"]
+    assert [name for name, *_ in response.context["changes"]] == ["Positional arguments", "Queue", "Priority"]
     assert "sesame" not in html
     assert "The dead job stays" in html
     assert not Job.objects.exists()

@@ -193,10 +193,10 @@ class QueueAdmin(ActingAdmin):
         """Return for how long the job has waited that could have run for longest."""
         return self._duration(queue, "oldest", queue.line.oldest_seconds)
 
-    @admin.display(description=_("empty in"))
+    @admin.display(description=_("time to empty"))
     def empty_in(self, queue: Any) -> str:
         if queue.line.queued.value and queue.pace.drain_seconds is None:
-            words = gettext("paused") if queue.is_paused else gettext("not moving")
+            words = gettext("paused") if queue.is_paused else gettext("stalled")
             return live(f"{queue.name} drain", words)
         return self._duration(queue, "drain", queue.pace.drain_seconds or None)
 

@@ -88,8 +88,8 @@ def _changes(form: RetryForm) -> list[tuple[str, str, str]]:
     dead, said = form.dead, form.cleaned_data
     old, new = shown(form.task, dead.args, dead.kwargs), shown(form.task, *form.changed)
     rows = [
-        (_("By position"), dead.args != list(form.changed[0]), pretty_json(old[0]), pretty_json(new[0])),
-        (_("By name"), dead.kwargs != form.changed[1], pretty_json(old[1]), pretty_json(new[1])),
+        (_("Positional arguments"), dead.args != list(form.changed[0]), pretty_json(old[0]), pretty_json(new[0])),
+        (_("Keyword arguments"), dead.kwargs != form.changed[1], pretty_json(old[1]), pretty_json(new[1])),
         (_("Queue"), dead.queue != said["queue"], dead.queue, said["queue"]),
         (_("Priority"), dead.priority != said["priority"], str(dead.priority), str(said["priority"])),
     ]

@@ -29,7 +29,7 @@ class PauseForm(forms.Form):
         required=False,
         min_value=1,
         max_value=MOST_MINUTES,
-        help_text=_("After which it ends by itself. Empty: when somebody resumes it."),
+        help_text=_("The pause ends by itself after this time. Leave empty to pause until someone resumes the queue."),
     )
 
 

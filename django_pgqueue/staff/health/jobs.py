@@ -66,7 +66,7 @@ def failing(view: View) -> Iterator[Finding]:
         level=Level.ERROR,
         what=_("Most attempts of the last %(minutes)s minutes failed in: %(queues)s.")
         % {"minutes": FAILING_MINUTES, "queues": named(told)},
-        remedy=_("The dead jobs by cause, and the errors of the scheduled jobs, say what they fail of."),
+        remedy=_("See “Dead jobs by cause” and the errors of scheduled jobs for the reasons."),
         facts={"queues": list(found)},
     )
 
