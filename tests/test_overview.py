@@ -104,10 +104,11 @@ def test_chart_without_anything_to_draw_says_so(viewer):
 
 
 def test_finding_says_what_its_link_shows(viewer):
+    staff = user_with("view_overview", "view_worker", "view_queue")
+    assert '<a href="/admin/django_pgqueue/worker/">Show workers<span' in staff.get(PAGE).content.decode()
     app.noop.enqueue()
-    assert viewer.get(PAGE).status_code == 200
-    page = user_with("view_overview", "view_worker").get(PAGE).content.decode()
-    assert re.search(r'<a href="/admin/django_pgqueue/worker/">Show workers<span', page)
+    assert '<a href="/admin/django_pgqueue/queue/default/change/">Show queue<span' in staff.get(PAGE).content.decode()
+    assert "Show workers" not in viewer.get(PAGE).content.decode()
 
 
 def test_counting_stops_earlier_where_there_are_many_queues():

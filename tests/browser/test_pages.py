@@ -8,7 +8,7 @@ from django.utils import timezone
 from django.utils.http import urlencode
 
 import tests.app.tasks as app
-from django_pgqueue import pause_queue
+from django_pgqueue import limit_queue, pause_queue
 from django_pgqueue.lifecycle.browse import Filter
 from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.operations import begin
@@ -115,6 +115,8 @@ def busy(live_server) -> None:
     minute = now.replace(second=0, microsecond=0) - dt.timedelta(minutes=20)
     Stat.objects.create(minute=minute, queue="notifications", task=task, succeeded=1_160_000, failed=40_000)
     finished(queue="notifications", task=task)
+    limit_queue("notifications", max_running=40, rate=600, period=60, burst=20)
+    pause_queue("notifications", by="eve", reason="the mail server moves")
 
 
 @pytest.mark.parametrize("name", ["overview", "jobs", "dead jobs", "finished jobs", "queues", "workers"])
