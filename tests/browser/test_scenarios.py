@@ -60,7 +60,7 @@ def test_schedule_is_made_and_run_at_once(tab_of, superuser, expect, start_worke
     page.get_by_label("Name:").fill("every night ☾")
     page.get_by_label("Task:").select_option("tests.app.tasks.record")
     page.get_by_label("Cron:").fill("30 2 * * *")
-    page.get_by_role("textbox", name="args:", exact=True).fill('["by night"]')
+    page.get_by_role("textbox", name="Args:", exact=True).fill('["by night"]')
     press(page, "Save and continue editing")
     expect(page.get_by_text("was added successfully")).to_be_visible()
     tab.must_be_sound()

@@ -94,15 +94,14 @@ class Command(BaseCommand):
         aliases = [conf.database] if isinstance(given, dict) and conf.database in connections else []
         return super().get_check_kwargs(options) | {"databases": aliases}
 
-    def execute(self, *args: Any, **options: Any) -> str | None:
+    def execute(self, *args: Any, **options: Any) -> None:
         """Make the checks once the database is there; leave them to the worker where there will be a reloader."""
         if getattr(multiprocessing.current_process(), "_inheriting", False):  # imported by a process that starts
             sys.exit(UNGUARDED)
         with self.until_it_begins():
-            return self.check_and_handle(*args, **options)
-        return None
+            self.check_and_handle(*args, **options)
 
-    def check_and_handle(self, *args: Any, **options: Any) -> str | None:
+    def check_and_handle(self, *args: Any, **options: Any) -> None:
         """Do what ``execute`` does, after the database has been waited for."""
         if options["reload"] is None:
             options["reload"] = settings.DEBUG and self._called_from_command_line
@@ -112,7 +111,7 @@ class Command(BaseCommand):
         elif options["wait_for_database"] or not options["skip_checks"]:
             configure(options["verbosity"])
             self.await_databases(options["wait_for_database"])
-        return super().execute(*args, **options)
+        super().execute(*args, **options)
 
     def await_databases(self, seconds: float) -> None:
         """Wait for the databases that the checks will ask."""
