@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import psycopg
-from django.db import DatabaseError, Error, InterfaceError, connections, transaction
+from django.db import DatabaseError, Error, InterfaceError, ProgrammingError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.postgresql.base import Cursor, ServerBindingCursor
 from django.db.backends.utils import CursorWrapper
@@ -23,7 +23,7 @@ from psycopg import sql
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.conversation import impatient, one_transaction
-from django_pgqueue.base.database_errors import Silence, is_locked, is_transient
+from django_pgqueue.base.database_errors import Silence, is_locked, is_of_another_schema, is_transient
 from django_pgqueue.base.exceptions import ConfigurationError
 
 Row = tuple[Any, ...]
@@ -120,10 +120,15 @@ class CallerConnection:
 
     def rows(self, sql: str, parameters: Parameters) -> list[Row]:
         connection = postgresql(self.alias)
-        with bound_by_server(connection) if ARGUMENTS in parameters else connection.cursor() as cursor:
-            cursor.execute(sql, parameters)
-            rows: list[Row] = cursor.fetchall()
-            return rows
+        try:
+            with bound_by_server(connection) if ARGUMENTS in parameters else connection.cursor() as cursor:
+                cursor.execute(sql, parameters)
+                rows: list[Row] = cursor.fetchall()
+                return rows
+        except ProgrammingError as error:
+            if is_of_another_schema(error):
+                error.add_note(f"Run: manage.py migrate django_pgqueue --database {self.alias}")
+            raise
 
     def rows_or_undo(self, sql: str, parameters: Parameters, *, number: int) -> list[Row]:
         """Run it in a transaction, or behind a savepoint: rolling back to that gives row locks back too."""

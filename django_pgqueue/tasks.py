@@ -7,12 +7,16 @@ import dataclasses
 import datetime as dt
 import difflib
 import inspect
+import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar, Unpack, overload
+
+from django.apps import apps
 
 from django_pgqueue.base import keys
 from django_pgqueue.base.backoff import Backoff, exponential
+from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import ConfigurationError, InvalidJob, UnknownTask
 from django_pgqueue.base.keys import KeyBy, Keys, KeysBy
 from django_pgqueue.base.options import Options, TaskOptions
@@ -22,11 +26,49 @@ if TYPE_CHECKING:
     from django_pgqueue.base.records import ClaimedJob, Outcome
     from django_pgqueue.lifecycle.handle import JobHandle
 
+logger = logging.getLogger("django_pgqueue")
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
+WHERE_TASKS_ARE = (
+    "Workers load the tasks.py of the apps in INSTALLED_APPS, what these, or an AppConfig.ready(), import, and the "
+    "task_modules of a backend in TASKS."
+)
+
+OF_TASKS = ("aliases", "atomic", "backoff", "concurrency_by", "fair_by", "name", "sensitive", "unique_by")
+"""What ``@task`` takes besides the options of a job."""
+
+HABITS = frozenset({"apply_async", "defer", "delay", "delay_on_commit", "send", "send_with_options"})
+"""Methods by which other task queues enqueue."""
+
+TO_START_LATER = "use run_at, a datetime or a timedelta from now"
+MEANT = {
+    "bind": "use current_job() in the task",
+    "countdown": TO_START_LATER,
+    "default_retry_delay": "use backoff",
+    "delay": TO_START_LATER,
+    "eta": TO_START_LATER,
+    "ignore_result": "use keep",
+    "job_timeout": "use timeout",
+    "max_retries": "use max_attempts, which counts the first attempt too",
+    "queue_name": "use queue",
+    "queueing_lock": "use unique_key",
+    "retries": "use max_attempts, which counts the first attempt too",
+    "retry_backoff": "use backoff",
+    "run_after": TO_START_LATER,
+    "schedule_at": TO_START_LATER,
+    "soft_time_limit": "use timeout",
+    "time_limit": "use timeout",
+    "ttl": "use expires",
+}
+"""Options of other task queues, and what is their like here."""
+
+OF_JOBS = frozenset(field.name for field in dataclasses.fields(Options))
+
 _registry: "dict[str, Task[..., Any]]" = {}
 _aliases: "dict[str, Task[..., Any]]" = {}
+_late: set[str] = set()  # names of tasks that Django's setup has not imported, of which nothing was said yet
 
 
 class Contract(Protocol):
@@ -128,6 +170,15 @@ class Task(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
 
+    if not TYPE_CHECKING:  # for type checkers there is no other attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            problem = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in HABITS:
+                me = self.__name__
+                problem += f". A job is made by {me}.enqueue(…); with options by {me}.using(…).enqueue(…)"
+            raise AttributeError(problem, name=name, obj=self)
+
     def using(self, **options: Unpack[TaskOptions]) -> "Task[P, R]":
         """Return the same task with other options for the jobs enqueued through the result.
 
@@ -137,10 +188,11 @@ class Task(Generic[P, R]):
         Raises:
             InvalidJob: an option is unknown, out of range or of the wrong type.
         """
+        _check_known(options, OF_JOBS)
         return Task(
             self.func,
             name=self.name,
-            options=_replace(self.options, options),
+            options=dataclasses.replace(self.options, **options),
             backoff=self.backoff,
             atomic=self.is_atomic,
             aliases=self.aliases,
@@ -254,16 +306,18 @@ def task(
         options: see ``Options``: ``queue``, ``priority``, ``max_attempts``, ``timeout``, ``lease``, ``keep`` and more.
 
     Raises:
-        ConfigurationError: the function is nested or a lambda, the name is taken, or the options contradict.
+        ConfigurationError: the function is nested, a lambda or a method, the name is taken, or the options contradict.
         InvalidJob: an option is unknown, out of range or of the wrong type.
     """
 
     def declare(func: Callable[P, R]) -> Task[P, R]:
+        _check_known(options, OF_JOBS, OF_TASKS)
+        _check_function(func)
         return register(
             make(
                 func,
                 name=name or f"{func.__module__}.{func.__qualname__}",
-                options=_replace(Options(), options),
+                options=Options(**options),
                 backoff=backoff,
                 atomic=atomic,
                 aliases=aliases,
@@ -333,6 +387,8 @@ def register(task: Task[P, R]) -> Task[P, R]:
                 f"Two tasks are called {name!r}: {other.func.__module__}.{other.func.__qualname__} and "
                 f"{task.func.__module__}.{qualname}. Give one of them another name= or alias."
             )
+    if apps.ready and task.name not in _registry and not task.backend:
+        _late.add(task.name)
     _registry[task.name] = task
     _aliases.update(dict.fromkeys(task.aliases, task))
     return task
@@ -353,10 +409,20 @@ def get(name: str) -> Task[..., Any]:
     if found is None:
         near = difflib.get_close_matches(name, _registry, n=3)
         hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise UnknownTask(
-            f"No task is called {name!r}.{hint} Tasks are found in the tasks.py of the apps in INSTALLED_APPS."
-        )
+        raise UnknownTask(f"No task is called {name!r}.{hint} {WHERE_TASKS_ARE}")
     return found
+
+
+def warn_of_late(task: Task[..., Any]) -> None:
+    """Say once of a task that workers, which only set Django up, do not know it."""
+    if task.name in _late and not conf.immediate:
+        _late.discard(task.name)
+        logger.warning(
+            "The task %s was declared after Django was set up, so workers do not know it. Move it to the tasks.py of "
+            "an installed app, or import %s there or in an AppConfig.ready().",
+            task.name,
+            task.__module__,
+        )
 
 
 def native(task: Any) -> Any:
@@ -374,11 +440,32 @@ def answering() -> list[str]:
     return [*_registry, *_aliases]
 
 
-def _replace(options: Options, changes: Mapping[str, Any]) -> Options:
-    allowed = {field.name for field in dataclasses.fields(Options)}
-    if unknown := sorted(set(changes) - allowed):
-        raise InvalidJob(f"There is no option {', '.join(unknown)}. Options are: {', '.join(sorted(allowed))}.")
-    return dataclasses.replace(options, **changes)
+def _check_known(given: Iterable[str], of_jobs: Collection[str], of_tasks: Collection[str] = ()) -> None:
+    """Raise InvalidJob where an option is unknown; say which one may be meant."""
+    allowed = {*of_jobs, *of_tasks}
+    if unknown := sorted({*given} - allowed):
+        meant = "; ".join(f"{name}{_meant(name, allowed)}" for name in unknown)
+        raise InvalidJob(f"There is no option {meant}. Options are: {', '.join(sorted(allowed))}.")
+
+
+def _meant(name: str, allowed: Collection[str]) -> str:
+    if name in MEANT:
+        return f": {MEANT[name]}"
+    if name in OF_TASKS:
+        return f": it belongs to the task, @task({name}=…)"
+    near = difflib.get_close_matches(name, allowed, n=1)
+    return f": did you mean {near[0]}?" if near else ""
+
+
+def _check_function(func: Any) -> None:
+    """Raise ConfigurationError for a method, which needs an object, or a class, that no worker has."""
+    first = next(iter(inspect.signature(func).parameters), "") if callable(func) else "cls"
+    is_inside = "." in getattr(func, "__qualname__", "").rpartition("<locals>.")[2]
+    if inspect.ismethod(func) or not callable(func) or (is_inside and first in {"self", "cls"}):
+        raise ConfigurationError(
+            f"{getattr(func, '__qualname__', func)} is a method: a worker has no object, or class, to call it with. "
+            "Define the task as a function at the top level of a module, and pass it the primary key of the object."
+        )
 
 
 def _constant(seconds: float) -> Backoff:

@@ -23,7 +23,7 @@ from django_pgqueue.base.states import NEVER
 from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.left import Left
 from django_pgqueue.lifecycle.run_now import run_now
-from django_pgqueue.models import DeadJob, Job, Worker
+from django_pgqueue.models import DeadJob, Job, Queue, Worker
 from django_pgqueue.staff.bounded import bounded
 
 pytestmark = pytest.mark.django_db
@@ -237,7 +237,8 @@ def test_viewer_sees_but_cannot_act(viewer):
         page = viewer.get(url).content.decode() + viewer.get(f"{url}{job_id}/change/").content.decode()
         assert "Select all" not in page
         for verb in verbs:
-            assert verb not in page
+            assert f'"{verb}"' not in page
+            assert f"{verb}/" not in page
             assert viewer.post(f"{url}{verb}/", {"ids": job_id}).status_code == 403
             assert confirm(viewer, f"{url}{verb}/", job_id).status_code == 403
             tick(viewer, url, verb, job_id)
@@ -331,8 +332,11 @@ def test_requeue_sends_dead_jobs_back(staff):
     assert (job.status, job.attempts) == ("queued", 0)
     assert job.errors[-1]["error"] == "died (exhausted), requeued by ann 5"
     assert DeadJob.objects.count() == 0
-    assert messages_of(response) == ["1 job was requeued."]
+    assert messages_of(response) == [
+        f'1 job was requeued. <a href="{JOBS}{job_id}/change/">Show job {job_id}</a>',
+    ]
     assert entries() == [(str(job_id), "job", "Requeued.", "ann 5")]
+    assert f'<a href="{JOBS}{job_id}/change/">' in response.content.decode()
 
 
 @pytest.mark.parametrize(
@@ -389,7 +393,7 @@ def test_dead_job_whose_unique_key_is_held_stays_dead(staff):
     Job.objects.create(pk=doubled, task="t")
     response = confirm(staff, f"{DEAD}requeue/", blocked, free, doubled, 10**12)
     assert sorted(messages_of(response)) == [
-        "1 job was requeued.",
+        f'1 job was requeued. <a href="{JOBS}{free}/change/">Show job {free}</a>',
         "Left alone: 1 (a live job has the same id; they stay dead).",
         "Left alone: 1 (a live job holds the unique key; they stay dead).",
         "Left alone: 1 (not here any more: finished, killed or removed).",
@@ -449,6 +453,38 @@ def test_buttons_lead_to_the_confirmation_and_back_to_the_job(staff):
     assert done.redirect_chain == [(f"{JOBS}{job_id}/change/", 302)]
     assert "1 job is due now." in done.content.decode()
     assert confirm(staff, f"{JOBS}kill/", job_id, page=1).redirect_chain == [(JOBS, 302)]
+
+
+@pytest.mark.parametrize(
+    ("model", "title"),
+    [
+        ("job", "Jobs"),
+        ("queue", "Queues"),
+        ("worker", "Workers"),
+        ("schedule", "Schedules"),
+        ("operation", "Operations"),
+    ],
+)
+def test_each_list_has_its_name_as_title(admin_client, model, title):
+    assert f"<title>{title} |" in admin_client.get(f"/admin/django_pgqueue/{model}/").content.decode()
+
+
+def test_times_are_in_the_format_of_the_admin_and_to_the_second(admin_client, settings):
+    job_id = queued()
+    at = timezone.make_aware(dt.datetime(2031, 1, 2, 3, 4, 5))
+    Job.objects.filter(pk=job_id).update(enqueued_at=at)
+    page = admin_client.get(f"{JOBS}{job_id}/change/").content.decode()
+    iso = timezone.localtime(at).isoformat(sep=" ", timespec="seconds")
+    assert f'<time datetime="{iso}" title="{iso}">Jan. 2, 2031, 03:04:05</time>' in page
+
+
+def test_labels_of_forms_begin_as_those_of_django(admin_client):
+    Queue.objects.create(name="mail")
+    for url in ("schedule/add/", "queue/mail/change/"):
+        page = admin_client.get(f"/admin/django_pgqueue/{url}").content.decode()
+        labels = re.findall(r"<label[^>]*for=\"id_[^>]*>\s*([^<]+?)\s*</label>", page)
+        assert len(labels) >= 4
+        assert [label for label in labels if label[0].islower()] == []
 
 
 def test_each_verb_has_one_button_on_the_page_of_a_job(admin_client):
@@ -775,11 +811,11 @@ def test_queue_on_another_database_is_browsed_and_changed_there(staff, settings)
     call_command("migrate", "django_pgqueue", database="other", verbosity=0)
     job_id = queued()
     assert "1 job" in staff.get(JOBS).content.decode()
-    assert "1 job was killed." in messages_of(confirm(staff, f"{JOBS}kill/", job_id))
+    assert "1 job was killed." in messages_of(confirm(staff, f"{JOBS}kill/", job_id))[0]
     with connections["other"].cursor() as cursor:
         cursor.execute("SELECT id FROM pgqueue_dead_jobs")
         assert cursor.fetchall() == [(job_id,)]
-    assert "1 job was requeued." in messages_of(confirm(staff, f"{DEAD}requeue/", job_id))
+    assert "1 job was requeued." in messages_of(confirm(staff, f"{DEAD}requeue/", job_id))[0]
     assert len(entries()) == 2
 
 

@@ -5,12 +5,12 @@ import warnings
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import connection, transaction
+from django.db import ProgrammingError, connection, transaction
 from django.test import TestCase, TransactionTestCase
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue, enqueue_many, enqueue_on_commit
+from django_pgqueue import enqueue, enqueue_many, enqueue_on_commit, tasks
 from django_pgqueue.base.exceptions import ConfigurationError, InvalidArguments, InvalidJob, UnknownTask
 from django_pgqueue.base.signals import job_enqueued
 from django_pgqueue.db import QueueConnection
@@ -96,6 +96,14 @@ def test_bad_input_inserts_nothing():
 
 
 @pytest.mark.django_db(databases=["default", "lite"])
+@pytest.mark.django_db(databases=["default", "other"])
+@pytest.mark.parametrize("options", [{}, {"unique_key": "k"}], ids=["plain", "with a key"])
+def test_enqueue_before_the_migration_says_what_to_run(options):
+    with pytest.raises(ProgrammingError, match="does not exist") as caught:
+        app.noop.using(database="other", **options).enqueue()
+    assert caught.value.__notes__ == ["Run: manage.py migrate django_pgqueue --database other"]
+
+
 def test_queue_on_another_vendor_is_a_clear_error(settings):
     settings.PGQUEUE = {"DATABASE": "lite"}
     with pytest.raises(
@@ -133,6 +141,31 @@ def test_enqueue_many_checks_each_shape_of_call_once_and_no_shape_less():
 def test_enqueue_many_of_nothing_does_nothing(django_assert_num_queries):
     with django_assert_num_queries(0):
         assert enqueue_many(app.record, []) == []
+
+
+@pytest.mark.django_db
+def test_task_that_workers_will_not_load_is_told_once(registry_of, caplog):
+    late = tasks.task(name="shop.jobs.elsewhere")(elsewhere)
+    late.using(queue="mail").enqueue()
+    late.enqueue()
+    enqueue_many(late, [()])
+    app.noop.enqueue()
+    [line] = [record.getMessage() for record in caplog.records if record.name == "django_pgqueue"]
+    assert line == (
+        "The task shop.jobs.elsewhere was declared after Django was set up, so workers do not know it. Move it to the "
+        "tasks.py of an installed app, or import tests.test_enqueue there or in an AppConfig.ready()."
+    )
+
+
+def elsewhere(): ...
+
+
+@pytest.mark.django_db
+def test_task_that_is_declared_again_is_one_that_workers_load(monkeypatch, caplog):
+    monkeypatch.setattr(tasks, "_registry", dict(tasks._registry))
+    tasks.register(app.noop)
+    app.noop.enqueue()
+    assert not caplog.records
 
 
 @pytest.mark.django_db

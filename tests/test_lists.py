@@ -240,7 +240,7 @@ def test_what_no_index_finds_is_looked_for_in_a_window(viewer, many, short):
         assert found == [number for number in range(first, last - 1, -1) if number % 3 == 1]
         cl = listed(viewer, url)
         assert cl.looked == (
-            f"Looked at the jobs {first} to {last}." if rest else f"Looked at the jobs from {first} on, to the end."
+            f"Searched the jobs {first} to {last}." if rest else f"Searched the jobs from {first} to the end."
         )
         assert bool(cl.further) is rest
         url = FINISHED + cl.further
@@ -252,15 +252,15 @@ def test_window_of_dead_jobs_goes_back_in_time(viewer, many, short):
     cl = listed(viewer, f"{DEAD}?reason=killed&task=shop.task_1")
     assert (cl.looked, cl.result_count) == ("", 4), "one reads along the index of the task, which has only 34"
     cl = listed(viewer, f"{DEAD}?q=shop")
-    assert cl.looked == "Looked at the jobs 2031-01-01 01:00:00 to 2031-01-01 01:00:00."
-    assert "Look further back" in viewer.get(f"{DEAD}?q=shop").content.decode()
+    assert cl.looked == "Searched the jobs Jan. 1, 2031, 01:00:00 to Jan. 1, 2031, 01:00:00."
+    assert "Search older jobs" in viewer.get(f"{DEAD}?q=shop").content.decode()
     assert cl.result_count == 40
 
 
 def test_window_that_has_nothing_says_so(viewer, many, short):
     FinishedJob.objects.filter(pk__gt=20).update(task="other")
     page = viewer.get(f"{FINISHED}?q=shop").content.decode()
-    for words in ("None of these match.", "Looked at the jobs 100 to 61.", "Look further back"):
+    for words in ("No matches here.", "Searched the jobs 100 to 61.", "Search older jobs"):
         assert words in page
 
 
@@ -273,7 +273,7 @@ def test_empty_lists_say_so(viewer):
 def test_job_that_is_not_here_is_looked_for_elsewhere(viewer):
     job_id = dead()
     page = viewer.get(f"{JOBS}?q={job_id}").content.decode()
-    assert f'<a href="{DEAD}?q={job_id}">Look among the dead jobs</a>' in page
+    assert f'<a href="{DEAD}?q={job_id}">Search dead jobs</a>' in page
     assert ids(viewer, DEAD, q=job_id) == [job_id]
 
 
@@ -300,7 +300,7 @@ def test_finished_jobs_of_a_day(viewer):
 def test_window_of_ids_that_look_like_days_is_told_by_its_ids(viewer, short):
     now = dt.datetime.now(dt.UTC)
     Job.objects.bulk_create(Job(pk=20260101 + n, task="t", run_at=now, status="queued") for n in range(45))
-    assert listed(viewer, f"{JOBS}?q=none").looked == "Looked at the jobs 20,260,145 to 20,260,106."
+    assert listed(viewer, f"{JOBS}?q=none").looked == "Searched the jobs 20,260,145 to 20,260,106."
 
 
 # Searches

@@ -104,6 +104,30 @@ def test_other_ends_have_their_line(caplog, outcome, stale, line):
     assert set(FIELDS) < set(fields_of(record))
 
 
+@pytest.mark.parametrize("how", ["DEBUG", "level"])
+def test_line_of_a_failure_has_the_traceback_while_developing(queue, caplog, settings, how):
+    caplog.set_level(logging.DEBUG if how == "level" else logging.INFO, "django_pgqueue.jobs")
+    settings.DEBUG = how == "DEBUG"
+    app.fail.using(max_attempts=2).enqueue("bad luck")
+    failed, dead = attempt(queue) + attempt(queue)
+    for record, outcome in zip(caplog.records, (failed, dead), strict=True):
+        line, trace = record.getMessage().split("\n", 1)
+        assert line.endswith("ValueError: bad luck")
+        assert trace == outcome.error["traceback"].rstrip()
+        first, at, *_ = trace.splitlines()
+        assert first == "Traceback (most recent call last):"
+        assert at.endswith("in fail")  # the frames of the queue, which all tracebacks would begin with, are left out
+        assert "app/tasks.py" in at
+        assert vars(record)["error_message"] == "bad luck"
+
+
+def test_line_of_a_failure_is_one_line_in_production(queue, caplog):
+    caplog.set_level(logging.INFO, "django_pgqueue.jobs")
+    app.fail.using(max_attempts=1).enqueue("bad luck")
+    attempt(queue)
+    assert "\n" not in caplog.records[0].getMessage()
+
+
 def test_nothing_is_made_of_successes_where_info_is_off(monkeypatch, caplog):
     caplog.set_level(logging.WARNING, "django_pgqueue.jobs")
     made = []

@@ -15,6 +15,7 @@ from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import Queue, Stat
 from django_pgqueue.staff import overview
+from django_pgqueue.staff.figures import short
 from django_pgqueue.staff.overview import Number
 from tests.support.waiting import eventually
 from tests.test_admin import user_with
@@ -63,6 +64,51 @@ def test_numbers_beyond_the_cap_say_that_there_are_more(monkeypatch):
     enqueue_many(app.noop.using(run_at=dt.timedelta(hours=1)), [()] * 2)
     assert lines()["default"].queued == Number(3, is_short=True)
     assert str(lines()["default"].scheduled) == "3+"
+
+
+def test_number_that_was_not_counted_at_all_is_no_zero(viewer, monkeypatch):
+    """Scheduled jobs are looked at in the order in which they are due, over all queues."""
+    monkeypatch.setattr(overview, "MOST_LOOKED_AT", 3)
+    enqueue_many(app.noop.using(queue="first", run_at=dt.timedelta(hours=1)), [()] * 4)
+    enqueue_many(app.noop.using(queue="later", run_at=dt.timedelta(hours=2)), [()] * 4)
+    Queue.objects.bulk_create(Queue(name=name) for name in ("first", "later"))
+    assert {name: str(line.scheduled) for name, line in lines().items()} == {"first": "3+", "later": "?"}
+    assert "0+" not in viewer.get(PAGE).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("failed", "succeeded", "words"),
+    [(100, 0, "100 % failed"), (1, 2, "33 % failed"), (1, 999, "0.1 % failed"), (1234, 1, "100 % failed")],
+)
+def test_share_of_failures_is_a_number_that_people_read(viewer, sql, failed, succeeded, words):
+    minute = timezone.now() - dt.timedelta(minutes=2)
+    Stat.objects.create(
+        minute=minute.replace(second=0, microsecond=0), queue="q", task="t", failed=failed, succeeded=succeeded
+    )
+    assert words in viewer.get(PAGE).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("number", "digits", "words"),
+    [(100, 2, "100"), (99.96, 2, "100"), (1234.5, 3, "1230"), (0.000012, 3, "0.000012"), (1.25, 3, "1.25")],
+)
+def test_short_numbers_have_no_exponent(number, digits, words):
+    assert short(number, digits) == words
+
+
+def test_chart_without_anything_to_draw_says_so(viewer):
+    page = viewer.get(PAGE).content.decode()
+    assert page.count("Nothing ran in this time, up to the last full minute.") == 2
+    assert page.count("Nothing ran in this time, up to the last full 15 minutes.") == 2
+    assert "pgqueue-plot" not in page
+
+
+def test_finding_says_what_its_link_shows(viewer):
+    staff = user_with("view_overview", "view_worker", "view_queue")
+    assert '<a href="/admin/django_pgqueue/worker/">Show workers<span' in staff.get(PAGE).content.decode()
+    app.noop.enqueue()
+    assert '<a href="/admin/django_pgqueue/queue/default/change/">Show queue<span' in staff.get(PAGE).content.decode()
+    assert "Show workers" not in viewer.get(PAGE).content.decode()
 
 
 def test_counting_stops_earlier_where_there_are_many_queues():

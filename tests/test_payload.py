@@ -3,13 +3,21 @@ import json
 import re
 import uuid
 from decimal import Decimal
+from enum import Enum
+from pathlib import Path
 
 import pytest
+from django.contrib.auth.models import User
 
 import tests.app.tasks as app
 from django_pgqueue.base.exceptions import InvalidArguments
+from django_pgqueue.base.states import Scope
 from django_pgqueue.base.stored import DEEPEST
 from django_pgqueue.lifecycle.payload import check_signature, encode, encode_many
+
+
+class Plain(Enum):
+    ONE = 1
 
 
 @pytest.mark.parametrize(
@@ -22,7 +30,10 @@ from django_pgqueue.lifecycle.payload import check_signature, encode, encode_man
         (["\ud800"], r"args\[0\] contains the lone surrogate '\\ud800'"),
         ([{1, 2}], r"args\[0\] is the set \{1, 2\}; pass something JSON knows"),
         ([b"x"], r"args\[0\] is the bytes b'x'"),
-        ([dt.date(2026, 1, 2)], r"args\[0\] is the date .*; pass its key or text, or set PGQUEUE\['ENCODER'\]"),
+        (
+            [dt.date(2026, 1, 2)],
+            r"\[0\] is the date .*; pass its text, or set PGQUEUE\['ENCODER'\] to '.*Encoder'; either way the task ",
+        ),
         ([uuid.UUID(int=1)], r"args\[0\] is the UUID"),
         ([[Decimal(1)]], r"args\[0\]\[0\] is the Decimal"),
     ],
@@ -42,6 +53,33 @@ def test_value_that_only_looks_suspicious_is_stored(value, sql):
     import json
 
     assert json.loads(stored) == value
+
+
+@pytest.mark.parametrize("encoder", [None, "django.core.serializers.json.DjangoJSONEncoder"])
+@pytest.mark.parametrize(
+    ("value", "remedy"),
+    [
+        (User(pk=7), "pass its primary key, and get the object in the task"),
+        (User.objects.none(), r"pass primary keys, as in list\(….values_list\('pk', flat=True\)\), and get the"),
+        (User.objects, "pass primary keys"),
+        (Path("/tmp/x"), r"pass its text, as str\(\) returns it"),
+        (Scope, "pass its key or text"),
+        (Plain.ONE, "pass its value"),
+        (object(), "pass its key or text"),
+    ],
+    ids=["model", "queryset", "manager", "path", "class", "enum", "object"],
+)
+def test_remedy_is_one_that_helps(settings, encoder, value, remedy):
+    settings.PGQUEUE = {"ENCODER": encoder}
+    with pytest.raises(InvalidArguments, match=rf"; {remedy}") as caught:
+        encode([value], what="args")
+    assert "DjangoJSONEncoder'" not in str(caught.value)  # which takes none of them
+
+
+def test_encoder_that_is_set_is_named(settings):
+    settings.PGQUEUE = {"ENCODER": "django.core.serializers.json.DjangoJSONEncoder"}
+    with pytest.raises(InvalidArguments, match=r"let PGQUEUE\['ENCODER'\], DjangoJSONEncoder, return what JSON knows"):
+        encode([object()], what="args")
 
 
 def test_declared_encoder_makes_dates_storable(settings):

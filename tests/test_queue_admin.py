@@ -61,6 +61,27 @@ def ids_in(response) -> str:
     return response.context["ids"]
 
 
+def test_queue_that_no_worker_has_served_yet_has_its_page(staff):
+    """Its row is made by the first worker that serves it; a pause or a limit makes it as well."""
+    for name in ("new", ODD):
+        app.noop.using(queue=name).enqueue()
+    Queue.objects.create(name="served")
+    page = staff.get(QUEUES).content.decode()
+    assert "No worker has served these queues yet" in page
+    for name in ("new", quote(ODD)):
+        assert f'href="{QUEUES}{name.replace(" ", "%20")}/change/"' in page
+    page = staff.get(f"{QUEUES}{quote(ODD)}/change/")
+    assert page.status_code == 200
+    assert not Queue.objects.filter(name=ODD).exists()
+    change(staff, ODD, max_running="3", rate_limit="", rate_period_seconds="", rate_burst="")
+    assert Queue.objects.get(name=ODD).max_running == 3
+    confirm(staff, "pause", "new", reason="", minutes="")
+    assert Queue.objects.get(name="new").paused_at is not None
+    assert "No worker has served" not in staff.get(QUEUES).content.decode()
+    gone = staff.get(f"{QUEUES}gone/change/", follow=True)
+    assert gone.redirect_chain
+
+
 def test_list_shows_jobs_gates_and_who_has_paused_why(viewer, queues):
     enqueue_many(app.noop.using(queue="mail"), [()] * 3)
     limit_queue("default", max_running=4, rate=60, period=60, burst=2)
@@ -89,7 +110,7 @@ def test_list_shows_how_queues_get_on_and_where_their_jobs_are(queues, sql):
     for page in (staff.get(QUEUES), staff.get(f"{QUEUES}mail/change/")):
         shown = dict(re.findall(r'<div data-pgqueue-live="mail (\w+)">(.*?)</div>', page.content.decode()))
         assert shown["queued"] == '<a href="/admin/django_pgqueue/job/?status=queued&amp;queue=mail">30</a>'
-        assert [shown[name] for name in ("oldest", "drain", "wait", "dead")] == ["10 min", "10 min", "4.8 min", "0"]
+        assert [shown[name] for name in ("oldest", "drain", "wait", "dead")] == ["10 min", "10 min", "4 min 48 s", "0"]
         assert re.sub("<.*?>", "", shown["workers"]) == "1"
 
 
@@ -180,7 +201,7 @@ def test_queues_are_neither_added_nor_removed_here(staff, queues):
 
 def test_list_asks_as_often_whatever_there_is(staff, django_assert_max_num_queries):
     Queue.objects.bulk_create(Queue(name=f"q{number}") for number in range(60))
-    with django_assert_max_num_queries(18):
+    with django_assert_max_num_queries(19):
         staff.get(QUEUES)
 
 

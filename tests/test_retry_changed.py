@@ -59,6 +59,14 @@ def again(job_id, task=app.record, args=("new",), kwargs=None, form="f", **value
     return retry_changed(job_id, task, args, kwargs or {}, form=form, **values)
 
 
+def test_page_says_where_it_is(staff):
+    job_id = dead(app.record, "x")
+    page = staff.get(address(job_id)).content.decode()
+    way = re.search(r'class="breadcrumbs".*?</(?:div|nav|ol)>', page, re.DOTALL)[0]
+    for words in (DEAD, f"{DEAD}{job_id}/change/", "Job queue", "Dead jobs", "Retry with changed arguments"):
+        assert words in way
+
+
 def address(job_id: int) -> str:
     return f"{DEAD}{job_id}/retry/"
 
@@ -284,7 +292,7 @@ def test_confirmation_shows_what_changes_and_nothing_is_done_before(staff):
     response = staff.post(address(old), data)
     html = response.content.decode()
     assert response.context["is_asked"]
-    assert [name for name, *_ in response.context["changes"]] == ["By position", "Queue", "Priority"]
+    assert [name for name, *_ in response.context["changes"]] == ["Positional arguments", "Queue", "Priority"]
     assert "sesame" not in html
     assert "The dead job stays" in html
     assert not Job.objects.exists()

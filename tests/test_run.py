@@ -234,7 +234,8 @@ def test_unknown_task_that_has_run_before_waits_for_its_code():
 def test_unknown_task_is_put_back_and_buried_after_a_day(caplog):
     outcome = unknown_task(job(task="gone"))
     assert (outcome.fate, outcome.delay_seconds) == (Fate.RELEASED, 30)
-    assert "Unknown task gone: job 1 is put back for 30 s" in caplog.text
+    assert "Unknown task gone: job 1 will be retried in 30 s. Does this worker run the same code" in caplog.text
+    assert "Workers load the tasks.py of the apps in INSTALLED_APPS" in caplog.text
     late = unknown_task(job(task="gone", is_old=True))
     assert (late.fate, late.reason) == (Fate.DIED, Reason.UNKNOWN_TASK)
 

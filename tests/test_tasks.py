@@ -69,13 +69,72 @@ def test_using_makes_another_task_and_leaves_the_first():
         ({"metadata": [1]}, r"metadata is a JSON object, not \[1\]"),
         ({"run_at": "tomorrow"}, "run_at is a datetime or a timedelta, not 'tomorrow'"),
         ({"run_at": dt.datetime(2030, 1, 1)}, r"run_at is naive .* USE_TZ is on. Use django.utils.timezone"),
-        ({"eta": 1}, r"There is no option eta\. Options are: concurrency_key, "),
+        ({"colour": 1}, r"There is no option colour\. Options are: concurrency_key, "),
+        ({"delay": 5}, r"There is no option delay: use run_at, a datetime or a timedelta from now\. Options are: "),
+        ({"countdown": 5}, "no option countdown: use run_at, a datetime or a timedelta from now"),
+        ({"run_after": 5}, "no option run_after: use run_at, a datetime or a timedelta from now"),
+        ({"eta": 1}, "no option eta: use run_at, a datetime or a timedelta from now"),
+        ({"queue_name": "x"}, "no option queue_name: use queue"),
+        ({"priorty": 1}, "no option priorty: did you mean priority?"),
+        ({"backoff": 1}, r"no option backoff: it belongs to the task, @task\(backoff=…\)"),
     ],
     ids=str,
 )
 def test_wrong_option_is_named_with_its_bounds(options, message):
     with pytest.raises(InvalidJob, match=message):
         app.noop.using(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"retries": 3}, "no option retries: use max_attempts, which counts the first attempt too"),
+        ({"max_retries": 3}, "no option max_retries: use max_attempts, which counts the first attempt too"),
+        ({"retry_backoff": 3}, "no option retry_backoff: use backoff"),
+        ({"bind": True}, r"no option bind: use current_job\(\) in the task"),
+        ({"queue_name": "x"}, "no option queue_name: use queue"),
+    ],
+    ids=str,
+)
+def test_decorator_names_all_its_options_and_the_one_that_is_meant(options, message):
+    with pytest.raises(InvalidJob, match=message) as caught:
+        task(**options)(at_the_top)
+    for name in (*tasks.OF_TASKS, "queue"):
+        assert f" {name}," in str(caught.value) or f" {name}." in str(caught.value)
+
+
+def at_the_top(): ...
+
+
+@pytest.mark.parametrize("name", ["delay", "apply_async", "delay_on_commit", "send", "defer"])
+def test_habits_of_other_queues_lead_to_enqueue(name):
+    with pytest.raises(
+        AttributeError,
+        match=rf"'Task' object has no attribute '{name}'\. A job is made by noop\.enqueue\(…\); with options by "
+        r"noop\.using\(…\)\.enqueue\(…\)",
+    ):
+        getattr(app.noop, name)
+    assert not hasattr(app.noop, "colour")
+
+
+class Shop:
+    def method(self, number): ...
+
+    @classmethod
+    def of_class(cls): ...
+
+    @staticmethod
+    def static(): ...
+
+
+@pytest.mark.parametrize("func", [Shop.method, vars(Shop)["of_class"], Shop.of_class])
+def test_method_is_refused_as_a_task(func):
+    with pytest.raises(ConfigurationError, match=r"is a method: a worker has no object.* at the top level of a module"):
+        task(func)
+
+
+def test_function_in_a_class_that_takes_no_object_may_be_a_task(registry_of):
+    assert task(Shop.static).name == "tests.test_tasks.Shop.static"
 
 
 @pytest.mark.parametrize("priority", [-100, 0, 100])

@@ -171,7 +171,7 @@ def test_page_of_a_job_is_german(admin):
     job_id = app.record.using(run_at=dt.timedelta(hours=1), queue="mail").enqueue().id
     pause_queue("mail", by="eve", reason="moving house")
     shown = page(admin, f"job/{job_id}/change/")
-    for text in ("Warum er ist, wo er ist", "Status geplant", "pausiert seit", "moving house", "Zeitlimit in Sekunden"):
+    for text in ("Zeitleiste", "Status geplant", "pausiert seit", "moving house", "Zeitlimit in Sekunden"):
         assert text in shown
 
 

@@ -11,7 +11,6 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
-from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.lists.filters import Asked, asked_of, filter_of
@@ -201,8 +200,8 @@ class JobsAdmin(ActingAdmin):
     def elsewhere(self, request: HttpRequest, query: str) -> list[tuple[str, str]]:
         """Return where else the same may be looked for, in words and as addresses."""
         links = Links(request, self.admin_site)
-        tables = {Job: _("Look among the jobs"), DeadJob: _("Look among the dead jobs")}
-        tables |= {FinishedJob: _("Look among the finished jobs")}
+        tables = {Job: _("Search live jobs"), DeadJob: _("Search dead jobs")}
+        tables |= {FinishedJob: _("Search finished jobs")}
         found = [
             (str(words), links.to_list(str(model._meta.model_name), q=query))  # noqa: SLF001 - Django's own idiom
             for model, words in tables.items()
@@ -229,22 +228,6 @@ class JobsAdmin(ActingAdmin):
     def ways_on(self, request: HttpRequest, job: Any) -> list[tuple[Any, str]]:
         """Return what leads on from the page of a job, besides its verbs: words and addresses."""
         return []
-
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """Show the list under its name: "Select dead job to view" is no sentence in languages that inflect."""
-        title = capfirst(self.opts.verbose_name_plural)
-        return super().changelist_view(request, {"title": title, **(extra_context or {})})
-
-    def changeform_view(
-        self,
-        request: HttpRequest,
-        object_id: str | None = None,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        """Show a job under the name of its kind, for the same reason."""
-        title = capfirst(self.opts.verbose_name)
-        return super().changeform_view(request, object_id, form_url, {"title": title, **(extra_context or {})})
 
     def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> HttpResponse:
         """Go where the job is: it moves from table to table, and its address is still known here."""

@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext_lazy, ngettext
 
 from django_pgqueue.admin.parts.bounded import bounded_page
 from django_pgqueue.admin.parts.charts import STYLES, of_flow
@@ -47,6 +47,20 @@ PAGES = {
     "unknown-tasks": "job",
 }
 """The list that belongs to a finding."""
+
+SHOW = {
+    "worker": gettext_lazy("Show workers"),
+    "operation": gettext_lazy("Show operations"),
+    "schedule": gettext_lazy("Show schedules"),
+    "job": gettext_lazy("Show jobs"),
+}
+
+
+class Page(NamedTuple):
+    """Where a finding leads to; nowhere without an address."""
+
+    words: Any = ""
+    address: str = ""
 
 
 class Cell(NamedTuple):
@@ -155,13 +169,17 @@ def _rows(queues: Sequence[QueueLine], alias: str, day: Mapping[str, flow.Counts
     }
 
 
-def _page_of(finding: Finding, links: Links) -> str:
-    """Return where somebody goes from there."""
+def _page_of(finding: Finding, links: Links) -> Page:
+    """Return where a finding leads to."""
     if finding.name == "failing":
-        return links.to_causes()
+        return Page(_("Show dead jobs by cause"), links.to_causes())
     if queues := finding.facts.get("queues"):
-        return links.to_row("queue", queues[0]) if len(queues) == 1 else links.to_list("queue")
-    return links.to_list(PAGES[finding.name]) if finding.name in PAGES else ""
+        if len(queues) == 1:
+            return Page(_("Show queue"), links.to_row("queue", queues[0]))
+        return Page(_("Show queues"), links.to_list("queue"))
+    if model := PAGES.get(finding.name):
+        return Page(SHOW[model], links.to_list(model))
+    return Page()
 
 
 def _tiles(
@@ -175,7 +193,7 @@ def _tiles(
     of_slots = ngettext("of %(number)s slot", "of %(number)s slots", slots)
     return [
         Tile(_("queued"), _jobs(total(queue.queued for queue in queues), links, Status.QUEUED)),
-        Tile(_("oldest waits for"), Cell(brief(max(ages)) if ages else "-", note=pauses if paused else "")),
+        Tile(_("oldest waiting"), Cell(brief(max(ages)) if ages else "-", note=pauses if paused else "")),
         Tile(
             _("running"),
             _jobs(running, links, Status.RUNNING)._replace(note=of_slots % {"number": whole(slots)}),
@@ -223,7 +241,7 @@ def _urgency(queue: QueueLine) -> tuple[int, str]:
 
 
 def _jobs(number: Number, links: Links, status: str, queue: str = "") -> Cell:
-    return Cell(str(number), links.to_jobs(status, queue) if number.value else "")
+    return Cell(str(number), links.to_jobs(status, queue) if number.may_be_some else "")
 
 
 def _dead(number: Number, links: Links, queue: str) -> Cell:
@@ -234,7 +252,7 @@ def _drain(queue: QueueLine, pace: Pace) -> Cell:
     if not queue.queued.value:
         return Cell("-")
     if pace.drain_seconds is None:
-        return Cell(_("paused")) if queue.is_paused else Cell(_("not moving"), kind="warning")
+        return Cell(_("paused")) if queue.is_paused else Cell(_("stalled"), kind="warning")
     return Cell(brief(pace.drain_seconds))
 
 

@@ -2,6 +2,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import BadRequest
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -9,7 +10,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext, pgettext
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.base import ActingAdmin
+from django_pgqueue.admin.base import NUL, ActingAdmin
 from django_pgqueue.admin.lists.listing import CappedPaginator, JobList
 from django_pgqueue.admin.pages.queue_form import RATE, LimitsForm
 from django_pgqueue.admin.parts.charts import STYLES, of_flow
@@ -20,7 +21,9 @@ from django_pgqueue.admin.verbs.queues import PAUSE, RESUME
 from django_pgqueue.admin.verbs.verb import Verb
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.states import LONGEST_QUEUE, Status
+from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle.gates import UNCHANGED, limit_queue
+from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import Queue
 from django_pgqueue.staff import flow
 from django_pgqueue.staff.bounded import bounded
@@ -31,6 +34,9 @@ from django_pgqueue.staff.recent import LATE
 NUMBERS = ("queued", "scheduled", "waiting", "running", "dead")
 PACE = ("oldest", "empty_in", "p95_wait", "workers")
 TILES = (*NUMBERS, *PACE[:-1], "p95_run", *PACE[-1:])
+
+MOST_NEW = 100
+"""Maximum number of queues without a row that the list names."""
 
 
 @admin.register(Queue)
@@ -100,14 +106,28 @@ class QueueAdmin(ActingAdmin):
         queues: QuerySet[Any] = super().get_queryset(request).annotate(is_paused=PAUSED)
         return queues
 
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """Return a queue; one that is not stored where no worker has served it yet, but jobs are in it."""
+        if found := super().get_object(request, object_id, from_field):
+            return found
+        name = unquote(object_id)
+        if NUL in name or from_field or not lines_of([name], conf.database)[0].is_known:
+            return None
+        queue: Any = Queue(name=name)
+        queue.is_paused = False
+        return queue
+
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobList]:
         return JobList
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
-        """Let the numbers of the list lead to the jobs, where the user may see these."""
+        """Let the numbers of the list lead to the jobs, where the user may see these; name the queues without a row."""
         changelist = super().get_changelist_instance(request)
+        links = Links(request, self.admin_site)
+        new = CallerConnection().rows(statement("unnoted_queues"), {"limit": MOST_NEW})
+        changelist.new_queues = [(name, links.to_row("queue", name)) for (name,) in sorted(new)]
         for queue in changelist.result_list:
-            queue.links = Links(request, self.admin_site)
+            queue.links = links
         return changelist
 
     def complete(self, queues: list[Any]) -> None:
@@ -173,10 +193,10 @@ class QueueAdmin(ActingAdmin):
         """Return for how long the job has waited that could have run for longest."""
         return self._duration(queue, "oldest", queue.line.oldest_seconds)
 
-    @admin.display(description=_("empty in"))
+    @admin.display(description=_("time to empty"))
     def empty_in(self, queue: Any) -> str:
         if queue.line.queued.value and queue.pace.drain_seconds is None:
-            words = gettext("paused") if queue.is_paused else gettext("not moving")
+            words = gettext("paused") if queue.is_paused else gettext("stalled")
             return live(f"{queue.name} drain", words)
         return self._duration(queue, "drain", queue.pace.drain_seconds or None)
 
@@ -201,7 +221,7 @@ class QueueAdmin(ActingAdmin):
 
     def _number(self, queue: Any, name: str, address: str) -> str:
         number = getattr(queue.line, name)
-        return live(f"{queue.name} {name}", linked(number, address if number.value else ""))
+        return live(f"{queue.name} {name}", linked(number, address if number.may_be_some else ""))
 
     def _share(self, queue: Any, name: str, seconds: float | None) -> str:
         return live(f"{queue.name} {name}", "-" if seconds is None else precise(seconds))

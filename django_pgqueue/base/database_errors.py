@@ -55,6 +55,11 @@ def is_too_much(error: Error) -> bool:
     return is_too_slow(error) or isinstance(error.__cause__, Silence) or sqlstate[:2] == "53" or sqlstate == "25P04"
 
 
+def is_of_another_schema(error: BaseException) -> bool:
+    """Whether a table, column or function is not there, as before a migration."""
+    return getattr(error.__cause__, "sqlstate", None) in {"42P01", "42703", "42883"}
+
+
 def is_too_slow(error: BaseException) -> bool:
     """Whether a statement was cancelled: it took longer than it may. The database itself is well."""
     return getattr(error.__cause__, "sqlstate", None) == "57014"

@@ -6,6 +6,7 @@ from typing import Any
 from django_pgqueue.lifecycle.redact import Scrub, scrub_end
 
 LONGEST_ERROR_BYTES = 8 * 1024
+OWN_MODULES = "django_pgqueue.lifecycle."
 LONGEST_TEXT = 16 * LONGEST_ERROR_BYTES  # of an exception, that is looked through for what is sensitive
 
 
@@ -26,9 +27,15 @@ def describe(error: BaseException, scrub: Scrub = str) -> dict[str, Any]:
 
 
 def trace_of(error: BaseException) -> str:
-    """Return the traceback of an exception, its text and its causes; empty where one of them cannot be printed."""
+    """Return the traceback of an exception, its text and its causes; empty where one of them cannot be printed.
+
+    It begins where the code of the task does: the frames before are the same of every job.
+    """
+    frames = error.__traceback__
+    while frames and frames.tb_frame.f_globals.get("__name__", "").startswith(OWN_MODULES):
+        frames = frames.tb_next
     try:
-        return "".join(traceback.format_exception(error))
+        return "".join(traceback.format_exception(type(error), error, frames or error.__traceback__))
     except Exception:  # noqa: BLE001 - an exception that cannot even be printed
         return ""
 

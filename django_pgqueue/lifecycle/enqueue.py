@@ -188,6 +188,7 @@ class _Way:
 
 def _of_caller(task: tasks.Task[..., Any], *, schedule_id: int | None = None) -> _Way:
     alias = _database(task)
+    tasks.warn_of_late(task)
     _warn_of_other_transactions(postgresql(alias))
     return _Way(
         CallerConnection(alias),

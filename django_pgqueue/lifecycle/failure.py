@@ -69,12 +69,12 @@ def unknown_task(job: ClaimedJob) -> Outcome:
         error = {"error": "unknown task", "message": f"No worker has known the task {job.task!r} for a day."}
         return Outcome(job, Fate.DIED, reason=Reason.UNKNOWN_TASK, error=error)
     logger.warning(
-        "Unknown task %s: job %s is put back for %d s. Does this worker run the same code as the enqueuer? "
-        "It knows the tasks in the tasks.py of INSTALLED_APPS, and in modules that AppConfig.ready() imports, or that "
-        "the option task_modules of a backend in TASKS names.",
+        "Unknown task %s: job %s will be retried in %d s. Does this worker run the same code as the enqueuer, and is "
+        "the task in a module that it loads? %s",
         job.task,
         job.id,
         UNKNOWN_DELAY_SECONDS,
+        tasks.WHERE_TASKS_ARE,
         extra=fields(job, outcome="released", delay_seconds=UNKNOWN_DELAY_SECONDS),
     )
     return Outcome(job, Fate.RELEASED, delay_seconds=UNKNOWN_DELAY_SECONDS)

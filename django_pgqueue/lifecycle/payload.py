@@ -1,10 +1,16 @@
 """Arguments and results as JSON that PostgreSQL can store: encode fast, and explain slowly."""
 
 import contextlib
-import inspect
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from pathlib import PurePath
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
+
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db.models import Model, QuerySet
+from django.db.models.manager import BaseManager
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import InvalidArguments
@@ -14,6 +20,18 @@ from django_pgqueue.tasks import Task
 
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]
 """Positional and keyword arguments."""
+
+REMEDIES: tuple[tuple[Any, str], ...] = (
+    ((set, frozenset, bytes, FunctionType, MethodType, BuiltinFunctionType), "pass something JSON knows"),
+    (Model, "pass its primary key, and get the object in the task"),
+    (
+        (QuerySet, BaseManager),
+        "pass primary keys, as in list(….values_list('pk', flat=True)), and get the objects in the task",
+    ),
+    (Enum, "pass its value"),
+    (PurePath, "pass its text, as str() returns it"),
+)
+"""What to pass in place of values that no encoder of Django's takes either."""
 
 
 def check_signature(task: Task[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -162,13 +180,31 @@ def _foreign_problems(value: Any, path: str) -> Iterator[str]:
         else:
             yield from _problems(encoded, path)
             return
-    remedy = (
-        "pass something JSON knows"
-        if isinstance(value, set | frozenset | bytes) or inspect.isroutine(value)
-        else "pass its key or text, or set PGQUEUE['ENCODER'] to 'django.core.serializers.json.DjangoJSONEncoder'"
-    )
     seen = REDACTED if is_sensitive_name(path) else _short(value)
-    yield f"{path} is the {type(value).__name__} {seen}; {remedy}"
+    yield f"{path} is the {type(value).__name__} {seen}; {_remedy(value)}"
+
+
+def _remedy(value: Any) -> str:
+    """Return what to pass in place of a value that neither JSON nor the declared encoder knows."""
+    for kinds, remedy in REMEDIES:
+        if isinstance(value, kinds):
+            return remedy
+    if _takes(DjangoJSONEncoder, value):
+        return (
+            "pass its text, or set PGQUEUE['ENCODER'] to 'django.core.serializers.json.DjangoJSONEncoder'; "
+            "either way the task gets text"
+        )
+    if conf.encoder is None:
+        return "pass its key or text, or set PGQUEUE['ENCODER'] to a json.JSONEncoder of yours that knows it"
+    return f"pass its key or text, or let PGQUEUE['ENCODER'], {conf.encoder.__name__}, return what JSON knows"
+
+
+def _takes(encoder: type[json.JSONEncoder], value: Any) -> bool:
+    try:
+        json.dumps(value, cls=encoder)
+    except Exception:  # noqa: BLE001 - what the value itself does, as text that is translated only now
+        return False
+    return True
 
 
 def _short(value: Any) -> str:

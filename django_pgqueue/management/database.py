@@ -1,11 +1,54 @@
 """What every command asks first: whether the queue's database is there."""
 
-from django.core.management.base import CommandError
-from django.db import OperationalError
+import logging
+import time
 
+from django.core.management.base import CommandError
+from django.db import Error, OperationalError
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_pgqueue.base.backoff import reconnect_delay
 from django_pgqueue.base.conf import conf
+from django_pgqueue.base.database_errors import one_line
 from django_pgqueue.base.exceptions import ConfigurationError
-from django_pgqueue.db import postgresql
+from django_pgqueue.db import own_wrapper, postgresql
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+
+def await_database(alias: str, *, seconds: float) -> None:
+    """Connect to a database; where it is away, try again for so long, and log why each time the reason is another.
+
+    What else may be wrong with it is left to the checks.
+
+    Raises:
+        CommandError: it cannot be reached.
+    """
+    until, failures, told = time.monotonic() + seconds, 0, ""
+    wrapper = own_wrapper(alias, "start")  # one with a limit to how long it takes to connect
+    try:
+        while (reason := _why_away(wrapper)) and time.monotonic() < until:
+            if reason != told:
+                logger.warning("Waiting for the database of alias %r: %s", alias, reason)
+            told, failures = reason, failures + 1
+            time.sleep(max(min(reconnect_delay(failures), until - time.monotonic()), 0.0))
+    finally:
+        wrapper.close()
+    if reason:
+        raise CommandError(
+            f"The database of alias {alias!r} cannot be reached: {reason} "
+            "Start with --wait-for-database to wait for it."
+        )
+
+
+def _why_away(wrapper: BaseDatabaseWrapper) -> str:
+    try:
+        wrapper.ensure_connection()
+    except OperationalError as error:
+        return one_line(error)
+    except Error:
+        return ""
+    return ""
 
 
 def check_database(alias: str | None = None) -> None:
@@ -17,10 +60,7 @@ def check_database(alias: str | None = None) -> None:
     except ConfigurationError as error:
         raise CommandError(str(error)) from error
     except OperationalError as error:
-        raise CommandError(
-            f"The database of alias {alias!r} cannot be reached: {str(error).strip()}\n"
-            "A worker that is at work waits for it to come back; one that starts leaves that to whatever started it."
-        ) from error
+        raise CommandError(f"The database of alias {alias!r} cannot be reached: {one_line(error)}") from error
     if "pgqueue_jobs" not in tables:
         name = connection.settings_dict["NAME"]
         raise CommandError(

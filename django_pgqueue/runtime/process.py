@@ -29,6 +29,9 @@ MOMENT_SECONDS = 1.0
 LOOK_SECONDS = 2.0
 """Maximum time that counts from one look at a process to the next: what is longer, this process was frozen too."""
 
+UNGUARDED = os.EX_CONFIG
+"""Exit code of a process that was to run the command again: its main module does so whenever it is imported."""
+
 MIB = 2**20
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -119,6 +122,11 @@ class Process:
         else:
             self.unturned_seconds += min(at - self._looked_at, LOOK_SECONDS)
         self._turns, self._looked_at = turns, at
+
+    @property
+    def is_unguarded(self) -> bool:
+        """Whether it ended before it could begin, as will every other one."""
+        return self.exit_code == UNGUARDED and not self.is_at_work
 
     def excess(self) -> str | None:
         """Say what it has used up; None where it is within its limits, or a new process would be no better.

@@ -1,9 +1,12 @@
-"""One line in the log for each job at most."""
+"""One record in the log for each job at most: a line, and while developing the traceback of an attempt that failed."""
 
 import logging
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from django.conf import settings
+
+from django_pgqueue import tasks
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.logs import FAILURES, fields
 from django_pgqueue.base.records import Fate, Outcome
@@ -39,7 +42,7 @@ def report(outcome: Outcome, *, is_stale: bool) -> None:
             "Stale result dropped: job %s (%s) attempt %d lost its lease", *about, extra=fields(job, outcome="stale")
         )
     elif outcome.fate is Fate.RETRIED:
-        again = (job.max_attempts, outcome.delay_seconds, summary(outcome))
+        again = (job.max_attempts, outcome.delay_seconds, _story(outcome))
         failures.warning(
             "Failed: job %s (%s) attempt %d of %d, again in %.0f s: %s",
             *about,
@@ -48,7 +51,7 @@ def report(outcome: Outcome, *, is_stale: bool) -> None:
         )
     elif outcome.fate is Fate.DIED:
         told = logger if outcome.reason in UNBEGUN else failures
-        why = (job.max_attempts, outcome.reason, summary(outcome))
+        why = (job.max_attempts, outcome.reason, _story(outcome))
         told.error(
             "Dead: job %s (%s) attempt %d of %d, %s: %s",
             *about,
@@ -74,6 +77,15 @@ def _fields(outcome: Outcome, **more: Any) -> dict[str, Any]:
         more |= {"error": error.get("error", ""), "error_message": error.get("message", "")}
     seconds = round(outcome.run_seconds, 6)
     return fields(outcome.job, outcome=outcome.fate.word, run_seconds=seconds, **more)
+
+
+def _story(outcome: Outcome) -> str:
+    """Return the error of an outcome on one line; while developing, its traceback on further ones."""
+    trace = (outcome.error or {}).get("traceback", "").rstrip()
+    is_wanted = settings.DEBUG or failures.isEnabledFor(logging.DEBUG)
+    if outcome.fate is Fate.DIED and (task := tasks.find(outcome.job.task)) and task.contract:
+        is_wanted = False  # the framework's own log has it
+    return f"{summary(outcome)}\n{trace}" if trace and is_wanted else summary(outcome)
 
 
 def summary(outcome: Outcome) -> str:

@@ -162,8 +162,8 @@ class Steward:
         self._tell(settled.queues, settled.keys)
         if leases:
             logger.info(
-                "Process %d left %d jobs: %d go back, %d dead",
-                *(process.pid, len(leases), settled.returned, settled.dead),
+                "Process %d left jobs behind: %d sent back, %d dead",
+                *(process.pid, settled.returned, settled.dead),
             )
         return not may_come and settled.returned + settled.dead == len(leases)
 

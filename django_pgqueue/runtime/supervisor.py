@@ -10,6 +10,7 @@ import os
 import secrets
 import signal
 import socket
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from multiprocessing.connection import wait
 from django.db import Error, OperationalError, connections
 
 from django_pgqueue.base.conf import conf
+from django_pgqueue.base.exceptions import ConfigurationError
 from django_pgqueue.base.version import VERSION
 from django_pgqueue.lifecycle.wake import CANCEL, OPERATE, gates_of, keys_of, queues_of
 from django_pgqueue.runtime.crew import Crew
@@ -72,6 +74,7 @@ class Supervisor:
         )
         self._signals_seen: list[str] = []
         self._is_long_told = False
+        self._is_unguarded = False  # the main module runs its command whenever it is imported
         self._stop_until: float | None = None  # stopping: how long to wait for running jobs, monotonic
         session = Session(changed=self._beat_now)
         self._heart = Heart(self.alias, self.crew, session, told_to_stop=self._told_to_stop)
@@ -108,6 +111,9 @@ class Supervisor:
         """Work until drained or told to stop by SIGTERM or SIGINT; a second signal does not wait for running jobs.
 
         Returns when all children have ended and what they left is settled.
+
+        Raises:
+            ConfigurationError: no child can ever work.
         """
         connections.close_all()
         try:
@@ -121,6 +127,12 @@ class Supervisor:
                 process.kill()
             self._pages.close()
             self._probes.close()
+        if self._is_unguarded:
+            raise ConfigurationError(
+                f"{getattr(sys.modules['__main__'], '__file__', 'The script')} runs its command whenever it is "
+                "imported, as each worker process does, so none of them can work. Put its last lines under  "
+                'if __name__ == "__main__":  or start the worker by python -m django pgqueue_worker.'
+            )
 
     def figures(self) -> Figures:
         """Tell what this command does and has done; from any thread."""
@@ -197,12 +209,15 @@ class Supervisor:
             self._beat_now()  # a new child's pid is to be written down
         for process in list(self.crew.living):
             if process.has_ended(is_ending=process.sentinel in ready):
+                if process.is_unguarded:
+                    self._is_unguarded = True
+                    self.crew.close()
+                    self.stop()
                 self.crew.part_with(process)
                 self._house_loop.wake()
         while self._signals_seen:
-            logger.info(
-                "Stopping on %s%s", self._signals_seen.pop(0), "" if self._grace_left() else ", not waiting for jobs"
-            )
+            name = self._signals_seen.pop(0)
+            logger.info("Stopping on %s%s", name, self._patience_after(name))
         self.crew.part_with_deaf()
         if self.crew.part_with_stuck():
             self._beat_now()  # it may begin jobs again once its lease is renewed
@@ -223,8 +238,15 @@ class Supervisor:
                 "Housekeeping has been at its duty %s for %d s, and does no other", self._steward.duties.doing, seconds
             )
 
-    def _grace_left(self) -> bool:
-        return self._stop_until is not None and time.monotonic() < self._stop_until
+    def _patience_after(self, name: str) -> str:
+        """Say how long running jobs are waited for after a signal, and how to wait no longer."""
+        grace = (self._stop_until or 0.0) - time.monotonic()
+        if grace <= 0:
+            return ", not waiting for jobs"
+        if not (busy := sum(process.marks.busy() for process in list(self.crew.living))):
+            return ""
+        again = "press Ctrl-C again to stop now" if name == "SIGINT" else "a second signal stops now"
+        return f": waiting up to {grace:.0f} s for {busy} running job{'s' if busy > 1 else ''}; {again}"
 
     def _press_to_stop(self, until: float) -> None:
         """Tell the children to stop, and end those whose time is over."""

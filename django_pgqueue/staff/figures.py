@@ -1,5 +1,7 @@
 """Numbers as people write them: 1,234.5 in English, 1.234,5 in German."""
 
+from decimal import Decimal
+
 from django.utils.formats import number_format
 
 
@@ -15,4 +17,4 @@ def at_most(number: int, cap: int) -> str:
 
 def short(number: float, digits: int = 3) -> str:
     """Return a number by its first digits."""
-    return str(number_format(f"{number:.{digits}g}"))
+    return str(number_format(Decimal(f"{number:.{digits}g}")))

@@ -1,5 +1,6 @@
 """What stands between a live job and its start: a pause, a limit, a key, the jobs before it, nobody to run it."""
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -101,9 +102,11 @@ def unknown(task: str) -> Iterator[Sentence]:
     if tasks.find(task) is None:
         yield say(
             _(
-                "The code that tells you this does not know the task {task}. Workers that do not know it put the job "
-                "back for {seconds} s each time; after a day, one that has never run dies as unknown_task. Deploy the "
-                "code that has the task, or add the name to the aliases of the task it is now."
+                "The code that tells you this does not know the task {task}. A worker that has no task of that name "
+                "retries the job in {seconds} s; after a day, one that has never run dies as unknown_task. Workers "
+                "load the tasks.py of the apps in INSTALLED_APPS, and what these, or an AppConfig.ready(), import: "
+                "import the module of the task there, deploy the code that has it, or add the name to the aliases of "
+                "the task it is now."
             ),
             task=named("task", task),
             seconds=UNKNOWN_SECONDS,
@@ -115,10 +118,13 @@ def unserved(queue: str, crew: Crew) -> Iterator[Sentence]:
     if crew.serving:
         return
     name = named("queue", queue)
-    remedy = {"remedy": _("Start one:"), "command": "manage.py pgqueue_worker"}
     if not crew.all:
-        yield say(_("No worker is alive, so nothing starts."), **remedy)
-    elif crew.leaving:
+        yield say(
+            _("No worker is alive, so nothing starts."), remedy=_("Start one:"), command="manage.py pgqueue_worker"
+        )
+        return
+    remedy = {"remedy": _("Start one:"), "command": f"manage.py pgqueue_worker {shlex.quote(f'--queues={queue}')}"}
+    if crew.leaving:
         workers = [worker_ref(worker) for worker in crew.leaving[:MOST_NAMED]]
         yield say(
             _("The workers that serve the queue {queue} have been asked to stop: {workers}."),

@@ -32,13 +32,20 @@ Their indexes do not know the queue, so each costs a page of the table, which ma
 
 
 class Number(NamedTuple):
-    """How many jobs there are, at least."""
+    """How many jobs there are, at least; a question mark where none was looked at."""
 
     value: int
     is_short: bool = False  # counting stopped here: there may be more
 
     def __str__(self) -> str:
-        return f"{whole(self.value)}+" if self.is_short else whole(self.value)
+        if self.is_short:
+            return f"{whole(self.value)}+" if self.value else "?"
+        return whole(self.value)
+
+    @property
+    def may_be_some(self) -> bool:
+        """Whether there are jobs, or may be."""
+        return self.is_short or self.value > 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -92,12 +92,13 @@ def duration(seconds: float, *, most_units: int = 2) -> str:
     if seconds < 60:  # noqa: PLR2004 - a minute
         return _("%(number)s s") % {"number": number_format(f"{seconds:.1f}".removesuffix(".0"))}
     rest = round(seconds)
-    parts: list[str] = []
+    parts: list[tuple[int, str]] = []
     for size, words in _units():
         number, rest = divmod(rest, size)
         if number or parts:
-            parts.append(words(number))
-    return " ".join(parts[:most_units])
+            parts.append((number, words(number)))
+    largest, *others = parts[:most_units]
+    return " ".join(words for number, words in (largest, *others) if number)
 
 
 def _units() -> list[tuple[int, Callable[[int], str]]]:

@@ -30,7 +30,7 @@ def why(one: Any, alias: str) -> list[Sentence]:
 def _scheduled(one: Job, alias: str) -> Iterator[Sentence]:
     crew = Crew.of(one.queue, alias)
     if one.run_at <= timezone.now():
-        yield say(_("It was due at {time}: any worker queues it within a second."), time=one.run_at)
+        yield say(_("It was due at {time}: a worker will queue it within a second."), time=one.run_at)
     else:
         yield _later(one)
     if one.concurrency_strict and one.concurrency_slot is not None:
@@ -54,7 +54,9 @@ def _later(one: Job) -> Sentence:
         )
     if aware(one.started_at) != NEVER:
         if tasks.find(one.task) is None:
-            words = _("It was put back at {since}, by a worker that does not know its task. Due again at {time}.")
+            words = _(
+                "It was put back at {since}, by a worker that has no task of that name. It will be retried at {time}."
+            )
         else:
             words = _("It ran at {since} and asked to go on later. Due again at {time}.")
         return say(words, since=one.started_at, time=one.run_at, **at_once)
@@ -187,7 +189,7 @@ def _dead(one: DeadJob, alias: str) -> Iterator[Sentence]:
         days = dt.timedelta(days=conf.dead_retention_days)
         yield say(_("It is removed for good after {time}."), time=one.died_at + days)
     yield say(
-        _("It stays dead until somebody sends it back."),
+        _("It stays here until someone requeues it."),
         remedy=_("To do so:"),
         command=f"manage.py pgqueue_jobs requeue {one.pk}",
     )

@@ -8,12 +8,12 @@ from django.utils import timezone
 from django.utils.http import urlencode
 
 import tests.app.tasks as app
-from django_pgqueue import pause_queue
+from django_pgqueue import limit_queue, pause_queue
 from django_pgqueue.lifecycle.browse import Filter
 from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.operations import begin
 from django_pgqueue.lifecycle.verbs import MOVE, REQUEUE
-from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation, Schedule, Worker
+from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation, Schedule, Stat, Worker
 from tests.browser.tab import DESKTOP, PHONE
 from tests.test_schedules import make
 from tests.test_staff_health import worker
@@ -92,6 +92,42 @@ def test_page_is_sound_light_and_dark_wide_and_narrow(life, tab_of, superuser, n
         tab.page.emulate_media(color_scheme=colours)
         tab.open(PAGES[name]())  # anew: the admin fades from one colour to the other
         tab.must_be_sound()
+
+
+@pytest.fixture
+def busy(live_server) -> None:
+    """A site with large numbers and names of a usual length."""
+    task, now = "notifications.tasks.send_receipt", timezone.now()
+    holder = worker(queues=[], host="worker-7f9c4d", pid=104_711).pk
+    rows = {"task": task, "queue": "notifications", "max_attempts": 10}
+    last = 2_000_000
+    Job.objects.bulk_create(
+        [
+            Job(pk=last, **rows, status="running", lease_token=1, worker_id=holder, attempts=3, started_at=now),
+            Job(pk=last + 1, **rows, status="scheduled", run_at=now + dt.timedelta(hours=30), attempts=2),
+            Job(pk=last + 2, **rows, status="queued", run_at=now - dt.timedelta(minutes=217), priority=-50),
+        ]
+    )
+    gone = Job.objects.create(pk=last + 3, **rows)
+    kill([gone.pk], by="eve")
+    error = {"error": "requests.exceptions.ConnectionError", "message": "HTTPSConnectionPool(host='mail'): refused"}
+    DeadJob.objects.update(errors=[error], reason="exhausted", attempts=10, died_at=now - dt.timedelta(hours=26))
+    minute = now.replace(second=0, microsecond=0) - dt.timedelta(minutes=20)
+    Stat.objects.create(minute=minute, queue="notifications", task=task, succeeded=1_160_000, failed=40_000)
+    finished(queue="notifications", task=task)
+    limit_queue("notifications", max_running=40, rate=600, period=60, burst=20)
+    pause_queue("notifications", by="eve", reason="the mail server moves")
+
+
+@pytest.mark.parametrize("name", ["overview", "jobs", "dead jobs", "finished jobs", "queues", "workers"])
+def test_no_column_is_cut_off_on_a_small_laptop(busy, tab_of, superuser, name):
+    page = tab_of(superuser).open(PAGES[name]())
+    assert page.evaluate(CUT_OFF) == []
+
+
+CUT_OFF = """[...document.querySelectorAll(".pgqueue-scroll, #changelist .results")].filter(
+    place => place.scrollWidth > place.clientWidth
+).map(place => `${place.className} by ${place.scrollWidth - place.clientWidth} pixels`)"""
 
 
 def test_dark_is_dark(life, tab_of, superuser):

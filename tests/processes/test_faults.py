@@ -52,7 +52,7 @@ def test_killed_child_pays_for_started_jobs_only_and_all_run_again_at_once(start
     eventually(lambda: len(started()) == 50 and not Job.objects.filter(pk__in=quick).exists())
     [child] = worker.children()
     os.kill(child, signal.SIGKILL)
-    eventually(lambda: "left" in worker.text() and "jobs: " in worker.text())
+    eventually(lambda: "left jobs behind: " in worker.text())
     victims = started() & set(Job.objects.filter(lost=1).values_list("id", flat=True))
     assert len(victims) == 50
     for job in Job.objects.filter(pk__in=victims):
@@ -170,6 +170,7 @@ def test_second_signal_does_not_wait(start_worker):
     eventually(started)
     worker.signal(signal.SIGTERM)
     eventually(lambda: "Stopping on SIGTERM" in worker.text())
+    assert "Stopping on SIGTERM: waiting up to 600 s for 1 running job; a second signal stops now\n" in worker.text()
     assert worker.process.poll() is None
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0

@@ -2,6 +2,8 @@
 
 import datetime as dt
 import json
+import re
+import signal
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -41,6 +43,14 @@ def proxy(transactional_db):
     opened = Detour()
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def nothing(proxy):
+    """The proxy's port, where nothing listens."""
+    proxy.go_away()
+    yield proxy
+    proxy.come_back()
 
 
 def marks(label: str | None = None) -> list[int]:
@@ -90,6 +100,40 @@ def test_connections_that_fall_silent_are_given_up(start_worker, proxy):
     for duty in ("The pump cannot work", "The heartbeat failed", "The housekeeping failed"):
         eventually(lambda duty=duty: duty in worker.text())
     assert "the server has not answered for 2 s" in worker.text()
+
+
+@pytest.mark.parametrize("options", [(), ("--wait-for-database=0.2",)], ids=["at once", "after a moment"])
+def test_command_that_starts_while_the_database_is_away_ends_with_one_line(start_worker, nothing, options):
+    worker = start_worker(*options, DATABASE_URL=nothing.url())
+    assert worker.wait() == 1
+    *waiting, last = worker.text().splitlines()
+    assert re.match(
+        r"CommandError: The database of alias 'default' cannot be reached: .*[Cc]onnection refused.* "
+        r"Start with --wait-for-database to wait for it\.$",
+        last,
+    )
+    assert [bool(re.search("Waiting for the database of alias 'default': .*refused", line)) for line in waiting] == (
+        [True] * len(options)
+    )
+
+
+def test_command_waits_for_the_database_where_it_is_told_to(start_worker, proxy):
+    job_id = app.noop.enqueue().id
+    proxy.go_away()
+    worker = start_worker("--wait-for-database", "--drain", DATABASE_URL=proxy.url())
+    eventually(lambda: "Waiting for the database of alias 'default'" in worker.text() or worker.must_live())
+    proxy.come_back()
+    assert worker.wait() == 0, worker.text()
+    assert FinishedJob.objects.filter(pk=job_id).exists()
+    assert worker.text().count("Waiting for the database") == 1
+
+
+def test_command_that_waits_for_the_database_can_be_stopped(start_worker, nothing):
+    worker = start_worker("--wait-for-database", DATABASE_URL=nothing.url())
+    eventually(lambda: "Waiting for the database" in worker.text() or worker.must_live())
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert worker.text().endswith("Stopped by SIGTERM before it has begun.\n")
 
 
 def test_database_away_for_twice_the_lease_gets_nobody_reaped_and_no_process_ends(start_worker, proxy):

@@ -19,6 +19,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin.lists.keyset import LAST, BadCursor, Route, Window, page_of, window_of
+from django_pgqueue.admin.parts.formatting import to_the_second
 from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import DeadJob, FinishedJob, Job
@@ -165,7 +166,7 @@ class KeysetList(JobList):
     def nothing(self) -> str:
         """Return that there is nothing, in words."""
         if self.window is not None and not self.window.is_all:
-            return _("None of these match.")
+            return _("No matches here.")
         no_match, none = NOTHING[self.model]
         return str(no_match if self.query or self.has_active_filters else none)
 
@@ -192,9 +193,9 @@ class KeysetList(JobList):
             return
         first = _end(self.window.first)
         if self.window.is_all:
-            self.looked = _("Looked at the jobs from %(first)s on, to the end.") % {"first": first}
+            self.looked = _("Searched the jobs from %(first)s to the end.") % {"first": first}
             return
-        self.looked = _("Looked at the jobs %(first)s to %(last)s.") % {"first": first, "last": _end(self.window.last)}
+        self.looked = _("Searched the jobs %(first)s to %(last)s.") % {"first": first, "last": _end(self.window.last)}
         self.further = self._address(**{BELOW: self.window.last})
 
 
@@ -203,7 +204,7 @@ def _end(cursor: str) -> str:
     key: list[str] = json.loads(cursor)
     instant = next(filter(None, map(_instant, key)), None)
     if instant is not None:
-        return f"{timezone.localtime(instant):%Y-%m-%d %H:%M:%S}"
+        return to_the_second(timezone.localtime(instant))
     return next((whole(int(part)) for part in reversed(key) if part.lstrip("-").isdecimal()), key[0])
 
 

@@ -14,11 +14,11 @@ from django_pgqueue.lifecycle.argument import is_visible, meant, positions
 
 HELP = _(
     "An id · how the name of a task begins · key:… a unique key · arg:… an argument's value · name=… that of the "
-    "argument of that name. Arguments that are not shown are not found."
+    "argument of that name. Redacted arguments cannot be searched."
 )
 HELP_WITHOUT_KEY = _(
     "An id · how the name of a task begins · arg:… an argument's value · name=… that of the argument of that name. "
-    "Arguments that are not shown are not found."
+    "Redacted arguments cannot be searched."
 )
 
 LONGEST_ID = 20  # characters

@@ -45,6 +45,7 @@ class Line(NamedTuple):
     last: str
     bars: list[Bar]
     day: str  # the bars in words
+    caption: str  # what they are, and how many the highest one stands for
     address: str  # of the list of these jobs
     latest: str  # address of the latest of them
     ways_on: list[tuple[Any, str]]  # what can be done to all of them, and where
@@ -98,6 +99,7 @@ def _line(cause: Cause, admin: VerbsAdmin, request: HttpRequest) -> Line:
         last=moment(cause.last_at),
         bars=[Bar(-(-HEIGHTS * hour.number // (cause.most or 1)), _hour(hour)) for hour in cause.hours],
         day=_day(cause),
+        caption=_("deaths by the hour, last 24 h; highest: %(number)s") % {"number": whole(cause.most)},
         address=f"{admin.address('changelist')}?{narrowed}",
         latest=admin.address("change", cause.job_id),
         ways_on=[

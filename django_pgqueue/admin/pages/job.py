@@ -90,7 +90,7 @@ class JobPage:
     @cached_property
     def arguments(self) -> list[Fact]:
         args, kwargs = shown(self.task, self.one.args, self.one.kwargs)
-        given = [(_("By position"), self.one.args, args), (_("By name"), self.one.kwargs, kwargs)]
+        given = [(_("Positional arguments"), self.one.args, args), (_("Keyword arguments"), self.one.kwargs, kwargs)]
         return [Fact(name, pretty_json(seen)) for name, value, seen in given if value]
 
     @property
@@ -165,7 +165,7 @@ class JobPage:
             (_("Finished jobs of the queue"), to_list("finishedjob", queue=queue)),
         ]
         if isinstance(self.one, DeadJob):
-            addresses.insert(0, (_("Jobs that died of the same"), to_list("deadjob", cause=self.one.cause)))
+            addresses.insert(0, (_("Dead jobs with the same cause"), to_list("deadjob", cause=self.one.cause)))
         links = [(address, words) for words, address in addresses if address]
         if links:
             yield Fact(_("Lists"), format_html_join(" · ", '<a href="{}">{}</a>', links))

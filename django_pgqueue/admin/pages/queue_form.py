@@ -3,6 +3,7 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
+from django_pgqueue.admin.parts.formatting import capitalize_labels
 from django_pgqueue.base.states import LONGEST_PERIOD_SECONDS
 from django_pgqueue.lifecycle.gates import MOST, default_burst
 from django_pgqueue.models import Queue
@@ -23,33 +24,39 @@ class LimitsForm(ModelForm):
         required=False,
         min_value=1,
         max_value=MOST,
-        help_text=_("So many of its jobs run at once, over all workers. Empty: any number."),
+        help_text=_("Maximum jobs running at once, across all workers. Leave empty for no limit."),
     )
     rate_limit = forms.IntegerField(
         label=_("rate"),
         required=False,
         min_value=1,
         max_value=MOST,
-        help_text=_("So many of its jobs are started in each period. Empty: any number."),
+        help_text=_("Maximum jobs started in each period. Leave empty for no limit."),
     )
     rate_period_seconds = forms.FloatField(
         label=_("period"),
         required=False,
         min_value=0.001,
         max_value=LONGEST_PERIOD_SECONDS,
-        help_text=_("Of the rate, in seconds. Empty: a second."),
+        help_text=_("Seconds per rate period. Default: 1."),
     )
     rate_burst = forms.IntegerField(
         label=_("burst"),
         required=False,
         min_value=1,
         max_value=MOST,
-        help_text=_("So many of them may start at once. Empty: what the rate gives in a fifth of a second."),
+        help_text=_(
+            "Maximum jobs of the rate that start at once. Default: what the rate gives in a fifth of a second."
+        ),
     )
 
     class Meta:
         model = Queue
         fields = ["max_running", "rate_limit", "rate_period_seconds", "rate_burst"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        capitalize_labels(self)
 
     def clean(self) -> dict[str, Any]:
         """Fill in what may be left empty beside a rate."""

@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from django_pgqueue import tasks
 from django_pgqueue.admin.pages.job import go_where_it_is
 from django_pgqueue.admin.pages.retry_form import RetryForm
+from django_pgqueue.admin.parts.crumbs import crumbs
 from django_pgqueue.admin.parts.formatting import pretty_json
 from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.admin.verbs.table import VerbsAdmin
@@ -69,6 +70,12 @@ def _page(admin: VerbsAdmin, request: HttpRequest, dead: DeadJob, more: dict[str
     context = {
         **admin.admin_site.each_context(request),
         "title": _("Retry with changed arguments"),
+        "crumbs": crumbs(
+            admin.admin_site,
+            admin.opts,
+            (str(dead), admin.address("change", dead.pk)),
+            (_("Retry with changed arguments"), ""),
+        ),
         "subtitle": str(dead),
         "opts": admin.opts,
         "media": admin.media,
@@ -85,8 +92,8 @@ def _changes(form: RetryForm) -> list[tuple[str, str, str]]:
     dead, said = form.dead, form.cleaned_data
     old, new = shown(form.task, dead.args, dead.kwargs), shown(form.task, *form.changed)
     rows = [
-        (_("By position"), dead.args != list(form.changed[0]), pretty_json(old[0]), pretty_json(new[0])),
-        (_("By name"), dead.kwargs != form.changed[1], pretty_json(old[1]), pretty_json(new[1])),
+        (_("Positional arguments"), dead.args != list(form.changed[0]), pretty_json(old[0]), pretty_json(new[0])),
+        (_("Keyword arguments"), dead.kwargs != form.changed[1], pretty_json(old[1]), pretty_json(new[1])),
         (_("Queue"), dead.queue != said["queue"], dead.queue, said["queue"]),
         (_("Priority"), dead.priority != said["priority"], str(dead.priority), str(said["priority"])),
     ]

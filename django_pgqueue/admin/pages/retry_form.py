@@ -38,8 +38,8 @@ class RetryForm(forms.Form):
         form: a random text, by which a form that is sent twice is known again.
     """
 
-    args = _json_field(_("By position"), _("A JSON array, in the order of the parameters."))
-    kwargs = _json_field(_("By name"), _("A JSON object of names and values."))
+    args = _json_field(_("Positional arguments"), _("A JSON array, in the order of the parameters."))
+    kwargs = _json_field(_("Keyword arguments"), _("A JSON object of names and values."))
     queue = forms.CharField(label=_("Queue"), max_length=LONGEST_QUEUE, strip=False)
     priority = forms.IntegerField(
         label=_("Priority"),

@@ -12,6 +12,7 @@ from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue import tasks, timetable
+from django_pgqueue.admin.parts.formatting import capitalize_labels
 from django_pgqueue.base.exceptions import PgQueueError
 from django_pgqueue.base.states import CatchUp
 from django_pgqueue.base.ticks import Rhythm
@@ -56,24 +57,24 @@ class ScheduleForm(ModelForm):
         help_text=_("Minute, hour, day of the month, month, day of the week, as in 0 9 * * mon-fri; or @daily."),
     )
     every_seconds = forms.FloatField(
-        label=_("every"), required=False, help_text=_("In its place: seconds from tick to tick, 1 or more.")
+        label=_("every"), required=False, help_text=_("Alternatively: an interval in seconds (at least 1).")
     )
     timezone = forms.CharField(
         label=_("time zone"),
         widget=forms.TextInput(attrs={"class": "vTextField"}),
-        help_text=_("Whose clock cron means, as in Europe/Berlin."),
+        help_text=_("Time zone for the cron expression, e.g. Europe/Berlin."),
     )
     jitter_seconds = forms.FloatField(
         label=_("jitter"),
         min_value=0,
         max_value=timetable.LONGEST_JITTER_SECONDS,
-        help_text=_("Seconds up to which its jobs start later, always by the same part."),
+        help_text=_("Maximum delay in seconds; constant for each schedule."),
     )
     catch_up_limit = forms.IntegerField(
         label=_("catch up at most"),
         min_value=1,
         max_value=timetable.HIGHEST_CATCH_UP_LIMIT,
-        help_text=_("How many missed ticks become jobs with “all”."),
+        help_text=_("With “all”: the maximum number of missed runs to catch up."),
     )
     args = json_field(list, '["daily", 7]', _("args"))
     kwargs = json_field(dict, '{"to": "ann@example.com"}', _("kwargs"))
@@ -107,6 +108,7 @@ class ScheduleForm(ModelForm):
             self.fields["task"] = forms.ChoiceField(label=_("task"), choices=[(name, name) for name in names])
         if "name" in self.fields:
             self.fields["name"].widget.attrs["maxlength"] = timetable.LONGEST_NAME
+        capitalize_labels(self)
 
     @property
     def rhythm(self) -> Rhythm:

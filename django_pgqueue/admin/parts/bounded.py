@@ -13,6 +13,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.template.response import SimpleTemplateResponse, TemplateResponse
 from django.urls import reverse
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from django_pgqueue.admin.parts.crumbs import crumbs
@@ -84,7 +85,9 @@ class BoundedAdmin(ModelAdmin):
 
     @bounded_page
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        return super().changelist_view(request, extra_context)
+        """Show the list under its name: "Select dead job to view" is no sentence in languages that inflect."""
+        title = capfirst(self.opts.verbose_name_plural)
+        return super().changelist_view(request, {"title": title, **(extra_context or {})})
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         """Bound it here for a POST: an action begins with reading its list."""
@@ -99,7 +102,9 @@ class BoundedAdmin(ModelAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        return super().changeform_view(request, object_id, form_url, extra_context)
+        """Show a row under the name of its kind, for the same reason."""
+        title = {"title": capfirst(self.opts.verbose_name)} if object_id else {}
+        return super().changeform_view(request, object_id, form_url, {**title, **(extra_context or {})})
 
     @bounded_page
     def delete_view(

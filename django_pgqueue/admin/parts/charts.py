@@ -7,7 +7,7 @@ from typing import Any
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext
+from django.utils.translation import ngettext, pgettext
 
 from django_pgqueue.staff.figures import short, whole
 from django_pgqueue.staff.flow import Counts, Stretch
@@ -36,6 +36,7 @@ class Chart:
     Attributes:
         id: of the island in the page, and the name of its region for live refresh.
         unit: behind a value, such as ``/min``.
+        nothing: what to say in place of a chart without any value.
     """
 
     id: str
@@ -43,6 +44,12 @@ class Chart:
     unit: str
     times: Sequence[dt.datetime]
     lines: Sequence[Line]
+    nothing: str = ""
+
+    @property
+    def has_values(self) -> bool:
+        """Whether there is anything to draw."""
+        return any(any(line.values) for line in self.lines)
 
     def island(self) -> dict[str, Any]:
         """Return what goes through ``json_script``."""
@@ -77,11 +84,23 @@ def of_flow(series: Sequence[Stretch], *, name: str, span: str, minutes: int) ->
         Line("succeeded", _("succeeded"), _values(series, lambda counts: counts.succeeded / minutes)),
         Line("failed", _("failed"), _values(series, lambda counts: (counts.failed + counts.lost) / minutes)),
     ]
+    nothing = ngettext(
+        "Nothing ran in this time, up to the last full minute.",
+        "Nothing ran in this time, up to the last full %(number)s minutes.",
+        minutes,
+    ) % {"number": minutes}
     waits = [Line("wait", _("mean wait"), _values(series, lambda counts: counts.mean_wait_seconds))]
     return [
-        Chart(f"{name}-throughput", _("Attempts per minute, %(span)s") % {"span": span}, _("/min"), times, lines),
         Chart(
-            f"{name}-wait", _("Mean wait in seconds, %(span)s") % {"span": span}, pgettext("seconds", "s"), times, waits
+            f"{name}-throughput", _("Attempts per minute, %(span)s") % {"span": span}, _("/min"), times, lines, nothing
+        ),
+        Chart(
+            f"{name}-wait",
+            _("Mean wait in seconds, %(span)s") % {"span": span},
+            pgettext("seconds", "s"),
+            times,
+            waits,
+            nothing,
         ),
     ]
 

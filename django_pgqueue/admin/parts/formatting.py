@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from django.contrib import admin
+from django.forms import BaseForm as Form
 from django.template.loader import render_to_string
 from django.utils import timezone
+from django.utils.formats import date_format
 from django.utils.html import format_html
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from django_pgqueue import tasks
@@ -17,7 +20,6 @@ from django_pgqueue.lifecycle.redact import shown, shown_by_name
 from django_pgqueue.models import Job
 from django_pgqueue.staff.figures import whole
 from django_pgqueue.staff.history import Entry, entries_of
-from django_pgqueue.staff.retention import span
 from django_pgqueue.staff.schedules import aware
 from django_pgqueue.staff.sentence import duration
 
@@ -30,12 +32,14 @@ Column = Callable[[Any, Any], str]
 
 def moment(value: dt.datetime | None) -> str:
     """Show an instant in relative words, with the exact time as a tooltip; NEVER is "not yet"."""
-    return _moment(value, '<time datetime="{exact}" title="{exact}">{words}</time>')
+    return _moment(value, '<time datetime="{iso}" title="{exact}">{words}</time>')
 
 
 def exact_moment(value: dt.datetime | None) -> str:
     """Show an instant to the second, followed by relative words; NEVER is "not yet"."""
-    return _moment(value, '<time datetime="{exact}">{exact}</time> <span class="pgqueue-quiet">{words}</span>')
+    return _moment(
+        value, '<time datetime="{iso}" title="{iso}">{exact}</time> <span class="pgqueue-quiet">{words}</span>'
+    )
 
 
 def pretty_json(value: Any) -> str:
@@ -63,13 +67,19 @@ def one_line(entry: Any) -> str:
 
 
 def brief(seconds: float) -> str:
-    """Show a duration as short as it is of use: whole seconds, then the unit that fits."""
-    return _("< 1 s") if seconds < 1 else span(round(seconds))
+    """Show a duration as short as it is of use: whole seconds, then the two units that fit."""
+    return _("< 1 s") if seconds < 1 else duration(round(seconds))
 
 
 def precise(seconds: float) -> str:
     """Show a duration that may be short: below a minute to the tenth of a second, below a second in milliseconds."""
     return duration(seconds) if seconds < MINUTE else brief(seconds)
+
+
+def capitalize_labels(form: Form) -> None:
+    """Begin the labels of a form's fields as those of Django's own forms begin."""
+    for field in form.fields.values():
+        field.label = capfirst(field.label) if field.label else field.label
 
 
 def live(name: str, shown: Any) -> str:
@@ -152,8 +162,14 @@ def _moment(value: dt.datetime | None, markup: str) -> str:
     value = value if timezone.is_aware(value) else timezone.make_aware(value)
     if value == NEVER:
         return _("not yet")
-    exact = timezone.localtime(value).isoformat(sep=" ", timespec="seconds")
-    return format_html(markup, exact=exact, words=_relative(value))
+    local = timezone.localtime(value)
+    iso = local.isoformat(sep=" ", timespec="seconds")
+    return format_html(markup, iso=iso, exact=to_the_second(local), words=_relative(value))
+
+
+def to_the_second(value: dt.datetime) -> str:
+    """Return an instant in the admin's own format of dates, and to the second, which its format of times has not."""
+    return f"{date_format(value, 'DATE_FORMAT')}, {date_format(value, 'H:i:s')}"
 
 
 def _relative(value: dt.datetime) -> str:

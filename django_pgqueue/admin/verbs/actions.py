@@ -13,9 +13,11 @@ from django.db.models import Model, QuerySet
 from django.forms import Form
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from django_pgqueue.admin.lists.listing import CURSORS
+from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.admin.verbs.table import MOST_JOBS, VerbsAdmin
 from django_pgqueue.admin.verbs.verb import Change, Verb
 from django_pgqueue.base.conf import conf
@@ -97,9 +99,21 @@ def perform(admin: VerbsAdmin, request: HttpRequest, verb: Verb, ids: Sequence[A
         for change in changes:
             _log(request, change)
     for change in changes:
-        admin.message_user(request, change.message % {"count": len(change.ids)}, messages.SUCCESS)
+        admin.message_user(request, _message(admin, request, change), messages.SUCCESS)
     _tell_skipped(admin, request, verb, set(ids).difference(*(change.ids for change in changes)))
     return HttpResponseRedirect(_back(admin, request, ids))
+
+
+def _message(admin: VerbsAdmin, request: HttpRequest, change: Change) -> str:
+    """Say what was done; of one job that stands in another table now, where to find it."""
+    message: str = change.message % {"count": len(change.ids)}
+    if len(change.ids) != 1 or change.rows is not None or change.model is admin.model:
+        return message
+    [row_id] = change.ids
+    address = Links(request, admin.admin_site).to_row(str(change.model._meta.model_name), row_id)  # noqa: SLF001 - Django's own idiom
+    if not address:
+        return message
+    return format_html('{} <a href="{}">{}</a>', message, address, _("Show job %(id)s") % {"id": row_id})
 
 
 def _refusal(admin: VerbsAdmin, request: HttpRequest, verb: Verb, ids: Sequence[Any]) -> HttpResponse | None:

@@ -81,14 +81,14 @@ WORDS = {
 class MoveForm(forms.Form):
     """Which queue."""
 
-    queue = forms.CharField(label=_("queue"), max_length=LONGEST_QUEUE)
+    queue = forms.CharField(label=_("Queue"), max_length=LONGEST_QUEUE)
 
 
 class PriorityForm(forms.Form):
     """Which priority."""
 
     priority = forms.IntegerField(
-        label=_("priority"),
+        label=_("Priority"),
         min_value=LOWEST_PRIORITY,
         max_value=HIGHEST_PRIORITY,
         help_text=_("-100 to 100; larger runs sooner."),
@@ -175,8 +175,8 @@ REQUEUE = _verb(
     question=ngettext_lazy("Requeue %(count)d dead job?", "Requeue %(count)d dead jobs?", "count"),
     question_for_all=_("Requeue all dead jobs that match?"),
     consequence=_(
-        "They are queued at once with all their attempts before them; what happened so far stays in their history. "
-        "A job whose unique key a live job holds stays dead."
+        "They will be queued immediately with a fresh set of attempts. Their history is kept. A job whose unique key a "
+        "live job holds stays dead."
     ),
 )
 PURGE = _verb(

@@ -12,6 +12,7 @@ from django.utils.translation import ngettext_lazy
 from django_pgqueue.admin.verbs.verb import Change, Said, Verb
 from django_pgqueue.lifecycle.gates import pause_queue, resume_queue
 from django_pgqueue.models import Queue
+from django_pgqueue.staff.overview import lines_of
 
 LONGEST_REASON = 1000
 MOST_MINUTES = 366 * 24 * 60
@@ -28,7 +29,7 @@ class PauseForm(forms.Form):
         required=False,
         min_value=1,
         max_value=MOST_MINUTES,
-        help_text=_("After which it ends by itself. Empty: when somebody resumes it."),
+        help_text=_("The pause ends by itself after this time. Leave empty to pause until someone resumes the queue."),
     )
 
 
@@ -36,10 +37,17 @@ def _there(names: Collection[str], alias: str) -> list[str]:
     return list(Queue.objects.using(alias).filter(pk__in=names).order_by("pk").values_list("pk", flat=True))
 
 
+def _there_or_with_jobs(names: Collection[str], alias: str) -> list[str]:
+    """Return queues that can be paused: a pause makes the row of one that no worker has served yet."""
+    there = _there(names, alias)
+    others = [name for name in names if name not in there]
+    return sorted([*there, *(line.name for line in lines_of(others, alias) if line.is_known)])
+
+
 def _pause(names: Collection[str], by: str, alias: str, said: Said) -> list[Change]:
     message = ngettext_lazy("%(count)d queue is paused.", "%(count)d queues are paused.", "count")
     resume_at = dt.timedelta(minutes=said["minutes"]) if said["minutes"] else None
-    there = _there(names, alias)
+    there = _there_or_with_jobs(names, alias)
     for name in there:
         pause_queue(name, by=by, reason=said["reason"], resume_at=resume_at, database=alias)
     entry = f"Paused: {said['reason']}" if said["reason"] else "Paused."

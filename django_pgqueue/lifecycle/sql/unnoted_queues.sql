@@ -1,5 +1,6 @@
--- Which queues have jobs, queued or running, and no row yet, up to a limit. Called by housekeeping.queues. Walks along
--- pgqueue_jobs_claim from one queue to the next, and reads a bounded number of running jobs; locks nothing.
+-- Which queues have jobs, queued or running, and no row yet, up to a limit. Called by housekeeping.queues and by the
+-- admin's list. Walks along pgqueue_jobs_claim from one queue to the next, and reads a bounded number of running jobs;
+-- locks nothing.
 WITH RECURSIVE names (name) AS (
     (SELECT job.queue FROM pgqueue_jobs AS job WHERE job.status = 'queued' ORDER BY job.queue LIMIT 1)
     UNION ALL

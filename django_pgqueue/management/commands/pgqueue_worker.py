@@ -1,29 +1,35 @@
 import argparse
+import math
 import multiprocessing
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import connections
+from django.db import DEFAULT_DB_ALIAS, connections
 from django.utils.autoreload import get_child_arguments
 
 from django_pgqueue import tasks
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import ConfigurationError
 from django_pgqueue.base.served import Served
-from django_pgqueue.management.database import check_database
+from django_pgqueue.management.database import await_database, check_database
 from django_pgqueue.runtime.logs import configure
 from django_pgqueue.runtime.meters import Figures
 from django_pgqueue.runtime.pages import Page
 from django_pgqueue.runtime.plan import Plan
-from django_pgqueue.runtime.process import can_read_memory
+from django_pgqueue.runtime.process import UNGUARDED, can_read_memory
 from django_pgqueue.runtime.reloader import Reloader
+from django_pgqueue.runtime.stopping import stop_signals
 from django_pgqueue.runtime.supervisor import Supervisor
 from django_pgqueue.runtime.tether import hold
 
+HOW_TO_EXCLUDE = "To exclude a queue, write --queues=-slow, with an equals sign"
 QUEUES_HELP = (
     "comma-separated, served in this order; * stands for any characters, a leading - excludes (write --queues=-slow); "
     "default: all"
@@ -50,6 +56,16 @@ class Command(BaseCommand):
             "--grace", type=float, default=25.0, help="seconds for running jobs to finish after SIGTERM; default: 25"
         )
         parser.add_argument("--no-listen", action="store_true", help="poll only; for poolers in transaction mode")
+        parser.add_argument(
+            "--wait-for-database",
+            type=float,
+            nargs="?",
+            const=math.inf,
+            default=0.0,
+            metavar="SECONDS",
+            help="wait for a database that is away when the command starts; without a number for as long as it takes; "
+            "default: end at once with exit code 1",
+        )
         add_health(parser)
         add_metrics(parser)
         parser.add_argument("--name", default="", help="shown in the admin beside host and pid")
@@ -60,20 +76,63 @@ class Command(BaseCommand):
         )
         parser.add_argument("--tether", type=int, default=0, help=argparse.SUPPRESS)  # of a worker with a reloader
 
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        """Let the error of an option without its value say how a queue is excluded."""
+        parser = super().create_parser(prog_name, subcommand, **kwargs)
+        complain: Any = parser.error
+
+        def error(message: str) -> NoReturn:
+            complain(f"{message}. {HOW_TO_EXCLUDE}" if message.startswith("argument --queues:") else message)
+            raise AssertionError  # it does not come back
+
+        parser.error = error  # type: ignore[method-assign]
+        return parser
+
     def get_check_kwargs(self, options: dict[str, Any]) -> Any:
         """Let the checks ask the queue's database too, where the settings name one."""
         given: Any = getattr(settings, "PGQUEUE", {})
         aliases = [conf.database] if isinstance(given, dict) and conf.database in connections else []
         return super().get_check_kwargs(options) | {"databases": aliases}
 
-    def execute(self, *args: Any, **options: Any) -> str | None:
-        """Leave the checks to the worker where there will be one: it makes them each time it starts."""
+    def execute(self, *args: Any, **options: Any) -> None:
+        """Make the checks once the database is there; leave them to the worker where there will be a reloader."""
+        if getattr(multiprocessing.current_process(), "_inheriting", False):  # imported by a process that starts
+            sys.exit(UNGUARDED)
+        with self.until_it_begins():
+            self.check_and_handle(*args, **options)
+
+    def check_and_handle(self, *args: Any, **options: Any) -> None:
+        """Do what ``execute`` does, after the database has been waited for."""
         if options["reload"] is None:
             options["reload"] = settings.DEBUG and self._called_from_command_line
         if options["reload"]:
             self.requires_system_checks = []
             self.requires_migrations_checks = False
-        return super().execute(*args, **options)
+        elif options["wait_for_database"] or not options["skip_checks"]:
+            configure(options["verbosity"])
+            self.await_databases(options["wait_for_database"])
+        super().execute(*args, **options)
+
+    def await_databases(self, seconds: float) -> None:
+        """Wait for the databases that the checks will ask."""
+        if not seconds >= 0:
+            raise CommandError(f"--wait-for-database must be 0 or more seconds, not {seconds}.")
+        for alias in dict.fromkeys([DEFAULT_DB_ALIAS, *self.get_check_kwargs({})["databases"]]):
+            if alias in connections and connections[alias].vendor == "postgresql":
+                await_database(alias, seconds=seconds)
+
+    @contextmanager
+    def until_it_begins(self) -> Iterator[None]:
+        """End in order where SIGTERM or Ctrl-C comes before there is anybody else to handle it."""
+        is_ours = self._called_from_command_line and threading.current_thread() is threading.main_thread()
+        if not is_ours:
+            yield
+            return
+        try:
+            with stop_signals(stop_at_once):
+                yield
+        except StoppedEarly as stopped:
+            self.stderr.write(f"Stopped by {stopped} before it has begun.", self.style.WARNING)
 
     def handle(self, *args: Any, **options: Any) -> None:
         plan = plan_from(options)
@@ -89,7 +148,10 @@ class Command(BaseCommand):
         supervisor = supervisor_of(plan)
         if options["tether"]:
             hold(options["tether"], when_gone=supervisor.stop)
-        supervisor.run()
+        try:
+            supervisor.run()
+        except ConfigurationError as error:
+            raise CommandError(str(error)) from error
 
     def reload(self, plan: Plan) -> NoReturn:
         """Run this command without ``--reload``, again and again; end as the last one ended."""
@@ -97,6 +159,15 @@ class Command(BaseCommand):
             raise CommandError("--reload needs a command line that it can repeat: call manage.py, not call_command().")
         configure(plan.verbosity)
         sys.exit(Reloader([*get_child_arguments(), "--no-reload"], grace_seconds=plan.grace_seconds).run())
+
+
+class StoppedEarly(BaseException):
+    """A signal has come before the command has begun."""
+
+
+def stop_at_once(number: int) -> NoReturn:
+    """Raise StoppedEarly, wherever the main thread just is."""
+    raise StoppedEarly(signal.Signals(number).name)
 
 
 def add_health(parser: CommandParser) -> None:

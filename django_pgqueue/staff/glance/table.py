@@ -116,7 +116,7 @@ def empty_in(row: Row) -> Piece:
         return NONE
     if row.queue.drain_seconds is not None:
         return Piece(short(row.queue.drain_seconds))
-    return Piece("paused" if row.queue.line.is_paused else "not moving", Style.WARNING)
+    return Piece("paused" if row.queue.line.is_paused else "stalled", Style.WARNING)
 
 
 RANKS = {

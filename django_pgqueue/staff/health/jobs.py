@@ -66,7 +66,7 @@ def failing(view: View) -> Iterator[Finding]:
         level=Level.ERROR,
         what=_("Most attempts of the last %(minutes)s minutes failed in: %(queues)s.")
         % {"minutes": FAILING_MINUTES, "queues": named(told)},
-        remedy=_("The dead jobs by cause, and the errors of the scheduled jobs, say what they fail of."),
+        remedy=_("See “Dead jobs by cause” and the errors of scheduled jobs for the reasons."),
         facts={"queues": list(found)},
     )
 
@@ -90,8 +90,9 @@ def unknown_tasks(view: View) -> Iterator[Finding]:
         )
         % {"number": whole(number), "tasks": named(list(found))},
         remedy=_(
-            "Deploy the code that has the task to the workers, or give the task that replaces it the old name in "
-            "aliases=. Jobs that have never run go to the dead jobs after a day."
+            "Workers load the tasks.py of the apps in INSTALLED_APPS, and what these, or an AppConfig.ready(), import: "
+            "import the module of the task there. Or deploy the code that has the task to the workers, or give the "
+            "task that replaces it the old name in aliases=. Jobs that have never run go to the dead jobs after a day."
         ),
         facts={"tasks": found},
     )

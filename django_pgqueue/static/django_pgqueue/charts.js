@@ -33,7 +33,7 @@
             }
         });
         document.querySelectorAll("[data-pgqueue-chart]").forEach(function (figure) {
-            if (!drawn.has(figure)) {
+            if (!drawn.has(figure) && figure.querySelector(".pgqueue-plot")) { // without anything to draw there is none
                 draw(figure);
             }
         });
