@@ -60,6 +60,20 @@ def _at_commit(error: Exception) -> psycopg.Error:
     return cause if isinstance(cause, psycopg.Error) else CommitFailed("the transaction failed at its commit")
 
 
+@contextlib.contextmanager
+def impatience(connection: Any, patience_seconds: float) -> Iterator[None]:
+    """Let a connection of psycopg wait for its server for a limited time in here; then it raises ``Silence``."""
+
+    def wait(steps: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
+        return type(connection).wait(connection, impatient(steps, patience_seconds), *args, **kwargs)
+
+    connection.wait = wait
+    try:
+        yield
+    finally:
+        del connection.wait
+
+
 def impatient(steps: Generator[Any, Any, Any], patience_seconds: float) -> Generator[Any, Any, Any]:
     """Go through the steps of a conversation, which yield what they wait for and are told whether it has come.
 
