@@ -744,3 +744,109 @@ def test_second_half_of_a_refused_batch_waits_when_the_first_meets_trouble(pump,
         pump._trouble._retry_at = 0.0
         turn(pump)
     assert (FinishedJob.objects.count(), DeadJob.objects.count(), pump._book.held()) == (3, 1, 0)
+
+
+@pytest.fixture
+def damaged(sql):
+    """Let each claim fail that meets a job of this id, with an SQLSTATE."""
+    sql("CREATE TABLE pgqueue_plan (id bigint, state text)")
+    sql(
+        "CREATE FUNCTION pgqueue_fail() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE code text; BEGIN "
+        "SELECT state INTO code FROM pgqueue_plan WHERE id = NEW.id; "
+        "IF FOUND THEN RAISE EXCEPTION 'a damaged row' USING ERRCODE = code; END IF; RETURN NEW; END $$"
+    )
+    sql(
+        "CREATE TRIGGER fail BEFORE UPDATE ON pgqueue_jobs FOR EACH ROW WHEN (NEW.status = 'running') "
+        "EXECUTE FUNCTION pgqueue_fail()"
+    )
+    yield lambda job_id, state: sql("INSERT INTO pgqueue_plan VALUES (%s, %s)", job_id, state)
+    sql("DROP FUNCTION pgqueue_fail CASCADE")
+    sql("DROP TABLE pgqueue_plan")
+
+
+def turns(pump, number: int) -> None:
+    """Let the pump do some turns, each as soon as one is allowed."""
+    for _ in range(number):
+        pump._trouble._retry_at = pump._trouble.claim_at = 0.0
+        turn(pump)
+
+
+@pytest.mark.parametrize("state", ["XX001", "57014", "P0001"])
+def test_queue_with_a_job_that_cannot_be_claimed_keeps_back_no_outcome_and_no_other_queue(
+    pump, damaged, sql, state, caplog
+):
+    [done] = enqueue_many(app.noop, [()])
+    turn(pump)
+    [bad] = enqueue_many(app.noop, [()])
+    damaged(bad, state)
+    pump.slots.finish()
+    turns(pump, 2)
+    assert FinishedJob.objects.get().id == done
+    [other] = enqueue_many(app.noop.using(queue="mail"), [()])
+    turns(pump, 2)
+    assert accepted(pump) == [other]
+    assert pump._trouble.failures == 0
+    assert caplog.text.count("Jobs of queue 'default' cannot be claimed (failure 1): a damaged row") == 1
+    pump.slots.finish()
+    turn(pump)
+    assert FinishedJob.objects.filter(pk=other).exists(), "an outcome and a claim of another queue are one transaction"
+    sql("DELETE FROM pgqueue_plan")
+    pump._intake._setbacks["default"].retry_at = 0.0
+    turns(pump, 2)
+    assert accepted(pump) == [bad]
+    assert "Jobs of queue 'default' can be claimed again" in caplog.text
+
+
+def test_full_scan_that_takes_too_long_keeps_back_no_claim_above_the_low_water_mark(pump, damaged, sql, caplog):
+    """As with 200 million dead entries before the first job; here one that only full scans meet."""
+    enqueue_many(app.noop, [()])
+    turn(pump)
+    [urgent] = enqueue_many(app.noop.using(priority=1), [()])
+    damaged(urgent, "57014")
+    pump.slots.finish()
+    turns(pump, 2)
+    assert FinishedJob.objects.count() == 1
+    others = enqueue_many(app.noop, [()] * 2)
+    pump._trouble.claim_at = 0.0
+    pump.wake()
+    pump._collect(0.0)
+    pump._turn()
+    assert accepted(pump) == others
+    assert pump._intake._setbacks["default"].is_of_full_scans
+    sql("DELETE FROM pgqueue_plan")
+    pump._intake._setbacks["default"].retry_at = 0.0
+    turns(pump, 2)
+    assert accepted(pump) == [*others, urgent]
+    assert pump._intake._setbacks == {}
+
+
+def test_admission_that_goes_on_failing_keeps_back_no_outcome(pump, sql, monkeypatch):
+    enqueue_many(app.noop, [()])
+    turn(pump)
+    send = pump._admissions.send
+
+    def fail(database, **limit):
+        if pump._admissions._due:
+            database.rows("SELECT 1 FROM no_such_table", {})
+        return send(database, **limit)
+
+    monkeypatch.setattr(pump._admissions, "send", fail)
+    pump._admissions.add(["key"])
+    pump.slots.finish()
+    turns(pump, 3)
+    assert (FinishedJob.objects.count(), pump._trouble.failures) == (1, 0)
+
+
+def test_claim_that_fails_again_and_again_is_put_off_longer_and_longer(pump, damaged):
+    [bad] = enqueue_many(app.noop, [()])
+    damaged(bad, "XX001")
+    turns(pump, 2)
+    setbacks = pump._intake._setbacks
+    for failures in (1, 2, 3):
+        assert setbacks["default"].failures == pump._marks.failures() == failures
+        assert 0.08 * 2 ** (failures - 1) < setbacks["default"].retry_at - time.monotonic() < 60
+        before = pump._trouble._failed_claims
+        turn(pump)
+        assert pump._trouble._failed_claims == before, "not before its time"
+        setbacks["default"].retry_at = 0.0
+        turns(pump, 1)

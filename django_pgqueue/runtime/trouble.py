@@ -26,6 +26,8 @@ class Trouble:
         self.most = CAPACITY
         self.in_doubt: set[int] = set()
         self.failures = 0
+        self.claim_at = 0.0  # no claim before, monotonic
+        self._failed_claims = 0  # in a row, sent apart
         self._marks = marks
         self._reason = ""  # of the last failure
         self._retry_at = 0.0  # not before, monotonic
@@ -37,10 +39,10 @@ class Trouble:
     def met(self, error: Error, outcomes: Collection[Outcome]) -> None:
         """Take note that a turn has failed, with these outcomes to write."""
         self.failures += 1
-        self._marks.note_failures(self.failures)
+        self._note()
         self._retry_at = time.monotonic() + reconnect_delay(self.failures)
         if is_too_much(error):
-            self.most = max(len(outcomes) // 2, 1)
+            self.most = max((len(outcomes) or self.most) // 2, 1)
         self.in_doubt.update(outcome.job.id for outcome in outcomes)
         reason = one_line(error)
         if self.failures % 10 == 1 or reason != self._reason:
@@ -61,4 +63,19 @@ class Trouble:
         """Take note that a turn has gone well."""
         self.most = min(self.most * 2, CAPACITY)
         self.failures, self._retry_at = 0, 0.0
-        self._marks.note_failures(0)
+        self._note()
+
+    def met_by_claim(self) -> None:
+        """Take note that a claim has failed in a transaction of its own, right after another one has gone well."""
+        self._failed_claims += 1
+        self._note()
+        self.claim_at = time.monotonic() + reconnect_delay(self._failed_claims)
+
+    def claimed(self) -> None:
+        """Take note that a claim has gone well, of whatever queue."""
+        if self._failed_claims:
+            self._failed_claims, self.claim_at = 0, 0.0
+            self._note()
+
+    def _note(self) -> None:
+        self._marks.note_failures(max(self.failures, self._failed_claims))
