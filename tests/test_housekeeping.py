@@ -28,7 +28,7 @@ from django_pgqueue.runtime.heart import Heart, Pulse
 from django_pgqueue.runtime.marks import Marks, now
 from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.process import can_read_memory, resident_bytes
-from django_pgqueue.runtime.session import Absences, Session
+from django_pgqueue.runtime.session import SILENT_SECONDS, Absences, Session
 from django_pgqueue.runtime.steward import Steward
 from tests.support import needs
 from tests.support.waiting import PATIENCE_SECONDS, eventually
@@ -606,6 +606,38 @@ def heart(queue):
     made = Heart("default", crew, Session(changed=lambda: None), told_to_stop=lambda by: None)
     yield made, process
     made.database.close()
+
+
+@pytest.fixture
+def seen(heart, monkeypatch):
+    """The session of the command of that process, which has begun, and when others will take it for silent."""
+    made, process = heart
+    session = made._session
+    monkeypatch.setattr(session, "_changed", made.mind_session)
+    process.marks.extend(now() + 30)
+    session.begin(pid=1)
+    made.pass_once()
+    yield session, lambda: made.pulse.last + SILENT_SECONDS
+    assert process.marks.may_start()
+
+
+def test_process_starts_nothing_when_its_command_is_silent_to_others_though_a_heartbeat_hangs(heart, seen):
+    """The session ends, and the heartbeat that is under way does not come back."""
+    (session, silent_at), marks = seen, heart[1].marks
+    assert marks._deadline[0] > silent_at() + 20
+    session.end()
+    assert marks._deadline[0] == silent_at()
+
+
+def test_heartbeat_without_a_session_renews_no_more_than_others_allow(heart, seen):
+    (session, silent_at), marks = seen, heart[1].marks
+    session.end()
+    before = silent_at()
+    heart[0].pass_once()
+    assert before < silent_at() == marks._deadline[0], "the next heartbeat may hang"
+    session.begin(pid=2)
+    heart[0].pass_once()
+    assert marks._deadline[0] > silent_at() + 20
 
 
 def test_claim_that_never_reached_its_process_is_released_once_its_pump_has_turned(queue, heart):
