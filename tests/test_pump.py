@@ -231,6 +231,105 @@ def test_outcomes_in_doubt_stay_so_until_each_is_written_again(pump, monkeypatch
     assert not pump._trouble.in_doubt
 
 
+KEPT_OR_NOT = pytest.mark.parametrize("keep", [True, False], ids=["kept", "not kept"])
+
+
+def run_elsewhere(queue, sql) -> None:
+    """Let another worker take the job away from the pump and run it."""
+    sql("UPDATE pgqueue_jobs SET status = 'queued', lease_token = 0, worker_id = 0")
+    [job] = claim(queue, "default", limit=1, worker_id=2)
+    assert ack.write(queue, [Outcome(job, Fate.SUCCEEDED)]).stale == frozenset()
+
+
+@KEPT_OR_NOT
+def test_outcome_that_could_not_even_be_sent_is_stale_when_another_worker_has_run_the_job(
+    pump, queue, sql, caplog, keep
+):
+    """As after a network that was cut, or in a process that thaws while the primary is away."""
+    counted = []
+    pump._errands.count = lambda outcomes, stale: counted.append((list(outcomes), stale))
+    [job_id] = enqueue_many(app.noop.using(keep=keep), [()])
+    turn(pump)
+    pump.slots.finish()
+    settings = pump.database._wrapper.settings_dict
+    host, settings["HOST"] = settings["HOST"], "/nowhere"
+    pump.database.close()
+    turn(pump)
+    assert (pump._trouble.failures, pump._trouble.in_doubt) == (1, set())
+    run_elsewhere(queue, sql)
+    settings["HOST"] = host
+    pump._trouble._retry_at = 0.0
+    turn(pump)
+    assert caplog.text.count("Stale result dropped") == 1
+    assert [stale for outcomes, stale in counted if outcomes] == [{job_id}]
+
+
+@pytest.fixture
+def cut_at_commit(sql):
+    """Let the first session that takes a job away end at its commit, which is rolled back."""
+    sql("CREATE SEQUENCE pgqueue_trouble")
+    sql(
+        "CREATE FUNCTION pgqueue_fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "IF nextval('pgqueue_trouble') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()), pg_sleep(60); END IF; "
+        "RETURN NULL; END $$"
+    )
+    sql(
+        "CREATE CONSTRAINT TRIGGER fail AFTER DELETE ON pgqueue_jobs DEFERRABLE INITIALLY DEFERRED "
+        "FOR EACH ROW EXECUTE FUNCTION pgqueue_fail()"
+    )
+    yield
+    sql("DROP FUNCTION pgqueue_fail CASCADE")
+    sql("DROP SEQUENCE pgqueue_trouble")
+
+
+@pytest.mark.usefixtures("cut_at_commit")
+@pytest.mark.parametrize("fate", [Fate.SUCCEEDED, Fate.DIED])
+def test_outcome_in_doubt_is_stale_when_another_worker_has_run_the_job(pump, queue, sql, caplog, fate):
+    """Nobody can tell from the answers: what the database holds of the job does."""
+    enqueue_many(app.noop, [()])
+    turn(pump)
+    session = pump.database.autocommit().info.backend_pid
+    pump.slots.finish(fate, reason=Reason.EXHAUSTED, error={"error": "x"})
+    turn(pump)
+    until_gone(queue, session)
+    assert (pump._trouble.failures, len(pump._trouble.in_doubt)) == (1, 1)
+    run_elsewhere(queue, sql)
+    pump._trouble._retry_at = 0.0
+    turn(pump)
+    assert caplog.text.count("Stale result dropped") == 1
+    assert (pump._book.held(), pump._trouble.in_doubt) == (0, set())
+
+
+@KEPT_OR_NOT
+@pytest.mark.parametrize("fate", [Fate.SUCCEEDED, Fate.RETRIED, Fate.DIED, Fate.REPEATED])
+def test_outcome_of_each_kind_that_was_committed_without_an_answer_is_not_stale(pump, monkeypatch, caplog, fate, keep):
+    enqueue_many(app.noop.using(keep=keep), [()])
+    turn(pump)
+    receipt = ack.receipt
+
+    def lose_the_answer(*_):
+        monkeypatch.setattr(ack, "receipt", receipt)
+        raise OperationalError("server closed the connection unexpectedly")
+
+    monkeypatch.setattr(ack, "receipt", lose_the_answer)
+    pump.slots.finish(fate, reason=Reason.EXHAUSTED, error={"error": "x"}, delay_seconds=60)
+    turn(pump)
+    assert len(pump._trouble.in_doubt) == 1
+    pump._trouble._retry_at = 0.0
+    turn(pump)
+    assert (pump._book.held(), pump._trouble.failures) == (0, 0)
+    assert "Stale result dropped" not in caplog.text
+
+
+def test_outcome_that_the_server_has_rolled_back_is_not_in_doubt(pump, trouble):
+    enqueue_many(app.noop, [()])
+    turn(pump)
+    pump.slots.finish()
+    trouble("40001", 1, 1)
+    turn(pump)
+    assert (pump._trouble.failures, pump._trouble.in_doubt) == (1, set())
+
+
 def test_jobs_fetched_ahead_go_back_when_no_slot_begins_them(pump, monkeypatch):
     enqueue_many(app.noop, [()] * 20)
     pump._speed.prefetch = 10

@@ -36,6 +36,15 @@ TRANSIENT_CLASSES = {"08", "40", "53", "57", "58"}  # connection, rollback, reso
 TRANSIENT_STATES = {"25006", "25P03", "25P04", "55P03", "55006"}  # read-only, two time limits, lock, in use
 
 
+def is_rolled_back(error: BaseException) -> bool:
+    """Whether the server has said of the transaction itself that it failed, so that nothing of it is committed.
+
+    A session that ends says nothing about its last commit, even where the server gives the reason why it ends.
+    """
+    sqlstate = getattr(error.__cause__, "sqlstate", None) or ""
+    return sqlstate != "" and sqlstate[:2] != "08" and sqlstate[:3] != "57P"
+
+
 def is_locked(error: BaseException) -> bool:
     """Whether a lock was waited for in vain, for as long as ``lock_timeout`` says."""
     return getattr(error.__cause__, "sqlstate", None) == "55P03"

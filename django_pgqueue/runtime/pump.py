@@ -10,6 +10,7 @@ import queue
 import time
 from collections import deque
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from django.db import Error
@@ -230,6 +231,7 @@ class Pump:
         Raises:
             django.db.Error: there is trouble with the database; whether the transaction was committed may not be known.
         """
+        self.database.may_be_committed = False
         with self.database.transaction():
             gates = self._gates.look(self.database) if admits else None
             sent = self._news.send(self.database, outcomes)
@@ -242,7 +244,16 @@ class Pump:
             self._heed(gates)
         admitted = self._admissions.took(admission) if admission else frozenset()
         self._news.took(sent)
-        return Turn(ack.receipt(self.database, outcomes, answers), claim, found, admitted)
+        receipt = self._without_doubt(outcomes, ack.receipt(self.database, outcomes, answers))
+        return Turn(receipt, claim, found, admitted)
+
+    def _without_doubt(self, outcomes: Collection[Outcome], receipt: Receipt) -> Receipt:
+        """Take those off the stale outcomes that an earlier turn has written though it has failed."""
+        doubtful = self._trouble.doubtful(outcomes, stale=receipt.stale)
+        if not doubtful:
+            return receipt
+        recorded = ack.recorded(self.database, doubtful, worker_id=self.worker_id)
+        return replace(receipt, stale=receipt.stale - recorded)
 
     def _claim_apart(self) -> None:
         """Claim in a transaction of its own, and set a queue back whose claim fails there."""
@@ -379,9 +390,9 @@ class Pump:
 
     def _settle(self, batch: dict[int, Outcome], receipt: Receipt) -> None:
         settled = self._book.settle(batch, locked=receipt.locked)
-        stale = self._trouble.settled(settled, stale=receipt.stale)
-        report_all(settled, stale=stale)
-        self._errands.count(settled, stale=stale)
+        self._trouble.settled(settled)
+        report_all(settled, stale=receipt.stale)
+        self._errands.count(settled, stale=receipt.stale)
 
     # When things go wrong
 
@@ -396,13 +407,14 @@ class Pump:
             self._back_off(error, batch.values())
 
     def _back_off(self, error: Error, outcomes: Collection[Outcome]) -> None:
-        self._trouble.met(error, outcomes)
+        self._trouble.met(error, outcomes, may_be_written=self.database.may_be_committed)
         self.database.close()
 
     def _write_apart(self, batch: dict[int, Outcome]) -> None:
         """Write a batch without a claim, and its halves if need be, until the one outcome is found that is refused."""
+        self.database.may_be_committed = False
         try:
-            receipt = ack.write(self.database, batch.values())
+            receipt = self._without_doubt(batch.values(), ack.write(self.database, batch.values()))
         except Error as error:
             if not is_refusal(error):
                 self._back_off(error, batch.values())
