@@ -24,8 +24,8 @@ from django_pgqueue.backend.declaring import OF_BACKENDS, OF_JOBS, OF_TASKS
 from django_pgqueue.base import exceptions, records, signals
 from django_pgqueue.base.conf import DEFAULTS
 from django_pgqueue.base.database_errors import REFUSING_CLASSES
-from django_pgqueue.base.options import LONGEST_DELAY, LONGEST_TIMEOUT_SECONDS, Options
-from django_pgqueue.base.states import Status
+from django_pgqueue.base.options import LONGEST_TIMEOUT_SECONDS, Options
+from django_pgqueue.base.states import LONGEST_DELAY, Status
 from django_pgqueue.checks import BOUNDS, OF_FINDINGS, check_settings
 from django_pgqueue.cutover.stages import STAGES
 from django_pgqueue.management.commands import pgqueue_doctor

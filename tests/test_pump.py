@@ -143,6 +143,17 @@ def test_outcome_that_the_database_refuses_is_found_and_buried_alone(pump):
     assert pump._book.held() == 0
 
 
+def test_error_of_a_refused_outcome_is_stored_without_the_row_that_it_quotes(pump):
+    app.noop.using(metadata={"note": "of nobody's concern"}).enqueue()
+    turn(pump)
+    pump.slots.finish(Fate.RELEASED, delay_seconds=3e11)  # later than any job may be due
+    turn(pump)
+    turn(pump)
+    [error] = DeadJob.objects.get().errors
+    assert "violates check constraint" in error["message"]
+    assert "concern" not in error["message"]
+
+
 def test_outcome_that_cannot_even_be_buried_is_left_to_its_lease(pump, sql):
     [job_id] = enqueue_many(app.noop, [()])
     turn(pump)
