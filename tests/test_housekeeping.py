@@ -415,7 +415,8 @@ def test_duty_that_takes_too_long_takes_less_at_once_and_holds_up_no_other(sql, 
     steward._promoting.size = 64
     steward.pass_once()
     assert (Job.objects.filter(status="queued").count(), steward._promoting.size) == (0, 32)
-    assert caplog.text.count("The duty promote failed") == 1
+    [record] = [record for record in caplog.records if "The duty promote took too long" in record.getMessage()]
+    assert (record.levelname, record.exc_info) == ("WARNING", None), "a time limit is no error of this package"
     steward.pass_once()
     steward.pass_once()
     assert Job.objects.filter(status="queued").count() == 64
@@ -576,6 +577,20 @@ def test_pulse_starts_over_after_a_gap_of_half_a_lease(gap, is_steady):
     for at in (start - 180, start - 140, start - 100, start - 60, start - gap, start):
         pulse.beat(at)
     assert pulse.is_steady() is is_steady
+
+
+@pytest.mark.parametrize(("exit_code", "line"), [(0, "is recycled"), (1, "ended (exit code 1) while it was replaced")])
+def test_process_that_is_replaced_and_told_to_stop_has_ended_in_order(caplog, exit_code, line):
+    """SIGTERM tells all processes to stop, also the one whose successor is not yet at work."""
+    caplog.set_level("INFO", "django_pgqueue")
+    crew = Crew(Plan(), supervisor_id=1, lease_seconds=30)
+    process = SimpleNamespace(pid=7, marks=Marks(), meter=None, is_replaced=True, is_leaving=False, exit_code=exit_code)
+    crew.living.append(process)
+    crew.close()
+    crew.part_with(process)
+    assert [record.getMessage() for record in caplog.records] == [f"Process 7 {line}"]
+    os.close(crew.changed_read)
+    os.close(crew._changed)
 
 
 def test_process_taken_for_dead_is_registered_again_under_its_id(queue):

@@ -193,6 +193,28 @@ def test_outcomes_survive_a_database_that_is_away(pump, monkeypatch, caplog):
     turn(pump)
     assert (len(pump._book.unwritten), FinishedJob.objects.count()) == (0, 4)
     assert caplog.text.count("The pump cannot work with the database") == 1
+    assert caplog.text.count("The pump works again after 3 failures") == 1
+
+
+def test_cut_connection_is_logged_by_the_pump_alone(pump, queue, sql, caplog):
+    """The driver has nothing to add on a logger of its own."""
+    enqueue_many(app.noop, [()] * 4)
+    for _ in range(2):
+        turn(pump)
+        session = pump.database.autocommit().info.backend_pid
+        sql("SELECT pg_terminate_backend(%s)", session)
+        until_gone(queue, session)
+        pump.slots.finish()
+        turn(pump)
+        assert pump._trouble.failures == 1
+        pump._trouble._retry_at = 0.0
+        turn(pump)
+    pump.database.close()
+    with pytest.raises(LookupError), pump.database.transaction():
+        pump.database.rows("SELECT 1", {})
+        raise LookupError
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("psycopg")] == []
+    assert FinishedJob.objects.count() == 2
 
 
 def test_outcome_whose_commit_was_never_answered_is_not_called_stale(pump, sql, monkeypatch, caplog):

@@ -28,7 +28,7 @@ def one_transaction(connection: Any, *, begins: bool) -> Iterator[None]:
         with connection.transaction():
             yield
         return
-    is_sent = False
+    is_sent, failed = False, None
     try:
         with connection.pipeline():
             try:
@@ -38,14 +38,24 @@ def one_transaction(connection: Any, *, begins: bool) -> Iterator[None]:
                 if begins:
                     connection.execute("COMMIT")
                 is_sent = True
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - raised below
                 if begins or not getattr(error, "sqlstate", None):  # else the server has said so, and rolled back
                     connection.close()
-                raise
-    except (IndexError, psycopg.OperationalError) as error:
-        is_told = connection.closed and not isinstance(error, IndexError)
-        if not is_sent or is_told or getattr(error, "sqlstate", None):
+                failed = error
+    except Exception as error:
+        if failed is None:
+            _check_commit(connection, error, is_sent=is_sent)
             raise
+    if failed is not None:
+        raise failed  # outside of the pipeline, which would log what it meets at its end, after an error in it
+
+
+def _check_commit(connection: Any, error: Exception, *, is_sent: bool) -> None:
+    """Raise what a commit has failed with in place of an error that does not say so."""
+    if not isinstance(error, IndexError | psycopg.OperationalError):
+        return
+    is_told = connection.closed and not isinstance(error, IndexError)
+    if is_sent and not is_told and not getattr(error, "sqlstate", None):
         connection.close()
         raise _at_commit(error) from None
 

@@ -75,6 +75,8 @@ class Trouble:
     def over(self) -> None:
         """Take note that a turn has gone well."""
         self.most = min(self.most * 2, CAPACITY)
+        if self.failures:
+            logger.warning("The pump works again after %d failures", self.failures)
         self.failures, self._retry_at = 0, 0.0
         self._note()
 
