@@ -142,7 +142,7 @@ class Slots:
     def _work(self) -> None:
         ended, caches, border = time.monotonic(), own_caches(), ThreadBorder(opened())
         while True:
-            work = _popped(self._put_back) or self._inbox.get()
+            work = (self._put_back and _popped(self._put_back)) or self._inbox.get()
             if time.monotonic() - ended > IDLE_SECONDS and opened():
                 checked = self._check(work)
                 ended = time.monotonic()
