@@ -4,7 +4,8 @@ E001 unknown key in PGQUEUE · E002 value out of range · E003 database alias mi
 E005 schedule that cannot be stored ·
 W001 router missing · W002 psycopg without its C speedups · W003 no role that can look after the tables ·
 W005 schedule of a task that another backend runs · W006 IMMEDIATE without DEBUG ·
-W007 tables, indexes, checks or functions missing or of no use · W008 partitions missing · W009 storage options changed.
+W007 tables, indexes, checks or functions missing or of no use · W008 partitions missing ·
+W009 storage options changed · W011 atomic tasks on a database that works at SERIALIZABLE.
 E006 to E009 and W004 are about aliases in TASKS, see backend
 """
 
@@ -21,6 +22,7 @@ from django.db import connections
 from django.utils import translation
 from django.utils.module_loading import import_string
 
+from django_pgqueue import tasks
 from django_pgqueue.base.conf import DEFAULTS, conf
 from django_pgqueue.base.exceptions import InvalidArguments
 from django_pgqueue.db import CallerConnection
@@ -168,6 +170,37 @@ def check_schema(databases: Collection[str] | None = None, **_: Any) -> list[Che
     with translation.override("en"):  # like other checks
         found = findings(conf.database, queues=[], looks=SCHEMA_LOOKS)
     return [Caution(one.what, hint=one.remedy, id=OF_FINDINGS[one.name]) for one in found if one.name in OF_FINDINGS]
+
+
+@register(Tags.database)
+def check_isolation(databases: Collection[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """Say when tasks with ``atomic=True`` will meet conflicts of SERIALIZABLE. Asks the database for its default."""
+    if not isinstance(getattr(settings, "PGQUEUE", {}), dict) or conf.database not in (databases or ()):
+        return []
+    atomic = [task for name in tasks.known() if (task := tasks.get(name)).is_atomic]
+    if not atomic or not _is_serializable(conf.database):
+        return []
+    return [
+        Caution(
+            f"{conf.database!r} works at SERIALIZABLE: tasks with atomic=True, as {atomic[0].name}, may end in "
+            "conflicts with each other, though they touch different rows, and are repeated.",
+            hint="Let workers use READ COMMITTED, by OPTIONS of the alias or by ALTER ROLE … SET "
+            "default_transaction_isolation; or silence this check, if repeated runs do no harm.",
+            id="pgqueue.W011",
+        )
+    ]
+
+
+def _is_serializable(alias: str) -> bool:
+    """Whether transactions of Django's connection are, by its settings or by the server's for its role and database."""
+    if alias not in connections or connections[alias].vendor != "postgresql":
+        return False
+    if (level := connections[alias].settings_dict["OPTIONS"].get("isolation_level")) is not None:
+        return bool(level == psycopg.IsolationLevel.SERIALIZABLE)
+    try:
+        return CallerConnection(alias).rows("SHOW default_transaction_isolation", {}) == [("serializable",)]
+    except DatabaseTrouble:
+        return False
 
 
 def _missing_tables(alias: str) -> Iterator[CheckMessage]:

@@ -23,7 +23,7 @@ from psycopg import sql
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.conversation import impatient, one_transaction
-from django_pgqueue.base.database_errors import Silence, is_locked, is_of_another_schema, is_transient
+from django_pgqueue.base.database_errors import Silence, is_locked, is_of_another_schema, is_rolled_back, is_transient
 from django_pgqueue.base.exceptions import ConfigurationError
 
 Row = tuple[Any, ...]
@@ -189,6 +189,7 @@ class QueueConnection:
         self._wrapper = own_wrapper(alias, purpose)
         self.is_pooled = False  # whether a pooler stands between; known once it is open
         self.is_preparing: bool | None = None  # whether statements run often are prepared; None: not known yet
+        self.may_be_committed = False  # whether a transaction may be since that was set, though an error was raised
         self.clock_offset = 0.0  # the server's clock, in seconds since 1970, less the monotonic one of this machine
         self._least_patience = patience_seconds
         self._patience = 0.0  # in force, in seconds
@@ -209,6 +210,7 @@ class QueueConnection:
             django.db.Error: as Django maps it. After trouble with the connection or the server, it is closed; the next
                 use opens a new one, perhaps to another server.
         """
+        before = self.may_be_committed
         try:
             with self._wrapper.wrap_database_errors:
                 connection = self._open(self._least_patience)
@@ -216,7 +218,10 @@ class QueueConnection:
                 with one_transaction(connection, begins=self._must_begin or commits):
                     connection.execute(*self._set_local())
                     yield
+                    self.may_be_committed = True  # the commit is sent from here on
         except Error as error:
+            if is_rolled_back(error):
+                self.may_be_committed = before
             if is_transient(error) and not is_locked(error):
                 self.close()
             raise

@@ -7,8 +7,12 @@ import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from django.db import connection
 
 from tests.ports import free_port
+from tests.workers import database_url
 
 ENCRYPTION = {80877103, 80877104}  # requests for TLS and GSSAPI, which are declined
 CANCEL = 80877102
@@ -102,6 +106,22 @@ class Proxy:
                 link = Link(self, client)
                 self.links.add(link)
                 threading.Thread(target=link.run, name="proxy link", daemon=True).start()
+
+
+class Detour(Proxy):
+    """A proxy before the server of the test database."""
+
+    def __init__(self) -> None:
+        host, port = connection.settings_dict["HOST"] or "localhost", int(connection.settings_dict["PORT"] or 5432)
+        address = Path(host, f".s.PGSQL.{port}") if host.startswith("/") else (host, port)
+        super().__init__(lambda: address)
+
+    def url(self) -> str:
+        """The URL of the test database by way of this port."""
+        url = urlsplit(database_url())
+        login, has_login, _ = url.netloc.rpartition("@")
+        name = url.path.rpartition("/")[2]
+        return urlunsplit(url._replace(netloc=f"{login}{has_login}127.0.0.1:{self.port}", path=f"/{name}"))
 
 
 class Link:

@@ -1,8 +1,9 @@
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
 import tests.app.tasks as app
 from django_pgqueue.base.records import Fate
+from django_pgqueue.base.signals import job_finished
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.border import ThreadBorder
 from django_pgqueue.lifecycle.claim import claim
@@ -60,3 +61,89 @@ def test_row_held_by_somebody_else_is_waited_for_briefly_then_given_up(queue, cl
             assert not ack.finish_alone(CallerConnection(), outcome, patience_seconds=0.1)
     with transaction.atomic():
         assert ack.finish_alone(CallerConnection(), outcome)
+
+
+def test_hook_that_raises_after_the_commit_makes_no_failure_of_a_success(queue, claimed, monkeypatch, caplog):
+    ended = []
+
+    def receiver(outcome=None, **_):
+        ended.append(outcome.fate)
+
+    def function(label):
+        app.mark(label)
+        transaction.on_commit(lambda: 1 / 0)
+
+    monkeypatch.setattr(app.record_atomic, "func", function)
+    job_finished.connect(receiver)
+    try:
+        outcome = run(app.record_atomic, claimed, CurrentJob(claimed), ThreadBorder())
+    finally:
+        job_finished.disconnect(receiver)
+    assert (outcome.fate, ended) == (Fate.RECORDED, [Fate.RECORDED])
+    assert (Mark.objects.count(), FinishedJob.objects.count()) == (1, 1)
+    assert "has succeeded, but an on_commit hook of it failed" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+    assert ack.write(queue, [outcome]).stale == frozenset()
+
+
+@pytest.fixture
+def conflict(sql):
+    """Let the transaction that removes a job fail, at its commit or before, with an SQLSTATE."""
+
+    def plan(state, *, is_late):
+        sql(
+            "CREATE FUNCTION pgqueue_fail() RETURNS trigger LANGUAGE plpgsql AS "
+            f"$$ BEGIN RAISE EXCEPTION 'as planned' USING ERRCODE = '{state}'; END $$"
+        )
+        kind, when = ("CONSTRAINT TRIGGER", "DEFERRABLE INITIALLY DEFERRED") if is_late else ("TRIGGER", "")
+        sql(f"CREATE {kind} fail AFTER DELETE ON pgqueue_jobs {when} FOR EACH ROW EXECUTE FUNCTION pgqueue_fail()")
+
+    yield plan
+    sql("DROP FUNCTION IF EXISTS pgqueue_fail CASCADE")
+
+
+@pytest.mark.parametrize("when", [("40001", False), ("40P01", False), ("40001", True), ("40P01", True)], ids=repr)
+def test_conflict_after_the_function_has_returned_is_no_attempt(queue, claimed, conflict, caplog, when):
+    state, is_late = when
+    conflict(state, is_late=is_late)
+    outcome = run(app.record_atomic, claimed, CurrentJob(claimed), ThreadBorder())
+    assert (outcome.fate, outcome.delay_seconds) == (Fate.RELEASED, 0.0)
+    assert "goes back, and its attempt does not count" in caplog.text
+    ack.write(queue, [outcome])
+    assert list(Job.objects.values_list("status", "attempts", "errors")) == [("queued", 0, [])]
+    assert Mark.objects.count() == 0
+
+
+@pytest.mark.parametrize("case", ["another error", "told its progress", "may start once"])
+def test_other_failures_at_the_end_of_an_atomic_run_are_attempts(claimed, conflict, case):
+    conflict("P0001" if case == "another error" else "40001", is_late=True)
+    current = CurrentJob(claimed)
+    current.has_told = case == "told its progress"
+    job = claimed._replace(max_attempts=1) if case == "may start once" else claimed
+    outcome = run(app.record_atomic, job, current, ThreadBorder())
+    assert outcome.fate is (Fate.DIED if case == "may start once" else Fate.RETRIED)
+    assert "as planned" in outcome.error["message"]
+
+
+def test_conflict_inside_of_the_function_is_an_attempt(claimed, monkeypatch, sql):
+    def function(label):
+        app.mark(label)
+        with connection.cursor() as cursor:
+            cursor.execute("DO $$ BEGIN RAISE EXCEPTION 'as planned' USING ERRCODE = '40001'; END $$")
+
+    monkeypatch.setattr(app.record_atomic, "func", function)
+    assert run(app.record_atomic, claimed, CurrentJob(claimed), ThreadBorder()).fate is Fate.RETRIED
+
+
+def test_run_whose_transaction_cannot_begin_is_no_attempt(queue, claimed, monkeypatch, caplog):
+    """No line of the task has run; so this holds for a task that may start only once too."""
+    connection.close()
+    with monkeypatch.context() as patch:
+        patch.setitem(connection.settings_dict, "HOST", "/nowhere")
+        job = claimed._replace(max_attempts=1)
+        outcome = run(app.record_atomic, job, CurrentJob(job), ThreadBorder())
+    assert outcome.fate is Fate.RELEASED
+    assert outcome.delay_seconds > 0, "it must not come back at once, again and again"
+    assert "its transaction cannot begin" in caplog.text
+    ack.write(queue, [outcome])
+    assert list(Job.objects.values_list("status", "attempts", "errors")) == [("scheduled", 0, [])]

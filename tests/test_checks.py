@@ -1,3 +1,4 @@
+import psycopg
 import pytest
 from django.core.checks import run_checks
 from django.core.management import call_command
@@ -5,6 +6,8 @@ from django.core.management.base import SystemCheckError
 from django.db import connection
 from django.test import override_settings
 from django.utils import translation
+
+from django_pgqueue import tasks
 
 ROUTER = "django_pgqueue.routers.PgQueueRouter"
 
@@ -211,3 +214,37 @@ def test_what_the_database_lacks_is_told_in_english_as_other_checks_are(sql):
     with translation.override("de"):
         assert lacking()["pgqueue.W007"].startswith("An index is missing: pgqueue_jobs_claim.")
         assert translation.get_language() == "de"
+
+
+# At which isolation level atomic tasks run
+
+
+@pytest.fixture(params=["server", "settings"])
+def serializable(request, db, monkeypatch):
+    """Let Django's transactions be serializable, by either of the two ways."""
+    if request.param == "server":
+        with connection.cursor() as cursor:
+            cursor.execute("SET default_transaction_isolation = 'serializable'")
+    else:
+        level = psycopg.IsolationLevel.SERIALIZABLE
+        monkeypatch.setitem(connection.settings_dict["OPTIONS"], "isolation_level", level)
+    yield
+    if request.param == "server":
+        with connection.cursor() as cursor:
+            cursor.execute("RESET default_transaction_isolation")
+
+
+def conflicts(*databases) -> list[str]:
+    return [message.msg for message in run_checks(databases=databases) if message.id == "pgqueue.W011"]
+
+
+def test_atomic_tasks_at_serializable_are_warned_of(serializable, monkeypatch):
+    [message] = conflicts("default")
+    assert "'default' works at SERIALIZABLE: tasks with atomic=True, as tests.app." in message
+    assert conflicts() == []
+    monkeypatch.setattr(tasks, "known", lambda: ("tests.app.tasks.noop",))
+    assert conflicts("default") == [], "there is no atomic task"
+
+
+def test_atomic_tasks_at_read_committed_are_fine(db):
+    assert conflicts("default") == []

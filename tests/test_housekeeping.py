@@ -31,7 +31,7 @@ from django_pgqueue.runtime.marks import Marks, now
 from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.process import can_read_memory, resident_bytes
 from django_pgqueue.runtime.reaper import Reaper
-from django_pgqueue.runtime.session import Absences, Session
+from django_pgqueue.runtime.session import SILENT_SECONDS, Absences, Session
 from django_pgqueue.runtime.steward import Steward
 from django_pgqueue.runtime.tally import Tally
 from tests.support import needs
@@ -554,7 +554,8 @@ def test_duty_that_takes_too_long_takes_less_at_once_and_holds_up_no_other(sql, 
     steward._promoting.size = 64
     steward.pass_once()
     assert (Job.objects.filter(status="queued").count(), steward._promoting.size) == (0, 32)
-    assert caplog.text.count("The duty promote failed") == 1
+    [record] = [record for record in caplog.records if "The duty promote took too long" in record.getMessage()]
+    assert (record.levelname, record.exc_info) == ("WARNING", None), "a time limit is no error of this package"
     steward.pass_once()
     steward.pass_once()
     assert Job.objects.filter(status="queued").count() == 64
@@ -717,6 +718,20 @@ def test_pulse_starts_over_after_a_gap_of_half_a_lease(gap, is_steady):
     assert pulse.is_steady() is is_steady
 
 
+@pytest.mark.parametrize(("exit_code", "line"), [(0, "is recycled"), (1, "ended (exit code 1) while it was replaced")])
+def test_process_that_is_replaced_and_told_to_stop_has_ended_in_order(caplog, exit_code, line):
+    """SIGTERM tells all processes to stop, also the one whose successor is not yet at work."""
+    caplog.set_level("INFO", "django_pgqueue")
+    crew = Crew(Plan(), supervisor_id=1, lease_seconds=30)
+    process = SimpleNamespace(pid=7, marks=Marks(), meter=None, is_replaced=True, is_leaving=False, exit_code=exit_code)
+    crew.living.append(process)
+    crew.close()
+    crew.part_with(process)
+    assert [record.getMessage() for record in caplog.records] == [f"Process 7 {line}"]
+    os.close(crew.changed_read)
+    os.close(crew._changed)
+
+
 def test_process_taken_for_dead_is_registered_again_under_its_id(queue):
     worker_id = register(queue)
     assert register(queue, worker_id=worker_id) is None
@@ -786,6 +801,38 @@ def heart(queue):
     made = Heart("default", crew, Session(changed=lambda: None), told_to_stop=lambda by: None)
     yield made, process
     made.database.close()
+
+
+@pytest.fixture
+def seen(heart, monkeypatch):
+    """The session of the command of that process, which has begun, and when others will take it for silent."""
+    made, process = heart
+    session = made._session
+    monkeypatch.setattr(session, "_changed", made.mind_session)
+    process.marks.extend(now() + 30)
+    session.begin(pid=1)
+    made.pass_once()
+    yield session, lambda: made.pulse.last + SILENT_SECONDS
+    assert process.marks.may_start()
+
+
+def test_process_starts_nothing_when_its_command_is_silent_to_others_though_a_heartbeat_hangs(heart, seen):
+    """The session ends, and the heartbeat that is under way does not come back."""
+    (session, silent_at), marks = seen, heart[1].marks
+    assert marks._deadline[0] > silent_at() + 20
+    session.end()
+    assert marks._deadline[0] == silent_at()
+
+
+def test_heartbeat_without_a_session_renews_no_more_than_others_allow(heart, seen):
+    (session, silent_at), marks = seen, heart[1].marks
+    session.end()
+    before = silent_at()
+    heart[0].pass_once()
+    assert before < silent_at() == marks._deadline[0], "the next heartbeat may hang"
+    session.begin(pid=2)
+    heart[0].pass_once()
+    assert marks._deadline[0] > silent_at() + 20
 
 
 def test_claim_that_never_reached_its_process_is_released_once_its_pump_has_turned(queue, heart):

@@ -177,6 +177,14 @@ def reaping_touches_only_its_own_rows(queue) -> None:
         for scan in scans_of_jobs(nodes):
             assert scan["Actual Rows"] * scan["Actual Loops"] <= 500
             assert scan.get("Rows Removed by Filter", 0) == 0
+    said = {
+        "ids": fences["ids"], "attempts": [1] * 500, "kinds": ["kept"] * 500, "reasons": [None] * 500,
+        "errors": [None] * 500, "worker_id": 77,
+    }  # fmt: skip
+    nodes = explain(queue, statement("recorded"), said)
+    assert "Seq Scan" not in [node["Node Type"] for node in nodes]
+    for scan in scans_of_jobs(nodes):
+        assert scan["Actual Rows"] * scan["Actual Loops"] <= 500
 
 
 def test_claim_does_not_see_running_and_scheduled_rows(queue, analyze):

@@ -143,6 +143,17 @@ def test_outcome_that_the_database_refuses_is_found_and_buried_alone(pump):
     assert pump._book.held() == 0
 
 
+def test_error_of_a_refused_outcome_is_stored_without_the_row_that_it_quotes(pump):
+    app.noop.using(metadata={"note": "of nobody's concern"}).enqueue()
+    turn(pump)
+    pump.slots.finish(Fate.RELEASED, delay_seconds=3e11)  # later than any job may be due
+    turn(pump)
+    turn(pump)
+    [error] = DeadJob.objects.get().errors
+    assert "violates check constraint" in error["message"]
+    assert "concern" not in error["message"]
+
+
 def test_outcome_that_cannot_even_be_buried_is_left_to_its_lease(pump, sql):
     [job_id] = enqueue_many(app.noop, [()])
     turn(pump)
@@ -182,6 +193,28 @@ def test_outcomes_survive_a_database_that_is_away(pump, monkeypatch, caplog):
     turn(pump)
     assert (len(pump._book.unwritten), FinishedJob.objects.count()) == (0, 4)
     assert caplog.text.count("The pump cannot work with the database") == 1
+    assert caplog.text.count("The pump works again after 3 failures") == 1
+
+
+def test_cut_connection_is_logged_by_the_pump_alone(pump, queue, sql, caplog):
+    """The driver has nothing to add on a logger of its own."""
+    enqueue_many(app.noop, [()] * 4)
+    for _ in range(2):
+        turn(pump)
+        session = pump.database.autocommit().info.backend_pid
+        sql("SELECT pg_terminate_backend(%s)", session)
+        until_gone(queue, session)
+        pump.slots.finish()
+        turn(pump)
+        assert pump._trouble.failures == 1
+        pump._trouble._retry_at = 0.0
+        turn(pump)
+    pump.database.close()
+    with pytest.raises(LookupError), pump.database.transaction():
+        pump.database.rows("SELECT 1", {})
+        raise LookupError
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("psycopg")] == []
+    assert FinishedJob.objects.count() == 2
 
 
 def test_outcome_whose_commit_was_never_answered_is_not_called_stale(pump, sql, monkeypatch, caplog):
@@ -229,6 +262,105 @@ def test_outcomes_in_doubt_stay_so_until_each_is_written_again(pump, monkeypatch
     assert FinishedJob.objects.count() == 4
     assert "Stale result dropped" not in caplog.text
     assert not pump._trouble.in_doubt
+
+
+KEPT_OR_NOT = pytest.mark.parametrize("keep", [True, False], ids=["kept", "not kept"])
+
+
+def run_elsewhere(queue, sql) -> None:
+    """Let another worker take the job away from the pump and run it."""
+    sql("UPDATE pgqueue_jobs SET status = 'queued', lease_token = 0, worker_id = 0")
+    [job] = claim(queue, "default", limit=1, worker_id=2)
+    assert ack.write(queue, [Outcome(job, Fate.SUCCEEDED)]).stale == frozenset()
+
+
+@KEPT_OR_NOT
+def test_outcome_that_could_not_even_be_sent_is_stale_when_another_worker_has_run_the_job(
+    pump, queue, sql, caplog, keep
+):
+    """As after a network that was cut, or in a process that thaws while the primary is away."""
+    counted = []
+    pump._errands.count = lambda outcomes, stale: counted.append((list(outcomes), stale))
+    [job_id] = enqueue_many(app.noop.using(keep=keep), [()])
+    turn(pump)
+    pump.slots.finish()
+    settings = pump.database._wrapper.settings_dict
+    host, settings["HOST"] = settings["HOST"], "/nowhere"
+    pump.database.close()
+    turn(pump)
+    assert (pump._trouble.failures, pump._trouble.in_doubt) == (1, set())
+    run_elsewhere(queue, sql)
+    settings["HOST"] = host
+    pump._trouble._retry_at = 0.0
+    turn(pump)
+    assert caplog.text.count("Stale result dropped") == 1
+    assert [stale for outcomes, stale in counted if outcomes] == [{job_id}]
+
+
+@pytest.fixture
+def cut_at_commit(sql):
+    """Let the first session that takes a job away end at its commit, which is rolled back."""
+    sql("CREATE SEQUENCE pgqueue_trouble")
+    sql(
+        "CREATE FUNCTION pgqueue_fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "IF nextval('pgqueue_trouble') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()), pg_sleep(60); END IF; "
+        "RETURN NULL; END $$"
+    )
+    sql(
+        "CREATE CONSTRAINT TRIGGER fail AFTER DELETE ON pgqueue_jobs DEFERRABLE INITIALLY DEFERRED "
+        "FOR EACH ROW EXECUTE FUNCTION pgqueue_fail()"
+    )
+    yield
+    sql("DROP FUNCTION pgqueue_fail CASCADE")
+    sql("DROP SEQUENCE pgqueue_trouble")
+
+
+@pytest.mark.usefixtures("cut_at_commit")
+@pytest.mark.parametrize("fate", [Fate.SUCCEEDED, Fate.DIED])
+def test_outcome_in_doubt_is_stale_when_another_worker_has_run_the_job(pump, queue, sql, caplog, fate):
+    """Nobody can tell from the answers: what the database holds of the job does."""
+    enqueue_many(app.noop, [()])
+    turn(pump)
+    session = pump.database.autocommit().info.backend_pid
+    pump.slots.finish(fate, reason=Reason.EXHAUSTED, error={"error": "x"})
+    turn(pump)
+    until_gone(queue, session)
+    assert (pump._trouble.failures, len(pump._trouble.in_doubt)) == (1, 1)
+    run_elsewhere(queue, sql)
+    pump._trouble._retry_at = 0.0
+    turn(pump)
+    assert caplog.text.count("Stale result dropped") == 1
+    assert (pump._book.held(), pump._trouble.in_doubt) == (0, set())
+
+
+@KEPT_OR_NOT
+@pytest.mark.parametrize("fate", [Fate.SUCCEEDED, Fate.RETRIED, Fate.DIED, Fate.REPEATED])
+def test_outcome_of_each_kind_that_was_committed_without_an_answer_is_not_stale(pump, monkeypatch, caplog, fate, keep):
+    enqueue_many(app.noop.using(keep=keep), [()])
+    turn(pump)
+    receipt = ack.receipt
+
+    def lose_the_answer(*_):
+        monkeypatch.setattr(ack, "receipt", receipt)
+        raise OperationalError("server closed the connection unexpectedly")
+
+    monkeypatch.setattr(ack, "receipt", lose_the_answer)
+    pump.slots.finish(fate, reason=Reason.EXHAUSTED, error={"error": "x"}, delay_seconds=60)
+    turn(pump)
+    assert len(pump._trouble.in_doubt) == 1
+    pump._trouble._retry_at = 0.0
+    turn(pump)
+    assert (pump._book.held(), pump._trouble.failures) == (0, 0)
+    assert "Stale result dropped" not in caplog.text
+
+
+def test_outcome_that_the_server_has_rolled_back_is_not_in_doubt(pump, trouble):
+    enqueue_many(app.noop, [()])
+    turn(pump)
+    pump.slots.finish()
+    trouble("40001", 1, 1)
+    turn(pump)
+    assert (pump._trouble.failures, pump._trouble.in_doubt) == (1, set())
 
 
 def test_jobs_fetched_ahead_go_back_when_no_slot_begins_them(pump, monkeypatch):
@@ -768,3 +900,109 @@ def test_second_half_of_a_refused_batch_waits_when_the_first_meets_trouble(pump,
         pump._trouble._retry_at = 0.0
         turn(pump)
     assert (FinishedJob.objects.count(), DeadJob.objects.count(), pump._book.held()) == (3, 1, 0)
+
+
+@pytest.fixture
+def damaged(sql):
+    """Let each claim fail that meets a job of this id, with an SQLSTATE."""
+    sql("CREATE TABLE pgqueue_plan (id bigint, state text)")
+    sql(
+        "CREATE FUNCTION pgqueue_fail() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE code text; BEGIN "
+        "SELECT state INTO code FROM pgqueue_plan WHERE id = NEW.id; "
+        "IF FOUND THEN RAISE EXCEPTION 'a damaged row' USING ERRCODE = code; END IF; RETURN NEW; END $$"
+    )
+    sql(
+        "CREATE TRIGGER fail BEFORE UPDATE ON pgqueue_jobs FOR EACH ROW WHEN (NEW.status = 'running') "
+        "EXECUTE FUNCTION pgqueue_fail()"
+    )
+    yield lambda job_id, state: sql("INSERT INTO pgqueue_plan VALUES (%s, %s)", job_id, state)
+    sql("DROP FUNCTION pgqueue_fail CASCADE")
+    sql("DROP TABLE pgqueue_plan")
+
+
+def turns(pump, number: int) -> None:
+    """Let the pump do some turns, each as soon as one is allowed."""
+    for _ in range(number):
+        pump._trouble._retry_at = pump._trouble.claim_at = 0.0
+        turn(pump)
+
+
+@pytest.mark.parametrize("state", ["XX001", "57014", "P0001"])
+def test_queue_with_a_job_that_cannot_be_claimed_keeps_back_no_outcome_and_no_other_queue(
+    pump, damaged, sql, state, caplog
+):
+    [done] = enqueue_many(app.noop, [()])
+    turn(pump)
+    [bad] = enqueue_many(app.noop, [()])
+    damaged(bad, state)
+    pump.slots.finish()
+    turns(pump, 2)
+    assert FinishedJob.objects.get().id == done
+    [other] = enqueue_many(app.noop.using(queue="mail"), [()])
+    turns(pump, 2)
+    assert accepted(pump) == [other]
+    assert pump._trouble.failures == 0
+    assert caplog.text.count("Jobs of queue 'default' cannot be claimed (failure 1): a damaged row") == 1
+    pump.slots.finish()
+    turn(pump)
+    assert FinishedJob.objects.filter(pk=other).exists(), "an outcome and a claim of another queue are one transaction"
+    sql("DELETE FROM pgqueue_plan")
+    pump._intake._setbacks["default"].retry_at = 0.0
+    turns(pump, 2)
+    assert accepted(pump) == [bad]
+    assert "Jobs of queue 'default' can be claimed again" in caplog.text
+
+
+def test_full_scan_that_takes_too_long_keeps_back_no_claim_above_the_low_water_mark(pump, damaged, sql, caplog):
+    """As with 200 million dead entries before the first job; here one that only full scans meet."""
+    enqueue_many(app.noop, [()])
+    turn(pump)
+    [urgent] = enqueue_many(app.noop.using(priority=1), [()])
+    damaged(urgent, "57014")
+    pump.slots.finish()
+    turns(pump, 2)
+    assert FinishedJob.objects.count() == 1
+    others = enqueue_many(app.noop, [()] * 2)
+    pump._trouble.claim_at = 0.0
+    pump.wake()
+    pump._collect(0.0)
+    pump._turn()
+    assert accepted(pump) == others
+    assert pump._intake._setbacks["default"].is_of_full_scans
+    sql("DELETE FROM pgqueue_plan")
+    pump._intake._setbacks["default"].retry_at = 0.0
+    turns(pump, 2)
+    assert accepted(pump) == [*others, urgent]
+    assert pump._intake._setbacks == {}
+
+
+def test_admission_that_goes_on_failing_keeps_back_no_outcome(pump, sql, monkeypatch):
+    enqueue_many(app.noop, [()])
+    turn(pump)
+    send = pump._admissions.send
+
+    def fail(database, **limit):
+        if pump._admissions._due:
+            database.rows("SELECT 1 FROM no_such_table", {})
+        return send(database, **limit)
+
+    monkeypatch.setattr(pump._admissions, "send", fail)
+    pump._admissions.add(["key"])
+    pump.slots.finish()
+    turns(pump, 3)
+    assert (FinishedJob.objects.count(), pump._trouble.failures) == (1, 0)
+
+
+def test_claim_that_fails_again_and_again_is_put_off_longer_and_longer(pump, damaged):
+    [bad] = enqueue_many(app.noop, [()])
+    damaged(bad, "XX001")
+    turns(pump, 2)
+    setbacks = pump._intake._setbacks
+    for failures in (1, 2, 3):
+        assert setbacks["default"].failures == pump._marks.failures() == failures
+        assert 0.08 * 2 ** (failures - 1) < setbacks["default"].retry_at - time.monotonic() < 60
+        before = pump._trouble._failed_claims
+        turn(pump)
+        assert pump._trouble._failed_claims == before, "not before its time"
+        setbacks["default"].retry_at = 0.0
+        turns(pump, 1)

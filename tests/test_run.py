@@ -1,5 +1,6 @@
 import asyncio
 import datetime as dt
+import math
 import sys
 
 import pytest
@@ -101,7 +102,7 @@ def test_retry_later_releases_even_on_the_last_attempt(delay):
     assert (outcome.fate, outcome.delay_seconds) == (Fate.RELEASED, 5)
 
 
-@pytest.mark.parametrize("delay", [-1, "soon", float("nan")])
+@pytest.mark.parametrize("delay", [-1, "soon", float("nan"), math.inf, 1e18, dt.timedelta.max])
 def test_retry_later_refuses_what_is_no_delay(delay):
     with pytest.raises(InvalidJob, match="RetryLater takes 0 or more seconds"):
         RetryLater(delay)

@@ -5,6 +5,8 @@ import queue as stdlib_queue
 import threading
 
 import pytest
+from asgiref.sync import sync_to_async
+from django.db import connection, connections
 from django.db.backends.signals import connection_created
 
 import tests.app.tasks as app
@@ -13,12 +15,17 @@ from django_pgqueue.base.records import Fate, Outcome
 from django_pgqueue.base.signals import job_finished, job_started
 from django_pgqueue.base.states import Reason
 from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.models import Job
+from django_pgqueue.runtime import pump as pump_module
 from django_pgqueue.runtime import slots as slots_module
+from django_pgqueue.runtime import tidy as tidy_module
 from django_pgqueue.runtime.marks import Marks, now
+from django_pgqueue.runtime.pump import Pump
 from django_pgqueue.runtime.slots import Slots
 from django_pgqueue.runtime.tidy import watch_connections
 from tests.app import contract
 from tests.app.models import Mark
+from tests.proxy import Detour
 from tests.support.slots import ended
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -154,7 +161,7 @@ def test_lane_asks_its_thread_only_once_whether_it_is_tidy(slots, give, monkeypa
     for _ in range(3):
         give(app.arecord)
         assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
-    assert calls == ["_meet"]
+    assert calls == ["opened"]
 
 
 def test_slot_gives_up_a_connection_to_a_server_that_only_reads(slots, give, sql):
@@ -168,26 +175,126 @@ def test_slot_gives_up_a_connection_to_a_server_that_only_reads(slots, give, sql
 
 
 def test_job_that_a_slot_had_taken_before_a_lapse_is_not_begun(slots, queue, monkeypatch):
-    """While the connections of a slot that was idle are being checked, as on a network that has fallen silent."""
+    """The process was frozen between two lines."""
+    taken, thawed, begin = threading.Event(), threading.Event(), slots.begin
+
+    def freeze(*given):
+        taken.set()
+        assert thawed.wait(PATIENCE_SECONDS)
+        return begin(*given)
+
+    monkeypatch.setattr(slots, "begin", freeze)
+    pump = Pump(1, (), slots, slots._marks)
+    job = claim_one(queue, app.noop)
+    pump._accept([job])
+    assert taken.wait(PATIENCE_SECONDS)
+    slots._marks.extend(now() - 1)
+    slots._marks.renew(now() + 600)
+    pump._turn()
+    assert slots._marks.may_start()
+    thawed.set()
+    [(_, outcome)] = [slots.outbox.get(timeout=PATIENCE_SECONDS)]
+    assert outcome == Outcome(job, Fate.RELEASED)
+    pump._accept([job._replace(lease_token=job.lease_token + 1)])
+    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+    pump.database.close()
+
+
+def claim_one(queue, task):
+    task.enqueue()
+    [job] = claim(queue, "default", limit=1, worker_id=1)
+    return job
+
+
+@pytest.fixture
+def check(monkeypatch, give, slots):
+    """Let the next check of idle connections wait for the test; yield what says that it has begun, and what ends it."""
     checking, checked = threading.Event(), threading.Event()
 
-    def check():
-        checking.set()
-        checked.wait(PATIENCE_SECONDS)
+    def wait():
+        if not checking.is_set():
+            checking.set()
+            assert checked.wait(PATIENCE_SECONDS)
 
-    monkeypatch.setattr(slots_module, "check_connections", check)
-    monkeypatch.setattr(slots_module, "IDLE_SECONDS", -1.0)
-    app.noop.enqueue()
-    [job] = claim(queue, "default", limit=1, worker_id=1)
-    slots._marks.hold([0], [job])
-    slots.accept(0, job)
-    assert checking.wait(PATIENCE_SECONDS)
-    assert slots.withdraw() == [], "the slot has it"
-    slots.refuse(slots._marks.unbegun())
-    checked.set()
-    assert slots.outbox.get(timeout=PATIENCE_SECONDS) == (0, Outcome(job, Fate.RELEASED))
-    slots._marks.free([0])
-    [again] = [job._replace(lease_token=job.lease_token + 1)]
-    slots._marks.hold([0], [again])
-    slots.accept(0, again)
+    slots.concurrency = 1
+    give(app.record)
     assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+    give(app.arecord)
+    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+    monkeypatch.setattr(slots_module, "check_connections", wait)
+    monkeypatch.setattr(slots_module, "IDLE_SECONDS", -1.0)
+    yield checking, checked
+    checked.set()
+
+
+@pytest.mark.parametrize("task", [app.noop, app.noop_async])
+def test_job_can_be_taken_back_while_its_slot_checks_connections(slots, give, check, task):
+    checking, checked = check
+    job = give(task, cell=3)
+    assert checking.wait(PATIENCE_SECONDS)
+    assert slots.waiting() == 1
+    assert slots.withdraw() == [(3, job)]
+    checked.set()
+    again = give(task, cell=4)
+    cell, outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)
+    assert (cell, outcome.job, outcome.fate) == (4, again, Fate.SUCCEEDED)
+
+
+def test_job_is_given_to_others_when_its_slot_waits_for_a_silent_server(slots, queue, monkeypatch, check):
+    monkeypatch.setattr(pump_module, "STALLED_SECONDS", 0.0)
+    checking, checked = check
+    pump = Pump(1, (), slots, slots._marks)
+    job = claim_one(queue, app.noop)
+    pump._accept([job])
+    assert checking.wait(PATIENCE_SECONDS)
+    slots.concurrency = 0  # it claims nothing again
+    eventually(lambda: pump._turn() or Job.objects.filter(pk=job.id, status="queued", attempts=0).exists())
+    checked.set()
+    pump.database.close()
+
+
+@pytest.fixture
+def by_detour(transactional_db, monkeypatch):
+    """Lead the connections that slots open from here on through a proxy, which is yielded."""
+    detour = Detour()
+    connection.ensure_connection()  # that of the test itself goes straight on
+    monkeypatch.setitem(connections.settings["default"], "HOST", "127.0.0.1")
+    monkeypatch.setitem(connections.settings["default"], "PORT", str(detour.port))
+    yield detour
+    detour.close()
+
+
+@pytest.mark.parametrize("task", [app.record, app.arecord])
+def test_connection_that_fell_silent_while_its_slot_was_idle_costs_no_job(by_detour, slots, give, monkeypatch, task):
+    monkeypatch.setattr(slots_module, "IDLE_SECONDS", -1.0)
+    monkeypatch.setattr(tidy_module, "CHECK_SECONDS", 0.1)
+    slots.concurrency = 1
+    give(task)
+    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+    assert by_detour.stall("") == 1
+    give(task)
+    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+
+
+def test_lane_whose_thread_still_runs_what_a_job_left_gets_another(slots, give, monkeypatch, caplog):
+    released, left = threading.Event(), []
+
+    async def leave_behind():
+        left.append(asyncio.ensure_future(sync_to_async(released.wait)(PATIENCE_SECONDS)))
+        await asyncio.sleep(0)  # it begins
+
+    monkeypatch.setattr(slots_module, "IDLE_SECONDS", -1.0)
+    monkeypatch.setattr(slots_module, "ANSWER_SECONDS", 0.1)
+    slots.concurrency = 1
+    give(app.arecord)
+    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+    with monkeypatch.context() as patch:
+        patch.setattr(app.noop_async, "func", leave_behind)
+        give(app.noop_async)
+        assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+    give(app.arecord)
+    try:
+        assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
+    finally:
+        released.set()
+    assert "does not answer" in caplog.text

@@ -28,7 +28,7 @@ def one_transaction(connection: Any, *, begins: bool) -> Iterator[None]:
         with connection.transaction():
             yield
         return
-    is_sent = False
+    is_sent, failed = False, None
     try:
         with connection.pipeline():
             try:
@@ -38,14 +38,24 @@ def one_transaction(connection: Any, *, begins: bool) -> Iterator[None]:
                 if begins:
                     connection.execute("COMMIT")
                 is_sent = True
-            except BaseException:
+            except BaseException as error:  # noqa: BLE001 - raised below
                 if begins or connection.pgconn.pipeline_status != psycopg.pq.PipelineStatus.ABORTED:
                     connection.close()  # unless its server has refused a statement, the Sync would commit
-                raise
-    except (IndexError, psycopg.OperationalError) as error:
-        is_told = connection.closed and not isinstance(error, IndexError)
-        if not is_sent or is_told or getattr(error, "sqlstate", None):
+                failed = error
+    except Exception as error:
+        if failed is None:
+            _check_commit(connection, error, is_sent=is_sent)
             raise
+    if failed is not None:
+        raise failed  # outside of the pipeline, which would log what it meets at its end, after an error in it
+
+
+def _check_commit(connection: Any, error: Exception, *, is_sent: bool) -> None:
+    """Raise what a commit has failed with in place of an error that does not say so."""
+    if not isinstance(error, IndexError | psycopg.OperationalError):
+        return
+    is_told = connection.closed and not isinstance(error, IndexError)
+    if is_sent and not is_told and not getattr(error, "sqlstate", None):
         connection.close()
         raise _at_commit(error) from None
 
@@ -58,6 +68,20 @@ def _at_commit(error: Exception) -> psycopg.Error:
     """
     cause = error.__context__
     return cause if isinstance(cause, psycopg.Error) else CommitFailed("the transaction failed at its commit")
+
+
+@contextlib.contextmanager
+def impatience(connection: Any, patience_seconds: float) -> Iterator[None]:
+    """Let a connection of psycopg wait for its server for a limited time in here; then it raises ``Silence``."""
+
+    def wait(steps: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
+        return type(connection).wait(connection, impatient(steps, patience_seconds), *args, **kwargs)
+
+    connection.wait = wait
+    try:
+        yield
+    finally:
+        del connection.wait
 
 
 def impatient(steps: Generator[Any, Any, Any], patience_seconds: float) -> Generator[Any, Any, Any]:

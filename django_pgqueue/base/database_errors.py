@@ -38,6 +38,23 @@ TRANSIENT_CLASSES = {"08", "40", "53", "57", "58"}  # connection, rollback, reso
 TRANSIENT_STATES = {"25006", "25P03", "25P04", "55P03", "55006"}  # read-only, two time limits, lock, in use
 
 
+def is_rolled_back(error: BaseException) -> bool:
+    """Whether the server has said of the transaction itself that it failed, so that nothing of it is committed.
+
+    A session that ends says nothing about its last commit, even where the server gives the reason why it ends.
+    """
+    sqlstate = getattr(error.__cause__, "sqlstate", None) or ""
+    return sqlstate != "" and sqlstate[:2] != "08" and sqlstate[:3] != "57P"
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether a transaction lost against another one, and may go well when it is repeated as a whole.
+
+    Source: https://www.postgresql.org/docs/current/mvcc-serialization-failure-handling.html
+    """
+    return getattr(error.__cause__, "sqlstate", None) in {"40001", "40P01"}
+
+
 def is_locked(error: BaseException) -> bool:
     """Whether a lock was waited for in vain, for as long as ``lock_timeout`` says."""
     return getattr(error.__cause__, "sqlstate", None) == "55P03"
@@ -71,6 +88,12 @@ def is_over_limit(error: BaseException) -> bool:
 
 
 REFUSING_CLASSES = {"22", "23", "54"}  # data, integrity, program limits
+
+
+def primary(error: BaseException) -> str:
+    """Return what the database says in its first sentence, without details: these may quote a whole row."""
+    diagnosis = getattr(error.__cause__, "diag", None)
+    return getattr(diagnosis, "message_primary", None) or one_line(error)
 
 
 def one_line(error: BaseException) -> str:

@@ -37,6 +37,8 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
+from django_pgqueue.base.states import LONGEST_DELAY
+
 
 class PgQueueError(Exception):
     """Every error that this package raises on purpose."""
@@ -158,19 +160,21 @@ class RetryLater(JobControl):
     """Raise in a task to run it again later without spending an attempt.
 
     Args:
-        delay: seconds (0 or more), or a ``timedelta``.
+        delay: seconds (0 to 100 years), or a ``timedelta``.
         message: why not now; shown in the log.
 
     Raises:
-        InvalidJob: the delay is negative or not a number.
+        InvalidJob: the delay is negative, longer than that, infinite or not a number.
     """
 
     seconds: float = 0.0
 
     def __init__(self, delay: float | dt.timedelta, message: str = "") -> None:
         self.seconds = delay.total_seconds() if isinstance(delay, dt.timedelta) else delay
-        if not isinstance(self.seconds, int | float) or not self.seconds >= 0:
-            raise InvalidJob(f"RetryLater takes 0 or more seconds or a timedelta, not {delay!r}.")
+        if not isinstance(self.seconds, int | float) or not 0 <= self.seconds <= LONGEST_DELAY.total_seconds():
+            raise InvalidJob(
+                f"RetryLater takes 0 or more seconds or a timedelta, {LONGEST_DELAY.days} days at most, not {delay!r}."
+            )
         super().__init__(message or f"again in {self.seconds:g} s")
 
 

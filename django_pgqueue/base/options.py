@@ -14,6 +14,7 @@ from django_pgqueue.base.exceptions import InvalidJob
 from django_pgqueue.base.states import (
     HIGHEST_PRIORITY,
     LATEST,
+    LONGEST_DELAY,
     LONGEST_KEY,
     LONGEST_QUEUE,
     LOWEST_PRIORITY,
@@ -24,7 +25,7 @@ from django_pgqueue.base.states import (
 )
 
 LONGEST_TIMEOUT_SECONDS = 365 * 24 * 3600
-LONGEST_DELAY, EARLIEST_DELAY = dt.timedelta(days=36500), dt.timedelta(days=-365)
+EARLIEST_DELAY = dt.timedelta(days=-365)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -66,6 +66,8 @@ NEVER = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 # Later than any job is meant for; keeps infinity out, with which neither Python nor older servers can reckon.
 LATEST = dt.datetime(9999, 1, 1, tzinfo=dt.UTC)
 
+LONGEST_DELAY = dt.timedelta(days=36500)
+
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
 
 # In characters: each of the indexes has an entry of at most 2,704 bytes, and a character up to four of them.

@@ -49,6 +49,31 @@ def receipt(database: Database, outcomes: Collection[Outcome], answers: Sequence
     return Receipt(locked, frozenset(outcome.job.id for outcome in missing) - locked, frozenset(awaited))
 
 
+def recorded(database: Database, outcomes: Collection[Outcome], *, worker_id: int) -> frozenset[int]:
+    """Return the ids of the outcomes that were written though nobody has heard of it, of those whose lease is gone.
+
+    Args:
+        outcomes: sent in a transaction that may have been committed.
+        worker_id: the process that has run them.
+    """
+    parameters = {
+        "ids": number_array([outcome.job.id for outcome in outcomes]),
+        "attempts": number_array([outcome.job.attempt for outcome in outcomes]),
+        "kinds": [_kind(outcome) for outcome in outcomes],
+        "reasons": [outcome.reason for outcome in outcomes],
+        "errors": [(outcome.error or {}).get("error") for outcome in outcomes],
+        "worker_id": worker_id,
+    }
+    return frozenset(job_id for (job_id,) in database.rows(statement("recorded"), parameters))
+
+
+def _kind(outcome: Outcome) -> str:
+    """Say what an outcome leaves behind, in the words of ``recorded.sql``."""
+    if outcome.fate in (Fate.SUCCEEDED, Fate.REPEATED):
+        return "kept" if outcome.job.flags & KEEP and conf.retention_days > 0 else "not kept"
+    return outcome.fate.word
+
+
 def finish_alone(database: Database, outcome: Outcome, *, patience_seconds: float = 1.0) -> bool:
     """Remove one job that succeeded, or leave its tombstone, in the transaction of its own handler.
 

@@ -3,12 +3,15 @@
 import asyncio
 import logging
 import math
+from collections.abc import Callable
 from typing import Any
 
 from django_pgqueue import tasks
 from django_pgqueue.base.backoff import with_jitter
+from django_pgqueue.base.database_errors import one_line
 from django_pgqueue.base.exceptions import (
     Discard,
+    JobControl,
     JobInterrupted,
     JobKilled,
     ResultRefused,
@@ -29,6 +32,14 @@ LONGEST_BACKOFF_SECONDS = 10 * 365 * 24 * 3600.0
 KILLED = "Somebody asked for it to stop."
 
 
+class NotCharged(JobControl):
+    """The run could not be begun or committed, through no fault of the task: it is repeated and not counted."""
+
+    def __init__(self, message: str, *, delay_seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.delay_seconds = delay_seconds
+
+
 def failure(task: tasks.Task[..., Any], job: ClaimedJob, error: BaseException, current: CurrentJob) -> Outcome:
     """Return the outcome of a run that raised: retried, died or released, by what it raised."""
     scrub = scrubber_of(task, job)
@@ -37,15 +48,8 @@ def failure(task: tasks.Task[..., Any], job: ClaimedJob, error: BaseException, c
             error = _named(error, JobKilled(KILLED))
         return Outcome(job, Fate.DIED, reason=Reason.KILLED, error=describe(error, scrub))
     match error:
-        case RetryLater():
-            logger.info(
-                "Job %s (%s) asks to run later: %s",
-                job.id,
-                job.task,
-                scrub(message_of(error)),
-                extra=fields(job, outcome="released"),
-            )
-            return Outcome(job, Fate.RELEASED, delay_seconds=max(error.seconds, 0.001))
+        case RetryLater() | NotCharged():
+            return _released(job, error, scrub)
         case ResultRefused():
             return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=describe(error.__cause__ or error, scrub))
         case Discard():
@@ -55,6 +59,27 @@ def failure(task: tasks.Task[..., Any], job: ClaimedJob, error: BaseException, c
     if job.attempt >= job.max_attempts:
         return Outcome(job, Fate.DIED, reason=Reason.EXHAUSTED, error=describe(error, scrub))
     return Outcome(job, Fate.RETRIED, delay_seconds=_backoff(task, job), error=describe(error, scrub))
+
+
+def _released(job: ClaimedJob, error: RetryLater | NotCharged, scrub: Callable[[str], str]) -> Outcome:
+    if isinstance(error, RetryLater):
+        logger.info(
+            "Job %s (%s) asks to run later: %s",
+            job.id,
+            job.task,
+            scrub(message_of(error)),
+            extra=fields(job, outcome="released"),
+        )
+        return Outcome(job, Fate.RELEASED, delay_seconds=max(error.seconds, 0.001))
+    logger.warning(
+        "Job %s (%s) goes back, and its attempt does not count: %s: %s",
+        job.id,
+        job.task,
+        error,
+        scrub(one_line(error.__cause__ or error)),
+        extra=fields(job, outcome="released"),
+    )
+    return Outcome(job, Fate.RELEASED, delay_seconds=with_jitter(error.delay_seconds))
 
 
 def unknown_task(job: ClaimedJob) -> Outcome:

@@ -12,8 +12,8 @@ from django.conf import settings
 from django.utils import timezone
 
 from django_pgqueue.base.exceptions import InvalidGate, InvalidJob
-from django_pgqueue.base.options import LONGEST_DELAY, check_name
-from django_pgqueue.base.states import LONGEST_PERIOD_SECONDS, LONGEST_QUEUE
+from django_pgqueue.base.options import check_name
+from django_pgqueue.base.states import LONGEST_DELAY, LONGEST_PERIOD_SECONDS, LONGEST_QUEUE
 from django_pgqueue.db import Answer, CallerConnection, QueueConnection
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.lifecycle.wake import wake_for_gate

@@ -6,12 +6,14 @@ import contextvars
 import json
 import logging
 import time
+from dataclasses import dataclass
 from typing import Any
 
-from django.db import transaction
+from django.db import connections, transaction
 
 from django_pgqueue import tasks
 from django_pgqueue.base.conf import conf
+from django_pgqueue.base.database_errors import is_conflict, is_transient
 from django_pgqueue.base.exceptions import InvalidArguments, LeaseLost
 from django_pgqueue.base.hooks import around_runs
 from django_pgqueue.base.logs import fields
@@ -21,7 +23,7 @@ from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
 from django_pgqueue.lifecycle.context import CurrentJob, enter
-from django_pgqueue.lifecycle.failure import failure
+from django_pgqueue.lifecycle.failure import NotCharged, failure
 from django_pgqueue.lifecycle.payload import encode
 from django_pgqueue.lifecycle.progress import write_alone
 from django_pgqueue.lifecycle.receivers import atell_of_failure, tell_of_failure, without_harm
@@ -29,6 +31,9 @@ from django_pgqueue.lifecycle.redact import scrubber_of
 from django_pgqueue.lifecycle.watched import Watched, watch
 
 logger = logging.getLogger("django_pgqueue.jobs")
+
+UNBEGUN_DELAY_SECONDS = 2.0
+"""A job goes back for so long when its transaction cannot begin: the database may be away for this slot alone."""
 
 
 def run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, border: ThreadBorder) -> Outcome:
@@ -196,18 +201,76 @@ def _call_atomic(
     """Run the task and remove its job in one transaction: both take effect, or neither.
 
     Nothing can interrupt the removal and the commit, after which the job is done.
+
+    Raises:
+        NotCharged: what failed was the queue's part, for a reason that passes. Everything is rolled back.
+        LeaseLost: likewise, because another worker has the job.
     """
+    progress = _Progress()
+    try:
+        outcome = _call_in_transaction(task, job, current, border, contract_run, progress)
+    except BaseException as error:
+        if progress.outcome is not None and progress.is_committed:
+            logger.exception(
+                "Job %s (%s) has succeeded, but an on_commit hook of it failed", job.id, job.task, extra=fields(job)
+            )
+            outcome = progress.outcome
+        elif progress.outcome is None and not progress.has_begun and is_transient(error):
+            raise NotCharged("its transaction cannot begin", delay_seconds=UNBEGUN_DELAY_SECONDS) from error
+        elif progress.outcome is not None and is_conflict(error) and _may_run_again(job, current):
+            raise NotCharged("its transaction was in conflict with another one when it ended") from error
+        else:
+            raise
+    outcome.fate = Fate.RECORDED
+    return outcome
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far an atomic run has come."""
+
+    has_begun: bool = False  # the transaction
+    outcome: Outcome | None = None  # of the task's function, which has returned
+    is_committed: bool = False
+
+    def committed(self) -> None:
+        self.is_committed = True
+
+
+def _may_run_again(job: ClaimedJob, current: CurrentJob) -> bool:
+    """Whether a run that has ended in a conflict may be repeated without being counted.
+
+    One that has told its progress has changed its own row: above READ COMMITTED that is a conflict each time.
+    """
+    return job.max_attempts > 1 and not current.has_told
+
+
+def _call_in_transaction(  # noqa: PLR0917 - those of its caller, and how far it comes
+    task: tasks.Task[..., Any],
+    job: ClaimedJob,
+    current: CurrentJob,
+    border: ThreadBorder,
+    contract_run: tasks.ContractRun | None,
+    progress: _Progress,
+) -> Outcome:
     begun = time.perf_counter()
+    connection = connections[conf.database]
+    is_outermost = not connection.in_atomic_block
     with transaction.atomic(using=conf.database):
+        progress.has_begun = True
+        if is_outermost:
+            connection.on_commit(
+                progress.committed
+            )  # the first hook: one that raises keeps later ones from being called
         outcome = _call(task, job, current, border, contract_run)
         outcome.run_seconds = time.perf_counter() - begun
+        progress.outcome = outcome
         write_alone(CallerConnection(), current)
         if not ack.finish_alone(CallerConnection(), outcome):
             raise LeaseLost(
                 f"Job {job.id} ({job.task}) cannot be finished: its lease is gone, or its row is being held. "
                 "Its transaction is rolled back."
             )
-    outcome.fate = Fate.RECORDED
     return outcome
 
 

@@ -82,7 +82,7 @@ class Crew:
         self._finished += process.marks.finished()
         if self._meters and process.meter:
             self._meters.retire(process.meter)
-        if process.is_replaced and process.is_leaving and process.exit_code == 0:
+        if process.is_replaced and (process.is_leaving or self._closed) and process.exit_code == 0:
             logger.info("Process %d is recycled", process.pid)
         elif process.is_replaced:
             logger.warning("Process %d ended (%s) while it was replaced", process.pid, ending(process.exit_code))

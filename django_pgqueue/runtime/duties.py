@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from django.db import Error
 
-from django_pgqueue.base.database_errors import is_too_much, is_too_slow, is_transient
+from django_pgqueue.base.database_errors import is_too_much, is_too_slow, is_transient, one_line
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -102,7 +102,12 @@ class Duties:
         except Exception as error:
             if is_transient(error) and not is_too_slow(error):
                 raise
-            if self._complaints.get(name) != str(error):
+            is_new = self._complaints.get(name) != str(error)
+            if is_new and is_too_slow(error):  # as behind a lock: no error of this package
+                logger.warning(
+                    "The duty %s took too long; tried again, and this said only once: %s", name, one_line(error)
+                )
+            elif is_new:
                 logger.exception("The duty %s failed; it is tried again, and this said only once", name)
             self._complaints[name] = str(error)
             return LONGEST_SLEEP_SECONDS

@@ -67,14 +67,20 @@ class Heart:
             all_stand = self._beat()
         except Exception:
             self.pulse.stumble()
-            if self._session.is_lost:
-                self._shorten_leases()
             raise
+        finally:
+            self.mind_session()
         seconds = min(self._crew.lease_seconds / 3, self._session.beat_seconds)
         return seconds if all_stand else min(seconds, SIGN_OF_LIFE_SECONDS)
 
-    def _shorten_leases(self) -> None:
-        """Let nothing start when others may take this command for gone: neither its session nor a heartbeat is seen."""
+    def mind_session(self) -> None:
+        """Shorten the leases to what others allow a command whose session they do not see, while it has lost its own.
+
+        They count from its last heartbeat. So this is done when the session ends, for a heartbeat may be under way that
+        never comes back, and after each heartbeat, which has just renewed the leases; may be called from any thread.
+        """
+        if not self._session.is_lost:
+            return
         for process in list(self._crew.living):
             process.marks.shorten(self.pulse.last + min(SILENT_SECONDS, self._crew.lease_seconds))
 

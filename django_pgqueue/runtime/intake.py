@@ -5,20 +5,30 @@ VACUUM removes it. While somebody holds an old snapshot, as a long report or a b
 head of the queue, and each claim from the head walks over all of them. So most claims begin after the last job that was
 taken. What comes in below, as a higher priority, a late commit or a retry, is found by a full scan: after ten times as
 long as the last one took, or three times if it was announced, and after a second at most.
+
+A queue whose claim fails, as for a damaged row, is set back: it waits for a time of its own, and the next claim has its
+transaction to itself. If it was a full scan that failed, the claims in between go on.
 """
 
+import logging
 import random
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from django.db import Error
+
+from django_pgqueue.base.backoff import reconnect_delay
 from django_pgqueue.base.conf import conf
+from django_pgqueue.base.database_errors import one_line
 from django_pgqueue.base.records import ClaimedJob
 from django_pgqueue.base.served import Served
 from django_pgqueue.db import QueueConnection
 from django_pgqueue.lifecycle import claim
 from django_pgqueue.lifecycle.claim import Claim, Place, ready_queues
 from django_pgqueue.runtime.gates import KnownGates
+
+logger = logging.getLogger("django_pgqueue.worker")
 
 FULL_SCAN_SECONDS = 1.0
 """A job below the low-water mark waits no longer than this for a full scan."""
@@ -31,6 +41,20 @@ FULL_SCAN_SHARE = 10
 
 CALLED_SHARE = 3
 """The same where work was announced since: it may be below, as the turns of a fair key are, or a higher priority."""
+
+
+LONGEST_SETBACK_SECONDS = 60.0
+"""Maximum pause between two claims that fail; it follows how long the last one has kept the pump."""
+
+
+@dataclass(slots=True)
+class Setback:
+    """A queue whose claims have failed, without anything else in their transaction."""
+
+    failures: int  # in a row
+    retry_at: float  # not before, monotonic
+    is_of_full_scans: bool  # a claim above the low-water mark has gone well since, so these go on
+    reason: str
 
 
 @dataclass(slots=True)
@@ -73,6 +97,8 @@ class Intake:
         self._gates = gates
         self._ready: dict[str, None] = {}  # queues that may have work, in the order in which to ask them
         self._shores: dict[str, Shore] = {}
+        self._setbacks: dict[str, Setback] = {}
+        self._asked = ("", False)  # the queue of the last claim, and whether that was a full scan; "": none was sent
         self._look_at = 0.0  # when to look at all queues again, monotonic
 
     def hear(self, queues: Collection[str] | None) -> None:
@@ -101,7 +127,12 @@ class Intake:
         if self._ready:
             return 0.0
         owed = (shore.full_scan_at for shore in self._shores.values() if shore.is_owed)
-        return min([self._look_at, self._gates.reopen_at(), *owed])
+        set_back = (setback.retry_at for setback in self._setbacks.values())
+        return min([self._look_at, self._gates.reopen_at(), *owed, *set_back])
+
+    def has_to_retry(self) -> bool:
+        """Whether a queue that was set back is to be claimed from again, apart."""
+        return bool(self._setbacks) and self._due_setback() is not None
 
     def gates_changed(self, queues: Iterable[str]) -> None:
         """Take note that these queues were paused, resumed, limited or not."""
@@ -114,27 +145,59 @@ class Intake:
         """Take note that jobs of these limited queues have ended, which may have been what kept others out."""
         self._add(self._gates.ended(queues))
 
-    def send(self, database: QueueConnection, *, limit: int, most_limited: int, worker_id: int) -> Claim | None:
+    def send(
+        self, database: QueueConnection, *, limit: int, most_limited: int, worker_id: int, apart: bool = False
+    ) -> Claim | None:
         """Send a claim to the first queue that may have work; None if there is none.
 
         Args:
             limit: how many jobs to take.
             most_limited: how many to take of a queue that is limited: none is to be fetched ahead there, where it would
                 keep others out.
+            apart: nothing else is in the transaction, so that a queue that was set back may be tried again.
         """
         now = time.monotonic()
+        self._asked = ("", False)
         if now >= self._look_at:
             self._add(ready_queues(database, self._served))
             self._look_at = now + conf.poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
         self._add(queue for queue, shore in self._shores.items() if shore.is_owed and now >= shore.full_scan_at)
         self._add(self._gates.reopened())
-        queue = self._next(most_limited)
+        queue = (self._retried(most_limited) if apart and self._setbacks else None) or self._next(most_limited)
         if queue is None:
             return None
         if self._gates.is_limited(queue):
+            self._asked = (queue, False)
             return claim.send_limited(database, queue, limit=min(limit, most_limited), worker_id=worker_id)
-        above = self._shores.setdefault(queue, Shore()).above()
+        shore = self._shores.setdefault(queue, Shore())
+        above = shore.above() if apart or queue not in self._setbacks else shore.low_water
+        self._asked = (queue, above is None)
         return claim.send(database, queue, limit=limit, worker_id=worker_id, above=above)
+
+    def failed(self, error: Error, seconds: float) -> None:
+        """Learn that the last claim has failed, which was sent apart: set its queue back.
+
+        Args:
+            seconds: how long it took to fail.
+        """
+        queue, is_full_scan = self._asked
+        if not queue:  # it was the look for queues that have work
+            self._look_at = time.monotonic() + reconnect_delay(1)
+            return
+        now, before, shore = time.monotonic(), self._setbacks.get(queue), self._shores.get(queue)
+        failures, reason = before.failures + 1 if before else 1, one_line(error)
+        retry_at = now + max(reconnect_delay(failures), min(FULL_SCAN_SHARE * seconds, LONGEST_SETBACK_SECONDS))
+        goes_on = False
+        if is_full_scan and shore is not None:
+            shore.full_scan_at = shore.called_scan_at = retry_at
+            goes_on = before is not None and before.is_of_full_scans
+            if before is None and shore.low_water is not None:
+                retry_at = now  # by a claim above the low-water mark
+        self._setbacks[queue] = Setback(failures, retry_at, goes_on, reason)
+        if self._is_out(queue):
+            self._ready.pop(queue, None)
+        if failures % 10 == 1 or (before and before.reason != reason):
+            logger.warning("Jobs of queue %r cannot be claimed (failure %d): %s", queue, failures, reason)
 
     def took(self, claimed: Claim, jobs: list[ClaimedJob], seconds: float) -> None:
         """Learn from the answer to a claim; a queue that gave less than it was asked for has nothing more for now.
@@ -144,7 +207,9 @@ class Intake:
         Args:
             seconds: how long the claim took, whatever was sent along with it included.
         """
-        del self._ready[claimed.queue]
+        self._ready.pop(claimed.queue, None)
+        if self._setbacks:
+            self._recovered(claimed)
         if claimed.is_limited:
             self._took_limited(claimed, len(jobs))
             return
@@ -153,6 +218,35 @@ class Intake:
             self._shores = {queue: shore for queue, shore in self._shores.items() if shore.is_owed}
         if len(jobs) == claimed.limit:
             self._add([claimed.queue])  # where all are served, at the end: they take turns
+
+    def _recovered(self, claimed: Claim) -> None:
+        """Take note that a claim of a queue has gone well that may have been set back."""
+        setback = self._setbacks.get(claimed.queue)
+        if setback and claimed.above is not None:
+            if not setback.is_of_full_scans:
+                setback.is_of_full_scans, setback.retry_at = True, self._shores[claimed.queue].full_scan_at
+        elif setback:
+            del self._setbacks[claimed.queue]
+            logger.warning("Jobs of queue %r can be claimed again after %d failures", claimed.queue, setback.failures)
+
+    def _due_setback(self) -> str | None:
+        """Return the queue that was set back and is to be tried again now."""
+        now = time.monotonic()
+        return next((queue for queue, setback in self._setbacks.items() if now >= setback.retry_at), None)
+
+    def _retried(self, most_limited: int) -> str | None:
+        """Return that queue; one that is limited waits while so many of its jobs are held already."""
+        queue = self._due_setback()
+        if queue and most_limited <= 0 and self._gates.is_limited(queue):
+            self._setbacks[queue].retry_at = time.monotonic() + reconnect_delay(1)
+            return None
+        return queue
+
+    def _is_out(self, queue: str) -> bool:
+        """Whether a queue was set back altogether."""
+        setback, shore = self._setbacks.get(queue), self._shores.get(queue)
+        goes_on = setback is None or (setback.is_of_full_scans and shore is not None and shore.low_water is not None)
+        return not goes_on
 
     def _took_limited(self, claimed: Claim, number: int) -> None:
         has_more, token_seconds = claimed.left()
@@ -171,6 +265,8 @@ class Intake:
         return None
 
     def _add(self, queues: Iterable[str]) -> None:
+        if self._setbacks:
+            queues = [queue for queue in queues if not self._is_out(queue)]
         self._ready.update((queue, None) for queue in queues if self._gates.is_open(queue))
         if self._served.wanted and len(self._ready) > 1:
             self._ready = dict.fromkeys(self._served.among(self._ready))

@@ -10,12 +10,13 @@ import queue
 import time
 from collections import deque
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from django.db import Error
 
 from django_pgqueue.base.conf import conf
-from django_pgqueue.base.database_errors import is_refusal
+from django_pgqueue.base.database_errors import is_refusal, is_transient
 from django_pgqueue.base.records import EXPIRED, ClaimedJob, Fate, Outcome, Receipt
 from django_pgqueue.base.states import Reason
 from django_pgqueue.db import QueueConnection
@@ -144,7 +145,7 @@ class Pump:
         if self._suspects.want_the_child():
             until = min(until, self._suspects.until)
         if self._is_hungry():
-            until = min(until, self._intake.wait_until())
+            until = min(until, self._claim_at())
         if self._has_unbegun():
             until = min(until, self._gates.look_at())
         return max(until - now, 0.0)
@@ -184,6 +185,7 @@ class Pump:
         begun = time.monotonic()
         if self._marks.has_lapsed():
             self._withdraw()
+            self.slots.refuse(self._marks.unbegun())
             self._marks.resume()
         if self._trouble.seconds_left():
             return  # nothing is left to hand over after a failure
@@ -194,33 +196,81 @@ class Pump:
         if not batch and not self._has_reason(begun):
             self._hand_over()
             return
+        if self._trouble.failures:
+            self._work_apart(batch, begun)
+        elif self._work(batch, begun):
+            self._trouble.over()
+            if self._intake.has_to_retry():
+                self._claim_apart()
+
+    def _work(self, batch: dict[int, Outcome], begun: float, *, admits: bool = True, claims: bool = True) -> bool:
+        """Do the work of one turn, or a part of it, and return whether that has gone well."""
         try:
-            turn = self._exchange(batch.values(), begun)
+            turn = self._exchange(batch.values(), begun, admits=admits, claims=claims)
         except Error as error:
             self._hand_over()
             self._recover(error, batch)
-        else:
-            self._close(batch, turn, begun)
+            return False
+        self._close(batch, turn, begun)
+        return True
 
-    def _exchange(self, outcomes: Collection[Outcome], begun: float) -> Turn:
+    def _work_apart(self, batch: dict[int, Outcome], begun: float) -> None:
+        """Do the work of a turn in three transactions, outcomes first.
+
+        The last turn has failed, and it is not known of what. No admission and no claim that goes on failing may keep
+        outcomes from being written.
+        """
+        if batch and not self._work(batch, begun, admits=False, claims=False):
+            return
+        if self._work({}, begun, claims=False):
+            self._trouble.over()
+            self._claim_apart()
+
+    def _exchange(self, outcomes: Collection[Outcome], begun: float, *, admits: bool, claims: bool) -> Turn:
         """Send all that is to be written and asked in one transaction, then take in what came back.
 
         Raises:
             django.db.Error: there is trouble with the database; whether the transaction was committed may not be known.
         """
+        self.database.may_be_committed = False
         with self.database.transaction():
-            gates = self._gates.look(self.database)
+            gates = self._gates.look(self.database) if admits else None
             sent = self._news.send(self.database, outcomes)
             answers = ack.send(self.database, outcomes)
-            admission = self._admissions.send(self.database, limit=self._trouble.most)
-            claim = self._claim()
+            admission = self._admissions.send(self.database, limit=self._trouble.most) if admits else None
+            claim = self._claim() if claims else None
             self._hand_over()
         found = self._take(claim, begun) if claim is not None else None
         if gates is not None:
             self._heed(gates)
         admitted = self._admissions.took(admission) if admission else frozenset()
         self._news.took(sent)
-        return Turn(ack.receipt(self.database, outcomes, answers), claim, found, admitted)
+        receipt = self._without_doubt(outcomes, ack.receipt(self.database, outcomes, answers))
+        return Turn(receipt, claim, found, admitted)
+
+    def _without_doubt(self, outcomes: Collection[Outcome], receipt: Receipt) -> Receipt:
+        """Take those off the stale outcomes that an earlier turn has written though it has failed."""
+        doubtful = self._trouble.doubtful(outcomes, stale=receipt.stale)
+        if not doubtful:
+            return receipt
+        recorded = ack.recorded(self.database, doubtful, worker_id=self.worker_id)
+        return replace(receipt, stale=receipt.stale - recorded)
+
+    def _claim_apart(self) -> None:
+        """Claim in a transaction of its own, and set a queue back whose claim fails there."""
+        begun = time.monotonic()
+        if not self._may_claim(begun):
+            return
+        try:
+            with self.database.transaction():
+                claim = self._claim(apart=True)
+        except Error as error:
+            self._trouble.met_by_claim()
+            self._intake.failed(error, time.monotonic() - begun)
+            self.database.close()
+            return
+        found = self._take(claim, begun) if claim is not None else None
+        self._close({}, Turn(Receipt(), claim, found, frozenset()), begun)
 
     def _take(self, claim: Claim, begun: float) -> int:
         """Accept the jobs that a claim has found; return how many."""
@@ -237,7 +287,6 @@ class Pump:
         finished = sum(outcome.fate is not Fate.RELEASED for outcome in batch.values())
         self._marks.add_finished(finished)
         self._speed.measure(turns=time.monotonic() - begun, finished=finished)
-        self._trouble.over()
         self._errands.tell_waiters(turn.receipt.awaited)
         if self._returned and batch:
             self._errands.call_others(self._returned)
@@ -245,6 +294,7 @@ class Pump:
         if turn.admitted:
             self._tell_of(turn.admitted, turn.claim)
         if turn.claim is not None:
+            self._trouble.claimed()
             self._errands.note_queue(turn.claim.queue)
 
     def _has_reason(self, now: float) -> bool:
@@ -277,7 +327,11 @@ class Pump:
         self._errands.call_others(set(queues).difference(served))
 
     def _may_claim(self, now: float) -> bool:
-        return self._is_hungry() and now >= self._intake.wait_until()
+        return self._is_hungry() and now >= self._claim_at()
+
+    def _claim_at(self) -> float:
+        """Return when there will be a reason to claim, monotonic; in the past if there is one already."""
+        return max(self._intake.wait_until(), self._trouble.claim_at)
 
     def _is_hungry(self) -> bool:
         return (
@@ -296,12 +350,12 @@ class Pump:
         half = self._speed.prefetch // 2
         return 0 if 0 < room < half else min(max(room, 0), max(half, self.slots.concurrency), self._book.room())
 
-    def _claim(self) -> Claim | None:
+    def _claim(self, *, apart: bool = False) -> Claim | None:
         """Send a claim if there is room for more jobs, and a queue that may have some."""
-        if not self._is_hungry():
+        if not self._is_hungry() or time.monotonic() < self._trouble.claim_at:
             return None
-        room = self.slots.concurrency - len(self._limited)
-        return self._intake.send(self.database, limit=self._appetite(), most_limited=room, worker_id=self.worker_id)
+        room, limit = self.slots.concurrency - len(self._limited), self._appetite()
+        return self._intake.send(self.database, limit=limit, most_limited=room, worker_id=self.worker_id, apart=apart)
 
     def _accept(self, jobs: list[ClaimedJob], *, is_limited: bool = False) -> None:
         """Write all jobs into the book, then hand them over."""
@@ -340,16 +394,16 @@ class Pump:
 
     def _settle(self, batch: dict[int, Outcome], receipt: Receipt) -> None:
         settled = self._book.settle(batch, locked=receipt.locked)
-        stale = self._trouble.settled(settled, stale=receipt.stale)
-        report_all(settled, stale=stale)
-        self._errands.count(settled, stale=stale)
+        self._trouble.settled(settled)
+        report_all(settled, stale=receipt.stale)
+        self._errands.count(settled, stale=receipt.stale)
 
     # When things go wrong
 
     def _recover(self, error: Error, batch: dict[int, Outcome]) -> None:
         """After a failed turn: find the outcome that the database refuses, or wait and try again as it was."""
-        if is_refusal(error):
-            self._admissions.forget()
+        if is_refusal(error) or (self._trouble.failures and not is_transient(error)):
+            self._admissions.forget()  # housekeeping finds them
             self._news.forget()
         if batch and is_refusal(error):
             self._write_apart(batch)
@@ -357,13 +411,14 @@ class Pump:
             self._back_off(error, batch.values())
 
     def _back_off(self, error: Error, outcomes: Collection[Outcome]) -> None:
-        self._trouble.met(error, outcomes)
+        self._trouble.met(error, outcomes, may_be_written=self.database.may_be_committed)
         self.database.close()
 
     def _write_apart(self, batch: dict[int, Outcome]) -> None:
         """Write a batch without a claim, and its halves if need be, until the one outcome is found that is refused."""
+        self.database.may_be_committed = False
         try:
-            receipt = ack.write(self.database, batch.values())
+            receipt = self._without_doubt(batch.values(), ack.write(self.database, batch.values()))
         except Error as error:
             if not is_refusal(error):
                 self._back_off(error, batch.values())

@@ -5,6 +5,7 @@ import logging
 from django.db import Error
 
 from django_pgqueue import tasks
+from django_pgqueue.base.database_errors import primary
 from django_pgqueue.base.exceptions import InvalidArguments
 from django_pgqueue.base.logs import fields
 from django_pgqueue.base.records import Fate, Outcome
@@ -23,11 +24,11 @@ def in_place_of(outcome: Outcome, error: Error) -> Outcome | None:
         "The outcome of job %s (%s) cannot be written: %s",
         job.id,
         job.task,
-        scrub(str(error)),
+        scrub(primary(error)),
         extra=fields(job, outcome=outcome.fate.word),
     )
     if "refused" in (outcome.error or {}):
         return None
-    refused = InvalidArguments(f"The outcome was refused by the database: {error}")
+    refused = InvalidArguments(f"The outcome was refused by the database: {primary(error)}")
     story = describe(refused, scrub) | {"refused": outcome.fate.name.lower()}
     return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=story)

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 
@@ -33,8 +33,13 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 Work = tuple[int, ClaimedJob, "tasks.Task[..., Any]"]
 
+T = TypeVar("T")
+
 IDLE_SECONDS = 5.0
 """A slot that has been idle for longer looks whether its connections still work before it runs user code on them."""
+
+ANSWER_SECONDS = 3.0
+"""Timeout of a lane's wait for its thread: above that of a check, and below the patience with jobs that do not stop."""
 
 
 class Slots:
@@ -55,6 +60,7 @@ class Slots:
         self._limits = Limits(self._running)
         self._marks = marks
         self._inbox: queue.SimpleQueue[Work] = queue.SimpleQueue()
+        self._put_back: deque[Work] = deque()  # by slots that check their connections first
         self._threads = 0
         self._lanes = Lanes(self)
         self.news = UnwrittenNews(lambda: outbox.put(None), marks)
@@ -78,11 +84,11 @@ class Slots:
 
     def waiting(self) -> int:
         """Return how many jobs no slot has begun."""
-        return self._inbox.qsize() + self._lanes.waiting()
+        return self._inbox.qsize() + len(self._put_back) + self._lanes.waiting()
 
     def withdraw(self) -> list[tuple[int, ClaimedJob]]:
         """Take back all jobs that no slot has begun, with their cells."""
-        unrun = self._lanes.withdraw()
+        unrun = [*_emptied(self._put_back), *self._lanes.withdraw()]
         try:
             while True:
                 unrun.append(self._inbox.get_nowait())
@@ -100,7 +106,7 @@ class Slots:
         self._doomed &= self._marks.held()
 
     def refuse(self, marks: set[int]) -> None:
-        """Begin none of these jobs any more, whoever has taken them: others may have run them by now."""
+        """Begin none of these jobs any more: a slot may just have taken one, and others may have run it by now."""
         self._refused = marks
 
     def begin(self, cell: int, job: ClaimedJob, border: Border) -> CurrentJob | None:
@@ -139,9 +145,14 @@ class Slots:
     def _work(self) -> None:
         ended, caches, border = time.monotonic(), own_caches(), ThreadBorder(opened())
         while True:
-            cell, job, task = self._inbox.get()
-            if time.monotonic() - ended > IDLE_SECONDS:
-                check_connections()
+            work = (self._put_back and _popped(self._put_back)) or self._inbox.get()
+            if time.monotonic() - ended > IDLE_SECONDS and opened():
+                checked = self._check(work)
+                ended = time.monotonic()
+                if checked is None:
+                    continue
+                work = checked
+            cell, job, task = work
             current = self.begin(cell, job, border)
             if current is None:
                 continue
@@ -157,6 +168,28 @@ class Slots:
             ended = time.monotonic()
             self.end(cell, outcome)
 
+    def _check(self, work: Work) -> Work | None:
+        """Check this thread's connections, and return the job to begin then; None: the pump has withdrawn it.
+
+        A server that does not answer may keep the check waiting. So the job is put back for that time: what a slot has
+        taken and not begun can be given back by nobody, nor killed, and its time limit has not begun.
+        """
+        self._put_back.append(work)
+        check_connections()
+        return _popped(self._put_back)
+
+
+def _popped(works: deque[Work]) -> Work | None:
+    """Return the first, which may be gone: several threads take from these."""
+    try:
+        return works.popleft()
+    except IndexError:
+        return None
+
+
+def _emptied(works: deque[Work]) -> list[Work]:
+    return list(iter(lambda: _popped(works), None))
+
 
 class Lanes:
     """The event loop's slots: as many at once as there are threads. Each job is an asyncio task of its own.
@@ -171,6 +204,7 @@ class Lanes:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lanes: list[Lane] = []
         self._free: list[Lane] = []
+        self._opening = 0  # lanes that are about to take a job each
         self._is_called = False  # the loop has been told that there is something pending, and has not looked yet
 
     def accept(self, work: Work) -> None:
@@ -184,12 +218,7 @@ class Lanes:
         return len(self._pending)
 
     def withdraw(self) -> list[Work]:
-        works: list[Work] = []
-        try:
-            while True:
-                works.append(self._pending.popleft())
-        except IndexError:
-            return works
+        return _emptied(self._pending)
 
     def _start(self) -> asyncio.AbstractEventLoop:
         loop = self._loop = asyncio.new_event_loop()
@@ -207,8 +236,8 @@ class Lanes:
     def _arrive(self) -> None:
         """Fill free lanes, and open new ones, for all that has arrived; called once for many."""
         self._is_called = False  # before looking: what arrives from here on calls again
-        while self._pending and (lane := self._free_lane()):
-            self._fill(lane)
+        while len(self._pending) > self._opening and (lane := self._free_lane()):
+            self._open(lane)
 
     def _free_lane(self) -> "Lane | None":
         if self._free:
@@ -218,22 +247,27 @@ class Lanes:
         self._lanes.append(Lane(asyncio.get_running_loop()))
         return self._lanes[-1]
 
-    def _fill(self, lane: "Lane") -> None:
-        """Start the next job in a lane; without one it is free."""
-        try:
-            work = self._pending.popleft()
-        except IndexError:  # none, or the pump has withdrawn it
-            self._free.append(lane)
-        else:
-            lane.border.task = asyncio.get_running_loop().create_task(
-                self._run(lane, *work), context=lane.context.copy()
-            )
+    def _open(self, lane: "Lane") -> None:
+        self._opening += 1
+        task = asyncio.get_running_loop().create_task(self._run(lane), context=lane.context.copy())
+        lane.border.task = task
 
-    async def _run(self, lane: "Lane", cell: int, job: ClaimedJob, task: "tasks.Task[..., Any]") -> None:
-        """Run one job, which may be cancelled; then tidy up, which may not; then go on with the next."""
+    async def _run(self, lane: "Lane") -> None:
+        """Run the next job, which may be cancelled; then tidy up, which may not; then go on with the one after it.
+
+        A job is taken when the lane can begin it, and begun at once, for the reason why slots put theirs back.
+        """
         try:
             if lane.is_stale():
                 await lane.call(check_connections)
+            work = _popped(self._pending)
+        finally:
+            self._opening -= 1
+        if work is None:  # the pump has withdrawn it
+            self._free.append(lane)
+            return
+        cell, job, task = work
+        try:
             if current := self._slots.begin(cell, job, lane.border):
                 try:
                     outcome = await arun(task, job, current, lane.border)
@@ -243,7 +277,10 @@ class Lanes:
                     await lane.call(tidy)
                 self._slots.end(cell, outcome)
         finally:
-            self._fill(lane)
+            if len(self._pending) > self._opening:
+                self._open(lane)
+            else:
+                self._free.append(lane)
 
 
 class Lane:
@@ -267,18 +304,38 @@ class Lane:
         if self._sensitive not in SyncToAsync.context_to_thread_executor:
             return True
         if self._connections is None:
-            await self.call(self._meet)
+            self._connections = await self.call(opened)
         self._ended = time.monotonic()
         return all(is_tidy(connection) for connection in self._connections or ())
 
-    async def call(self, function: Callable[[], None]) -> None:
-        """Call what is ours in the lane's thread, in a task that no cancel left behind by user code can reach."""
-        calling = asyncio.ensure_future(sync_to_async(function)())
-        while not calling.done():
+    async def call(self, function: Callable[[], T]) -> T | None:
+        """Call what is ours in the lane's thread, in a task that no cancel left behind by user code can reach.
+
+        A thread that does not answer still runs what a job has left behind, or waits for a server that is silent. The
+        lane goes on with another one.
+
+        Returns:
+            What it returns; None where it fails, or the thread does not come to it.
+        """
+        calling, until = asyncio.ensure_future(sync_to_async(function)()), time.monotonic() + ANSWER_SECONDS
+        while not calling.done() and (left := until - time.monotonic()) > 0:
             with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([calling])
+                await asyncio.wait([calling], timeout=left)
+        if not calling.done():
+            self._leave_thread()
+            return None
         if error := calling.exception():
             logger.error("A lane of the event loop cannot be tidied up", exc_info=error)
+            return None
+        return calling.result()
 
-    def _meet(self) -> None:
-        self._connections = opened()
+    def _leave_thread(self) -> None:
+        """Let the next sync code have a new thread; the old one closes its connections when it comes to that, and ends.
+
+        With the new thread come new connections.
+        """
+        logger.warning("A thread of the event loop does not answer for %g s: it gets a successor", ANSWER_SECONDS)
+        self._connections = None
+        if executor := SyncToAsync.context_to_thread_executor.pop(self._sensitive, None):
+            executor.submit(drop_connections)
+            executor.shutdown(wait=False)

@@ -76,7 +76,7 @@ class Supervisor:
         self._is_long_told = False
         self._is_unguarded = False  # the main module runs its command whenever it is imported
         self._stop_until: float | None = None  # stopping: how long to wait for running jobs, monotonic
-        session = Session(changed=self._beat_now)
+        session = Session(changed=self._session_changed)
         self._heart = Heart(self.alias, self.crew, session, told_to_stop=self._told_to_stop)
         self._steward = Steward(
             self.alias,
@@ -311,6 +311,10 @@ class Supervisor:
 
     def _beat_now(self) -> None:
         self._heart_loop.wake()
+
+    def _session_changed(self) -> None:
+        self._heart.mind_session()
+        self._beat_now()
 
     def _heard(self, payloads: set[str] | None) -> None:
         """Wake the children for queues they serve, and whoever else is meant; None stands for all that can be heard."""

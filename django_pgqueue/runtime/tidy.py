@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import psycopg
 from django.core.cache import caches
 from django.core.cache.backends.base import BaseCache
 from django.db import connections
@@ -16,9 +17,13 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from psycopg.pq import TransactionStatus
 
+from django_pgqueue.base.conversation import impatience
 from django_pgqueue.db import only_reads
 
 logger = logging.getLogger("django_pgqueue.worker")
+
+CHECK_SECONDS = 2.0
+"""Timeout of the check of an idle connection. A server that is silent for longer costs the slot a new connection."""
 
 OPEN = {TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR}
 
@@ -153,8 +158,15 @@ def _tidy_connection(connection: BaseDatabaseWrapper) -> None:
 
 
 def _is_useful(connection: BaseDatabaseWrapper) -> bool:
-    """Whether it works, and leads to a server that takes writes if that is known; asks the server."""
-    return connection.is_usable() and not (connection.vendor == "postgresql" and only_reads(connection.connection))
+    """Whether it works, and leads to a server that takes writes if that is known; asks the server.
+
+    One of psycopg waits for the answer for ``CHECK_SECONDS`` at most, one of another driver as its settings make it.
+    """
+    beneath = connection.connection
+    if not isinstance(beneath, psycopg.Connection):
+        return connection.is_usable()
+    with impatience(beneath, CHECK_SECONDS):
+        return connection.is_usable() and not only_reads(beneath)
 
 
 def _discard(connection: BaseDatabaseWrapper) -> None:

@@ -11,8 +11,7 @@ from django.core.management.base import CommandError
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from django_pgqueue.base.options import LONGEST_DELAY
-from django_pgqueue.base.states import Reason
+from django_pgqueue.base.states import LONGEST_DELAY, Reason
 from django_pgqueue.lifecycle.browse import Filter
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}

@@ -4,38 +4,19 @@ import datetime as dt
 import json
 import re
 import signal
-from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 import pytest
-from django.db import connection, models
+from django.db import models
 from django.db.models.functions import Now
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.models import FinishedJob, Job, Worker
 from tests.app.models import Mark
-from tests.proxy import Proxy
+from tests.proxy import Detour
 from tests.support.waiting import eventually
-from tests.workers import database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-class Detour(Proxy):
-    """A proxy before the server of the test database."""
-
-    def __init__(self) -> None:
-        host, port = connection.settings_dict["HOST"] or "localhost", int(connection.settings_dict["PORT"] or 5432)
-        address = Path(host, f".s.PGSQL.{port}") if host.startswith("/") else (host, port)
-        super().__init__(lambda: address)
-
-    def url(self) -> str:
-        """The URL of the test database by way of this port."""
-        url = urlsplit(database_url())
-        login, has_login, _ = url.netloc.rpartition("@")
-        name = url.path.rpartition("/")[2]
-        return urlunsplit(url._replace(netloc=f"{login}{has_login}127.0.0.1:{self.port}", path=f"/{name}"))
 
 
 @pytest.fixture

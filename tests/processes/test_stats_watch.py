@@ -18,7 +18,7 @@ from django_pgqueue.models import Queue
 from django_pgqueue.staff.glance import watch
 from django_pgqueue.staff.glance.screen import BEGIN, LEAVE, Screen
 from django_pgqueue.staff.terminal import width
-from tests.processes.test_network import Detour
+from tests.proxy import Detour
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.terminal import CTRL_C, CTRL_Z, ERASE, Terminal
 from tests.workers import MANAGE, database_url
