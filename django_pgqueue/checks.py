@@ -4,12 +4,14 @@ E001 unknown key in PGQUEUE · E002 value out of range · E003 database alias mi
 E005 schedule that cannot be stored ·
 W001 router missing · W002 psycopg without its C speedups · W003 no role that can look after the tables ·
 W005 schedule of a task that another backend runs · W006 IMMEDIATE without DEBUG ·
-W007 tables, indexes, checks or functions missing or of no use · W008 partitions missing · W009 storage options changed.
+W007 tables, indexes, checks or functions missing or of no use · W008 partitions missing ·
+W009 storage options changed · W010 packages that import the backport beside django.tasks.
 E006 to E009 and W004 are about aliases in TASKS, see backend
 """
 
 import re
 from collections.abc import Collection, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import psycopg
@@ -21,6 +23,7 @@ from django.db import connections
 from django.utils import translation
 from django.utils.module_loading import import_string
 
+from django_pgqueue.base import backport
 from django_pgqueue.base.conf import DEFAULTS, conf
 from django_pgqueue.base.exceptions import InvalidArguments
 from django_pgqueue.db import CallerConnection
@@ -112,6 +115,34 @@ def check_immediate(**_: Any) -> list[CheckMessage]:
             id="pgqueue.W006",
         )
     ]
+
+
+@register("pgqueue")
+def check_backport(**_: Any) -> list[CheckMessage]:
+    """Name the packages that import the backport of the Tasks framework where Django has the framework itself."""
+    if not (packages := backport.users()) or not find_spec("django.tasks") or not _runs_tasks():
+        return []
+    return [
+        Caution(
+            f"{', '.join(packages)} import{'s' if len(packages) == 1 else ''} django_tasks, the backport of the Tasks "
+            "framework, which this Django has as django.tasks.",
+            hint="Their tasks run, errors and signals are of both; isinstance() with a class of django_tasks is False, "
+            "and its log is written where LOGGING names it. In your own code import from django.tasks. Where only "
+            "packages of others are left, as Wagtail, silence this check.",
+            id="pgqueue.W010",
+        )
+    ]
+
+
+def _runs_tasks() -> bool:
+    """Whether an alias in ``TASKS`` has the backend of this package."""
+    from django_pgqueue.backend import PgQueueBackend  # noqa: PLC0415 - the framework may be missing
+    from django_pgqueue.base.framework import InvalidTaskBackend, task_backends  # noqa: PLC0415
+
+    try:
+        return any(isinstance(one, PgQueueBackend) for one in task_backends.all())
+    except InvalidTaskBackend:
+        return False  # the framework's own check says so
 
 
 @register(Tags.compatibility)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django_pgqueue import tasks
 from django_pgqueue.backend.running import contract_of
 from django_pgqueue.base.backoff import Backoff
+from django_pgqueue.base.backport import of_both
 from django_pgqueue.base.exceptions import ConfigurationError, InvalidJob
-from django_pgqueue.base.framework import AnyTask, InvalidTask, Task
+from django_pgqueue.base.framework import AnyTask, InvalidTask, InvalidTaskBackend, Task, TaskResultMismatch
 from django_pgqueue.base.keys import KeyBy
 from django_pgqueue.base.options import Options
 
@@ -68,6 +69,24 @@ class PgQueueTask(AnyTask):
     def __deepcopy__(self, _memo: Any) -> "PgQueueTask":
         """Return the task itself, which cannot change; the framework's way would validate it again."""
         return self
+
+    def get_backend(self) -> Any:
+        try:
+            return super().get_backend()
+        except InvalidTaskBackend as error:
+            raise of_both(error) from None
+
+    def get_result(self, result_id: str) -> Any:
+        try:
+            return super().get_result(result_id)
+        except TaskResultMismatch as error:
+            raise of_both(error) from None
+
+    async def aget_result(self, result_id: str) -> Any:
+        try:
+            return await super().aget_result(result_id)
+        except TaskResultMismatch as error:
+            raise of_both(error) from None
 
     @property
     def native(self) -> "tasks.Task[..., Any]":
@@ -197,4 +216,4 @@ def in_words_of_the_framework() -> Iterator[None]:
     try:
         yield
     except (InvalidJob, ConfigurationError) as error:
-        raise InvalidTask(str(error)) from error
+        raise of_both(InvalidTask(str(error))) from error
