@@ -45,7 +45,8 @@ class PgQueueBackend(BaseTaskBackend):
     """Runs the framework's tasks as jobs of django-pgqueue, beside those of its own.
 
     ``OPTIONS`` may hold any option of ``PgQueueTask`` but ``aliases`` and ``unique_key``, for all tasks that do not say
-    otherwise; and ``database``, the alias that holds the queue's tables. Default: ``PGQUEUE["DATABASE"]``.
+    otherwise; ``tasks``, a dict of dicts of options by the dotted path of a task, which goes before them; and
+    ``database``, the alias that holds the queue's tables. Default: ``PGQUEUE["DATABASE"]``.
     """
 
     task_class: type[PgQueueTask] = PgQueueTask
