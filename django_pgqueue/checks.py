@@ -47,6 +47,7 @@ BOUNDS: dict[str, tuple[Any, float, float]] = {
 SWITCHES = {
     "NOTIFY": (True, False),
     "IMMEDIATE": (True, False),
+    "IMMEDIATE_ERRORS": ("raise", "log"),
     "PREPARED_STATEMENTS": (None, True, False),
     "TRACING": (True, False),
 }
@@ -225,8 +226,8 @@ def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
             hint = f"Use a number from {lowest} to {highest}{', or None' if DEFAULTS[key] is None else ''}."
             yield Error(f"PGQUEUE[{key!r}] is {value!r}.", hint=hint, id="pgqueue.E002")
     for key, allowed in SWITCHES.items():
-        if not any(values[key] is value for value in allowed):
-            hint = f"Use {', '.join(map(str, allowed[:-1]))} or {allowed[-1]}."
+        if not any(values[key] is value or (isinstance(value, str) and values[key] == value) for value in allowed):
+            hint = f"Use {', '.join(map(repr, allowed[:-1]))} or {allowed[-1]!r}."
             yield Error(f"PGQUEUE[{key!r}] is {values[key]!r}.", hint=hint, id="pgqueue.E002")
     yield from _wrong_token(values["METRICS_TOKEN"])
     yield from _wrong_expressions(values["SENSITIVE"])
