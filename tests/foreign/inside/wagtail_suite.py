@@ -1,0 +1,15 @@
+"""Wagtail's settings for its own tests, with its own default for tasks; with ``OURS`` its tasks are our jobs."""
+
+import os
+
+from database import DATABASES as DATABASES
+from wagtail.test.settings import *
+
+INSTALLED_APPS = [*INSTALLED_APPS, "django.contrib.postgres"]  # noqa: F405 - of the line above
+MEDIA_ROOT = os.environ["MEDIA"]
+STATIC_ROOT = f"{MEDIA_ROOT}/static"
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+if os.environ.get("OURS"):
+    INSTALLED_APPS.append("django_pgqueue")
+    TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend", "ENQUEUE_ON_COMMIT": False}}
+    PGQUEUE = {"IMMEDIATE": True, "IMMEDIATE_ERRORS": "log"}

@@ -1,0 +1,21 @@
+"""Tests of django-tasks-db, from its source, that speak of any backend with a database."""
+
+from tests.foreign.environment import check, failed, source
+
+REQUIREMENTS = "tasks_db"
+VERSION = "0.13.0"
+DJANGO = "6.1.3"
+
+DIFFERENT = {}
+
+
+def test_what_is_true_of_any_backend_is_true_of_ours(foreign, tmp_path):
+    suite = source("django-tasks-db", VERSION, "tests/", into=tmp_path) / "tests"
+    [tasks] = (source("django", DJANGO, "tests/tasks/", into=tmp_path) / "tests" / "tasks").glob("tasks.py")
+    # Its source lacks the tasks of its tests; those of Django's tests are the same, but for a letter.
+    (suite / "tasks.py").write_text(tasks.read_text().replace("This Task failed", "This task failed"))
+    (suite / "__init__.py").touch()
+    foreign.path.insert(0, str(suite.parent))
+    outcomes = foreign.suite("tasks_db_suite", name="tasks-db", settings="tasks_db_settings")
+    check(failed(outcomes), DIFFERENT)
+    assert len(outcomes) == 30
