@@ -80,7 +80,9 @@ class Foreign:
 class Suite:
     """Tests of others that are being run, by a command of their own."""
 
-    def __init__(self, foreign: Foreign, labels: tuple[str, ...], *, name: str, settings: str, environment: dict) -> None:
+    def __init__(
+        self, foreign: Foreign, labels: tuple[str, ...], *, name: str, settings: str, environment: dict
+    ) -> None:
         self._log = foreign.folder / f"{name}.log"
         self._written = foreign.folder / f"{name}.json"
         arguments = ["-m", "django", "test", "--noinput", "--settings", settings, "--testrunner", "outcomes.Runner"]

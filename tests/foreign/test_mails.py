@@ -1,10 +1,14 @@
-"""Two apps that send mails in the background: django-post-office by its signal, django-celery-email switched to ours."""
+"""Two apps that send mails in the background: django-post-office by its signal, django-celery-email by Celery's tasks."""
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.foreign.environment import INSIDE
+from tests.wheel import ROOT
 
 REQUIREMENTS = "mails"
 
@@ -13,7 +17,9 @@ SWITCHED = {
         "from celery import shared_task": "from django_pgqueue import task",
         "'ignore_result': True": "'keep': False",
         "@shared_task(": "@task(",
-        "send_emails.retry([[message], combined_kwargs], exc=e, throw=False)": "send_emails.enqueue([message], combined_kwargs)",
+        "send_emails.retry([[message], combined_kwargs], exc=e, throw=False)": (
+            "send_emails.enqueue([message], combined_kwargs)"
+        ),
         "    from celery.utils.log import get_task_logger\n    logger = get_task_logger(__name__)": (
             "    import logging\n    logger = logging.getLogger(__name__)"
         ),
@@ -63,14 +69,18 @@ except ZeroDivisionError:
 """
 
 
+BY_CELERY = sorted([f"number {number}" for number in range(23)] + ["rich"])
+
+
 class Project:
-    def __init__(self, foreign, mailbox: Path) -> None:
+    def __init__(self, foreign, mailbox: Path, **variables: str) -> None:
         self._foreign = foreign
         self._mailbox = mailbox
+        self._variables = variables
 
     def manage(self, *arguments: str) -> str:
         variables = {"MAILBOX": str(self._mailbox), "DJANGO_SETTINGS_MODULE": "mails_settings"}
-        return self._foreign.run("-m", "django", *arguments, **variables)
+        return self._foreign.run("-m", "django", *arguments, **variables, **self._variables)
 
     def run(self, code: str) -> None:
         self.manage("shell", "-v", "0", "-c", code)
@@ -82,14 +92,29 @@ class Project:
     def mails(self) -> list[str]:
         """Return the subjects of the mails that were sent; their texts are in files."""
         texts = [file.read_text() for file in self._mailbox.glob("*")]
-        return sorted(line.removeprefix("Subject: ") for text in texts for line in text.splitlines() if line.startswith("Subject: "))
+        return sorted(
+            line.removeprefix("Subject: ")
+            for text in texts
+            for line in text.splitlines()
+            if line.startswith("Subject: ")
+        )
 
 
 @pytest.fixture(scope="module")
-def switched(foreign) -> None:
+def migrated(foreign) -> None:
+    Project(foreign, foreign.folder).manage("migrate", "-v", "0")
+
+
+@pytest.fixture
+def project(foreign, migrated, tmp_path) -> Project:
+    return Project(foreign, tmp_path / "mails")
+
+
+@pytest.fixture
+def switched(foreign, tmp_path) -> Iterator[None]:
     """A copy of django-celery-email, with the lines of the guide, which goes before the one that is installed."""
     [installed] = foreign.python.parent.parent.glob("lib/python3*/site-packages/djcelery_email")
-    copy = foreign.folder / "djcelery_email"
+    copy = tmp_path / "switched" / "djcelery_email"
     shutil.copytree(installed, copy)
     for name, changes in SWITCHED.items():
         text = (copy / name).read_text()
@@ -97,16 +122,9 @@ def switched(foreign) -> None:
             assert text.count(old) == 1, old
             text = text.replace(old, new)
         (copy / name).write_text(text)
-
-
-@pytest.fixture(scope="module")
-def migrated(foreign, switched) -> None:
-    Project(foreign, foreign.folder).manage("migrate", "-v", "0")
-
-
-@pytest.fixture
-def project(foreign, migrated, tmp_path) -> Project:
-    return Project(foreign, tmp_path)
+    foreign.path.insert(0, str(copy.parent))
+    yield
+    del foreign.path[0]
 
 
 def test_mails_of_post_office_are_sent_by_one_job(project):
@@ -118,9 +136,23 @@ def test_mails_of_post_office_are_sent_by_one_job(project):
     assert project.jobs() == []
 
 
-def test_mails_of_celery_email_are_sent_by_a_job_for_each_chunk(project):
+def test_mails_of_celery_email_are_sent_by_a_job_for_each_chunk(switched, project):
     project.run(BY_CELERY_EMAIL)
     assert project.jobs() == ["djcelery_email_send_multiple"] * 4
     project.manage("pgqueue_worker", "--drain")
-    assert project.mails() == sorted([f"number {number}" for number in range(23)] + ["rich"])
+    assert project.mails() == BY_CELERY
     assert project.jobs() == []
+
+
+def test_mails_of_celery_email_as_it_is_are_sent_where_celery_hands_its_tasks_on(foreign, migrated, tmp_path):
+    project = Project(foreign, tmp_path, SHIM="1")
+    project.run(BY_CELERY_EMAIL)
+    assert project.jobs() == ["celery"] * 4
+    project.manage("pgqueue_worker", "--drain")
+    assert project.mails() == BY_CELERY
+    assert project.jobs() == []
+
+
+def test_shim_is_that_of_the_guide():
+    code = (INSIDE / "shim" / "tasks.py").read_text().partition('"""\n\n')[2]
+    assert code in (ROOT / "docs" / "how-to" / "switch-from-celery.md").read_text()

@@ -6,7 +6,6 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, sync_playwright
@@ -126,4 +125,6 @@ def test_task_of_a_page_that_is_gone_is_discarded(site):
     site.manage("shell", "-v", "0", "-c", PUBLISH_AND_DELETE)
     assert len(site.jobs()) == len(TASKS)
     site.manage("pgqueue_worker", "--drain")
-    assert [(job["reason"], job["attempts"]) for job in site.jobs("--status", "dead")] == [("discarded", 1)] * len(TASKS)
+    assert [(job["reason"], job["attempts"]) for job in site.jobs("--status", "dead")] == [("discarded", 1)] * len(
+        TASKS
+    )

@@ -7,6 +7,7 @@ INSTALLED_APPS = [
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "post_office",
+    *(["shim"] if os.environ.get("SHIM") else []),
     "djcelery_email",
     "letters",
     "django_pgqueue",

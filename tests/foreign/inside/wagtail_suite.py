@@ -5,7 +5,7 @@ import os
 from database import DATABASES as DATABASES
 from wagtail.test.settings import *
 
-INSTALLED_APPS = [*INSTALLED_APPS, "django.contrib.postgres"]  # noqa: F405 - of the line above
+INSTALLED_APPS = [*INSTALLED_APPS, "django.contrib.postgres"]
 MEDIA_ROOT = os.environ["MEDIA"]
 STATIC_ROOT = f"{MEDIA_ROOT}/static"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
