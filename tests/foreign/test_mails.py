@@ -1,4 +1,4 @@
-"""Two apps that send mails in the background: django-post-office by its signal, django-celery-email by Celery's tasks."""
+"""Two apps that send mails in the background: django-post-office by its signal, django-celery-email by its tasks."""
 
 import json
 import shutil

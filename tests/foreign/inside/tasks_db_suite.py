@@ -8,11 +8,11 @@ import types
 
 from django.tasks import default_task_backend
 from django.test import override_settings
-from tests import tests as theirs
 
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.testing import run_jobs
+from tests import tests as theirs
 
 OURS = override_settings(
     TASKS={"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend", "QUEUES": ["default", "queue-1"]}}
