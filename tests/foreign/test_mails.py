@@ -1,4 +1,4 @@
-"""Two apps that send mails in the background: django-post-office by its signal, django-celery-email by its tasks."""
+"""Two apps that send mails in the background: django-post-office by its signal, django-celery-email by tasks."""
 
 import json
 import shutil

@@ -23,8 +23,9 @@ DIFFERENT = {}
 
 @pytest.fixture(scope="module")
 def template(foreign) -> str:
-    """The database of both suites before they begin: its migrations take longer than the tests."""
-    foreign.run("-m", "django", "migrate", "--settings", "wagtail_suite", "--verbosity", "0", MEDIA="unused")
+    """The database of both suites before they begin: migrations take longer than the tests, and make the same tables."""
+    migrate = ("-m", "django", "migrate", "--settings", "wagtail_suite", "--verbosity", "0")
+    foreign.run(*migrate, MEDIA="unused", OURS="1")
     return foreign.variables()["PGDATABASE"]
 
 

@@ -13,6 +13,7 @@ DATABASES = {
         "TEST": {
             "NAME": f"{os.environ['PGDATABASE']}_{os.environ.get('SUITE', 'test')}",
             "TEMPLATE": os.environ.get("TEMPLATE"),
+            "MIGRATE": "TEMPLATE" not in os.environ,
         },
     }
 }
