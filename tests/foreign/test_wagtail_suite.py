@@ -23,7 +23,7 @@ DIFFERENT = {}
 
 @pytest.fixture(scope="module")
 def template(foreign) -> str:
-    """The database of both suites before they begin: migrations take longer than the tests, and make the same tables."""
+    """The database of both suites before they begin, migrated once: that takes longer than the tests."""
     migrate = ("-m", "django", "migrate", "--settings", "wagtail_suite", "--verbosity", "0")
     foreign.run(*migrate, MEDIA="unused", OURS="1")
     return foreign.variables()["PGDATABASE"]
