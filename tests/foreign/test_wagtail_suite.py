@@ -18,7 +18,16 @@ LABELS = (
     "wagtail.contrib.frontend_cache.tests",
 )
 
-DIFFERENT = {}
+DIFFERENT = {
+    f"wagtail.contrib.frontend_cache.tests.TestCachePurgingFunctions.{name}": "it counts statements: a job is some of them"
+    for name in (
+        "test_purge_page_from_cache",
+        "test_purge_page_from_cache_with_shared_cache_object",
+        "test_purge_pages_from_cache",
+        "test_purge_pages_from_cache_with_shared_cache_object",
+    )
+}
+"""Others fail with either backend: their files are not in the wheel, or need packages for clouds."""
 
 
 @pytest.fixture(scope="module")
@@ -38,5 +47,6 @@ def test_no_failure_that_its_own_default_has_not(foreign, template):
     ]
     default, ours = [suite.outcomes() for suite in suites]
     assert ours.keys() == default.keys()
+    assert len(ours) > 500
     check({test: how for test, how in failed(ours).items() if test not in failed(default)}, DIFFERENT)
     assert not set(failed(default)) - set(failed(ours))
