@@ -19,7 +19,7 @@ LABELS = (
 )
 
 DIFFERENT = {
-    f"wagtail.contrib.frontend_cache.tests.TestCachePurgingFunctions.{name}": "it counts statements: a job is some of them"
+    f"wagtail.contrib.frontend_cache.tests.TestCachePurgingFunctions.{name}": "it counts statements, those of a job too"
     for name in (
         "test_purge_page_from_cache",
         "test_purge_page_from_cache_with_shared_cache_object",
