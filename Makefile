@@ -4,6 +4,7 @@
 #   make screenshots SITE=http://127.0.0.1:8000 PASSWORD=...   pictures for the docs, of a demo that runs
 #   make demo ONCE=1          the same, checked: ends when all is done, with exit code 0 if every figure is right
 #   make test                 linters, types, tests
+#   make foreign PYTHON=python3.13 DJANGO=6.1 VENV=.venv-313   packages of others, from PyPI, with this one
 #   make soak MINUTES=10      workers in all kinds of faults, then a comparison of what ran with what the queue says
 #   make bench QUICK=1        all benchmarks, at sizes that show only that they work
 #   make pytest N=0           the tests in one process; auto, the default: in two for each core
@@ -52,7 +53,7 @@ export TESTS_GIVEN := $(TESTS)
 CODE := django_pgqueue pytest_django_pgqueue.py tests example_project benchmarks docs
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo screenshots test pytest weights soak docs linkcheck reference messages bench lint types clean
+.PHONY: help install demo screenshots test pytest weights foreign soak docs linkcheck reference messages bench lint types clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -75,6 +76,12 @@ pytest: $(INSTALLED) ## Run the tests alone; TESTS=..., SEED=..., GROUP=..., GUA
 
 weights: $(INSTALLED) ## Measure how long each module of tests takes; the groups are balanced by it
 	@$(PYTEST) --write-weights
+
+foreign: export FOREIGN := 1
+foreign: N = 4
+foreign: TESTS = tests/foreign
+foreign: $(INSTALLED) ## Run packages from PyPI with this one; needs Python 3.12, a package index, and Chromium
+	$(call timed,Packages of others,$(PYTEST) $(TESTS))
 
 soak: $(INSTALLED) ## Let everything go wrong for MINUTES=10; SEED=... as in an earlier one
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
@@ -101,7 +108,7 @@ bench: $(INSTALLED) ## Measure all that is promised about speed, in about an hou
 	$(BIN)/python -m benchmarks $(call yes,$(QUICK),--quick)
 
 clean: ## Remove what was built, and the data of demo and tests
-	rm -rf $(VENV) build dist docs/_build .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .postgres .soak example_project/var
+	rm -rf $(VENV) build dist docs/_build .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .postgres .foreign .soak example_project/var
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The build backend is installed first and used without isolation: what is there already is then not asked for again.

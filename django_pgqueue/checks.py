@@ -5,12 +5,14 @@ E005 schedule that cannot be stored ·
 W001 router missing · W002 psycopg without its C speedups · W003 no role that can look after the tables ·
 W005 schedule of a task that another backend runs · W006 IMMEDIATE without DEBUG ·
 W007 tables, indexes, checks or functions missing or of no use · W008 partitions missing ·
-W009 storage options changed · W011 atomic tasks on a database that works at SERIALIZABLE.
+W009 storage options changed · W010 packages that import the backport beside django.tasks ·
+W011 atomic tasks on a database that works at SERIALIZABLE.
 E006 to E009 and W004 are about aliases in TASKS, see backend
 """
 
 import re
 from collections.abc import Collection, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import psycopg
@@ -23,6 +25,7 @@ from django.utils import translation
 from django.utils.module_loading import import_string
 
 from django_pgqueue import tasks
+from django_pgqueue.base import backport
 from django_pgqueue.base.conf import DEFAULTS, conf
 from django_pgqueue.base.exceptions import InvalidArguments
 from django_pgqueue.db import CallerConnection
@@ -46,6 +49,7 @@ BOUNDS: dict[str, tuple[Any, float, float]] = {
 SWITCHES = {
     "NOTIFY": (True, False),
     "IMMEDIATE": (True, False),
+    "IMMEDIATE_ERRORS": ("raise", "log"),
     "PREPARED_STATEMENTS": (None, True, False),
     "TRACING": (True, False),
 }
@@ -114,6 +118,34 @@ def check_immediate(**_: Any) -> list[CheckMessage]:
             id="pgqueue.W006",
         )
     ]
+
+
+@register("pgqueue")
+def check_backport(**_: Any) -> list[CheckMessage]:
+    """Name the packages that import the backport of the Tasks framework where Django has the framework itself."""
+    if not (packages := backport.users()) or not find_spec("django.tasks") or not _runs_tasks():
+        return []
+    return [
+        Caution(
+            f"{', '.join(packages)} import{'s' if len(packages) == 1 else ''} django_tasks, the backport of the Tasks "
+            "framework, which this Django has as django.tasks.",
+            hint="Their tasks run, errors and signals are of both; isinstance() with a class of django_tasks is False, "
+            "and its log is written where LOGGING names it. In your own code import from django.tasks. Where only "
+            "packages of others are left, as Wagtail, silence this check.",
+            id="pgqueue.W010",
+        )
+    ]
+
+
+def _runs_tasks() -> bool:
+    """Whether an alias in ``TASKS`` has the backend of this package."""
+    from django_pgqueue.backend import PgQueueBackend  # noqa: PLC0415 - the framework may be missing
+    from django_pgqueue.base.framework import InvalidTaskBackend, task_backends  # noqa: PLC0415
+
+    try:
+        return any(isinstance(one, PgQueueBackend) for one in task_backends.all())
+    except InvalidTaskBackend:
+        return False  # the framework's own check says so
 
 
 @register(Tags.compatibility)
@@ -227,8 +259,8 @@ def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
             hint = f"Use a number from {lowest} to {highest}{', or None' if DEFAULTS[key] is None else ''}."
             yield Error(f"PGQUEUE[{key!r}] is {value!r}.", hint=hint, id="pgqueue.E002")
     for key, allowed in SWITCHES.items():
-        if not any(values[key] is value for value in allowed):
-            hint = f"Use {', '.join(map(str, allowed[:-1]))} or {allowed[-1]}."
+        if not any(values[key] is value or (isinstance(value, str) and values[key] == value) for value in allowed):
+            hint = f"Use {', '.join(map(repr, allowed[:-1]))} or {allowed[-1]!r}."
             yield Error(f"PGQUEUE[{key!r}] is {values[key]!r}.", hint=hint, id="pgqueue.E002")
     yield from _wrong_token(values["METRICS_TOKEN"])
     yield from _wrong_expressions(values["SENSITIVE"])

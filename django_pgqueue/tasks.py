@@ -17,6 +17,7 @@ from django.apps import apps
 from django_pgqueue.base import keys
 from django_pgqueue.base.backoff import Backoff, exponential
 from django_pgqueue.base.conf import conf
+from django_pgqueue.base.discards import DiscardOn, Discards
 from django_pgqueue.base.exceptions import ConfigurationError, InvalidJob, UnknownTask
 from django_pgqueue.base.keys import KeyBy, Keys, KeysBy
 from django_pgqueue.base.options import Options, TaskOptions
@@ -36,7 +37,7 @@ WHERE_TASKS_ARE = (
     "task_modules of a backend in TASKS."
 )
 
-OF_TASKS = ("aliases", "atomic", "backoff", "concurrency_by", "fair_by", "name", "sensitive", "unique_by")
+OF_TASKS = ("aliases", "atomic", "backoff", "concurrency_by", "discard_on", "fair_by", "name", "sensitive", "unique_by")
 """What ``@task`` takes besides the options of a job."""
 
 HABITS = frozenset({"apply_async", "defer", "delay", "delay_on_commit", "send", "send_with_options"})
@@ -121,6 +122,7 @@ class Task(Generic[P, R]):
         func: the function.
         options: ``Options`` of every job.
         backoff: seconds to wait after a failed attempt, by its number.
+        discards: exceptions after which a job is not tried again.
         is_atomic: the handler's database writes and the removal of its job are one transaction.
         aliases: former names, which jobs enqueued before a rename still carry.
         sensitive: names of arguments, or of keys in them, that nobody is to see; True: all arguments.
@@ -138,6 +140,7 @@ class Task(Generic[P, R]):
         name: str,
         options: Options,
         backoff: Backoff = exponential,
+        discards: Discards = Discards(),  # noqa: B008 - it cannot change
         atomic: bool = False,
         aliases: tuple[str, ...] = (),
         sensitive: frozenset[str] | bool = False,
@@ -150,6 +153,7 @@ class Task(Generic[P, R]):
         self.name = name
         self.options = options
         self.backoff = backoff
+        self.discards = discards
         self.is_atomic = atomic
         self.aliases = aliases
         self.sensitive = sensitive
@@ -194,6 +198,7 @@ class Task(Generic[P, R]):
             name=self.name,
             options=dataclasses.replace(self.options, **options),
             backoff=self.backoff,
+            discards=self.discards,
             atomic=self.is_atomic,
             aliases=self.aliases,
             sensitive=self.sensitive,
@@ -256,6 +261,7 @@ def task(
     priority: int = 0,
     max_attempts: int | None = None,
     backoff: Backoff | float = exponential,
+    discard_on: DiscardOn = (),
     timeout: float | dt.timedelta | None = None,
     lease: float | dt.timedelta | None = None,
     keep: bool | float | dt.timedelta = True,
@@ -279,6 +285,7 @@ def task(
     *,
     name: str | None = None,
     backoff: Backoff | float = exponential,
+    discard_on: DiscardOn = (),
     atomic: bool = False,
     aliases: Iterable[str] = (),
     sensitive: Iterable[str] | bool = (),
@@ -293,6 +300,8 @@ def task(
         name: what stands in the table. Default: the function's dotted path.
         backoff: a function from the number of the failed attempt (from 1) to seconds, or a number of seconds.
             Default: 2, 4, 8 … up to an hour. Up to 10 % of jitter is added either way.
+        discard_on: a class of exceptions, its dotted path, or several: one of them is raised as ``Discard`` is, the job
+            goes to ``dead_jobs`` without another attempt.
         atomic: run the function in a transaction on the queue's database that also removes the job, so that both take
             effect exactly once. Not for ``async def``: Django has no async transactions.
         aliases: former names of the task.
@@ -319,6 +328,7 @@ def task(
                 name=name or f"{func.__module__}.{func.__qualname__}",
                 options=Options(**options),
                 backoff=backoff,
+                discard_on=discard_on,
                 atomic=atomic,
                 aliases=aliases,
                 sensitive=sensitive,
@@ -337,6 +347,7 @@ def make(
     name: str,
     options: Options,
     backoff: Backoff | float = exponential,
+    discard_on: DiscardOn = (),
     atomic: bool = False,
     aliases: Iterable[str] = (),
     sensitive: Iterable[str] | bool = (),
@@ -353,6 +364,7 @@ def make(
         name=name,
         options=options,
         backoff=backoff if callable(backoff) else _constant(backoff),
+        discards=Discards.of(discard_on),
         atomic=atomic,
         aliases=tuple(aliases),
         sensitive=_sensitive(sensitive),

@@ -46,7 +46,7 @@ def of_settings() -> Iterator[Row]:
             _, lowest, highest = BOUNDS[key]
             facts["range"] = f"{lowest} to {highest}{', or `None`' if default is None else ''}"
         if key in SWITCHES:
-            facts["range"] = one_of(SWITCHES[key])
+            facts["range"] = one_of([literal(value) for value in SWITCHES[key]])
         yield Row(f"[`{key}`](#{key.lower()})", facts)
 
 

@@ -23,6 +23,7 @@ from django_pgqueue.base.options import Options
 from django_pgqueue.models import Job
 from django_pgqueue.timetable import declared, left_out
 from tests.app.contract import task
+from tests.app.models import Mark
 from tests.contract import work
 from tests.support.needs import DJANGO_61, NOT_DJANGO_60
 
@@ -101,6 +102,52 @@ def test_options_of_the_alias_are_for_tasks_that_say_nothing(registry, settings)
     assert native.options.keep is False
 
 
+@pytest.fixture
+def alias_with(settings):
+    """Give the alias ``patient`` other options."""
+
+    def change(**options):
+        settings.TASKS = settings.TASKS | {"patient": settings.TASKS["patient"] | {"OPTIONS": options}}
+
+    return change
+
+
+FUNCTION = f"{__name__}.of_an_order"
+
+
+def of_an_order(order: int) -> None: ...
+
+
+def test_settings_have_options_for_a_single_task(registry, alias_with):
+    alias_with(max_attempts=5, timeout=60, tasks={FUNCTION: {"max_attempts": 7, "timeout": 9, "unique_by": ["order"]}})
+    native = options(timeout=90)(task(backend="patient")(of_an_order)).native
+    assert (native.options.max_attempts, native.options.timeout) == (7, 90)
+    assert native.keys((3,), {}).unique == f"{FUNCTION}:order=3"
+
+
+def test_settings_name_exceptions_after_which_tasks_of_others_are_not_tried_again(registry, alias_with):
+    alias_with(discard_on=["django.core.exceptions.ObjectDoesNotExist"])
+    native = task(backend="patient")(of_an_order).native
+    assert native.discards.has(Mark.DoesNotExist())
+    assert not native.discards.has(ValueError())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"unique_by": ["no_argument"]}, "unique_by is a function, or names of arguments, of which there are order"),
+        ({"max_attempt": 5}, "There is no option max_attempt"),
+        ({"max_attempts": 0}, "max_attempts is a whole number"),
+    ],
+    ids=str,
+)
+def test_wrong_option_of_a_single_task_is_named_with_its_place(registry, alias_with, wrong, message):
+    alias_with(tasks={FUNCTION: wrong})
+    with pytest.raises(InvalidTask) as caught:
+        task(backend="patient")(of_an_order)
+    assert str(caught.value).startswith(f"TASKS['patient']['OPTIONS']['tasks']['{FUNCTION}']: {message}")
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -110,6 +157,9 @@ def test_options_of_the_alias_are_for_tasks_that_say_nothing(registry, settings)
         {"metadata": 5},
         {"on_conflict": "x"},
         {"backoff": "soon"},
+        {"discard_on": "ValueError"},
+        {"discard_on": [KeyboardInterrupt]},
+        {"discard_on": 5},
         {"sensitive": "card"},
         {"unique_by": ["no_argument"]},
         {"keep": "no"},
@@ -324,6 +374,10 @@ def problems(**changes) -> dict[str, str]:
 
 def test_settings_as_they_should_be_are_no_problem():
     given = dict.fromkeys(("timeout", "lease")) | {"max_attempts": 5, "backoff": 3, "database": "default"}
+    given |= {
+        "discard_on": ["tests.app.models.Mark.DoesNotExist"],
+        "tasks": {"tests.app.contract.add": {"keep": False}},
+    }
     assert problems(OPTIONS=given, QUEUES=["default"]) == {}
     assert problems() == problems(QUEUES=[]) == {}
 
@@ -338,6 +392,19 @@ def test_settings_as_they_should_be_are_no_problem():
         ({"OPTIONS": {"max_attempts": 0}}, "['max_attempts'] is 0. max_attempts is a whole number from 1 to 32767"),
         ({"OPTIONS": {"backoff": "x"}}, "['backoff'] is 'x'. backoff is a function or 0 or more seconds"),
         ({"OPTIONS": {"unique_key": "x"}}, "has no key 'unique_key'"),
+        ({"OPTIONS": {"discard_on": ["tests.Nothing"]}}, "discard_on names 'tests.Nothing', which cannot be imported"),
+        ({"OPTIONS": {"discard_on": ["tests.app.models.Mark"]}}, "Mark', which is no class of exceptions"),
+        ({"OPTIONS": {"tasks": ["tests.app.contract.add"]}}, "Make it a dict of dicts"),
+        ({"OPTIONS": {"tasks": {"tests.app.contract.add": None}}}, "Make it a dict of dicts"),
+        (
+            {"OPTIONS": {"tasks": {"tests.app.contract.nothing": {}}}},
+            "['tasks'] has 'tests.app.contract.nothing', which",
+        ),
+        ({"OPTIONS": {"tasks": {"tests.app.contract": {}}}}, "has 'tests.app.contract', which is no task"),
+        (
+            {"OPTIONS": {"tasks": {"tests.app.contract.add": {"retries": 3}}}},
+            "['tasks']['tests.app.contract.add'] is {'retries': 3}. There is no option retries",
+        ),
         ({"QUEUES": "default"}, "is the text 'default', of which each character would be a queue"),
         ({"QUEUES": ["ok", ""]}, "TASKS['mail']['QUEUES'] has ''. A queue is a name of 1 to 128 characters"),
         (

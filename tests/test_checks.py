@@ -42,6 +42,7 @@ def test_good_settings_raise_nothing():
         ({"MAINTENANCE_DATABASE": "lite"}, "pgqueue.E004", "'lite' is sqlite"),
         ({"LISTEN_DATABASE": "nowhere"}, "pgqueue.E003", "PGQUEUE['LISTEN_DATABASE'] is 'nowhere'"),
         ({"PREPARED_STATEMENTS": "no"}, "pgqueue.E002", "PGQUEUE['PREPARED_STATEMENTS'] is 'no'"),
+        ({"IMMEDIATE_ERRORS": "logged"}, "pgqueue.E002", "PGQUEUE['IMMEDIATE_ERRORS'] is 'logged'"),
         ({"VACUUM_DEAD_ROWS": -1}, "pgqueue.E002", "VACUUM_DEAD_ROWS"),
         ({"DATABASE": "other"}, "pgqueue.W001", "The queue is on 'other'"),
         ([], "pgqueue.E002", "PGQUEUE is []"),

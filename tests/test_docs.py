@@ -218,7 +218,7 @@ BY = {"unique_by", "concurrency_by", "fair_by"}
 def test_tasks_page_lists_every_option():
     page = reference("tasks")
     options = [field.name for field in dataclasses.fields(Options)]
-    of_task = {*options, "name", "backoff", "atomic", "aliases", "sensitive", *BY} - ONLY_OF_USING
+    of_task = {*options, "name", "backoff", "discard_on", "atomic", "aliases", "sensitive", *BY} - ONLY_OF_USING
     assert sorted(first_names(section(page, "## @task"))) == sorted(of_task)
     assert sorted(first_names(section(page, "### Options of using"))) == sorted(options)
 
@@ -330,7 +330,7 @@ def test_log_lines_on_the_worker_page_are_in_the_code():
 def test_page_of_the_framework_lists_every_option():
     listed = {row[0]: set(names(row[1])) for row in table(section(reference("django-tasks"), "## Options"))}
     assert (listed["of jobs"], listed["of tasks"]) == (OF_JOBS, OF_TASKS)
-    assert (OF_JOBS | OF_TASKS | {"database", "task_modules"}) - {"aliases", "unique_key"} == OF_BACKENDS
+    assert (OF_JOBS | OF_TASKS | {"database", "tasks", "task_modules"}) - {"aliases", "unique_key"} == OF_BACKENDS
 
 
 def names_found_by(looks: Iterable[Callable]) -> set[str]:

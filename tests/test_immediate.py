@@ -62,6 +62,20 @@ class Checks:
         helped.discard.enqueue()
         assert DeadJob.objects.get().reason == "discarded"
 
+    def test_error_is_only_logged_where_the_settings_say_so(self):
+        with (
+            override_settings(PGQUEUE={"IMMEDIATE": True, "IMMEDIATE_ERRORS": "log"}),
+            self.assertLogs("django_pgqueue.jobs.failures", "WARNING") as log,
+        ):
+            with transaction.atomic():
+                helped.fail.enqueue("x")
+                helped.note.enqueue("behind it")
+            failed = contract.fail.enqueue()
+        assert [entry["message"] for entry in Job.objects.get().errors] == ["no luck with x"]
+        assert labels() == ["x", "behind it"]
+        assert (failed.status, failed.errors[0].exception_class) == (TaskResultStatus.FAILED, ValueError)
+        assert len(log.output) == 2
+
     def test_jobs_run_after_the_outermost_block_in_their_order(self):
         with transaction.atomic():
             helped.note.enqueue("first")

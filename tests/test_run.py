@@ -7,6 +7,7 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import Discard, RetryLater, current_job, tasks
+from django_pgqueue.base.discards import Discards
 from django_pgqueue.base.exceptions import InvalidJob, JobKilled, TimeLimitExceeded
 from django_pgqueue.base.records import KEEP, ClaimedJob, Fate
 from django_pgqueue.base.signals import job_finished, job_started
@@ -94,6 +95,43 @@ def test_last_attempt_buries(attempt, fate):
 def test_discard_buries_at_once():
     outcome = outcome_of(raising(Discard("no such order")))
     assert (outcome.fate, outcome.reason, outcome.error["message"]) == (Fate.DIED, Reason.DISCARDED, "no such order")
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "reason"),
+    [
+        (LookupError, KeyError("x"), Reason.DISCARDED),
+        ((ZeroDivisionError, LookupError), KeyError("x"), Reason.DISCARDED),
+        (["django.core.exceptions.ObjectDoesNotExist"], app.Mark.DoesNotExist("gone"), Reason.DISCARDED),
+        ("tests.app.models.Mark.DoesNotExist", app.Mark.DoesNotExist("gone"), Reason.DISCARDED),
+        (LookupError, ValueError("x"), None),
+        ((), ValueError("x"), None),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("is_async", [False, True])
+def test_exception_of_a_class_that_the_task_names_is_not_tried_again(given, error, reason, is_async):
+    async def func():
+        raise error
+
+    outcome = outcome_of(func if is_async else raising(error), discards=Discards.of(given))
+    assert (outcome.fate, outcome.reason or None) == (Fate.DIED if reason else Fate.RETRIED, reason)
+    assert outcome.error["error"].endswith(type(error).__name__)
+
+
+def test_time_limit_is_no_exception_that_a_task_discards_on():
+    current = CurrentJob(job(timeout_seconds=1))
+    current.is_overdue = True
+    assert (
+        outcome_of(raising(ValueError("late")), current=current, discards=Discards.of(Exception)).fate is Fate.RETRIED
+    )
+
+
+def test_path_that_leads_to_no_exception_is_logged_and_the_job_tried_again(caplog):
+    outcome = outcome_of(raising(ValueError("x")), discards=Discards.of("tests.nowhere.Error"))
+    assert outcome.fate is Fate.RETRIED
+    assert "The discard_on of t cannot be read for job 1" in caplog.text
+    assert "'tests.nowhere.Error', which cannot be imported" in caplog.text
 
 
 @pytest.mark.parametrize("delay", [5, dt.timedelta(seconds=5)])

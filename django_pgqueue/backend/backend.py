@@ -21,6 +21,7 @@ from django_pgqueue.backend.declaring import (
 from django_pgqueue.backend.results import PgQueueTaskResult, gone, restored, run_after, task_result_of
 from django_pgqueue.backend.running import Contract, contract_of, normalized
 from django_pgqueue.backend.seeking import seek
+from django_pgqueue.base.backport import of_both
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import UnknownJob
 from django_pgqueue.base.framework import (
@@ -29,7 +30,9 @@ from django_pgqueue.base.framework import (
     InvalidTask,
     TaskResultDoesNotExist,
     TaskResultStatus,
+    asend,
     is_heard,
+    send,
     task_backends,
     task_enqueued,
 )
@@ -47,8 +50,9 @@ class PgQueueBackend(BaseTaskBackend):
     """Runs the framework's tasks as jobs of django-pgqueue, beside those of its own.
 
     ``OPTIONS`` may hold any option of ``PgQueueTask`` but ``aliases`` and ``unique_key``, for all tasks that do not say
-    otherwise; ``database``, the alias that holds the queue's tables, by default ``PGQUEUE["DATABASE"]``; and
-    ``task_modules``, the modules with tasks that are imported at the start besides the ``tasks.py`` of installed apps.
+    otherwise; ``tasks``, a dict of dicts of options by the dotted path of a task, which goes before them; ``database``,
+    the alias that holds the queue's tables, by default ``PGQUEUE["DATABASE"]``; and ``task_modules``, the modules with
+    tasks that are imported at the start besides the ``tasks.py`` of installed apps.
     """
 
     task_class: type[PgQueueTask] = PgQueueTask
@@ -70,14 +74,19 @@ class PgQueueBackend(BaseTaskBackend):
     def validate_task(self, task: AnyTask) -> None:
         """Raise InvalidTask where the framework or the queue cannot take a task as it is."""
         if unknown := sorted(set(self.options) - OF_BACKENDS):
-            raise InvalidTask(
-                f"TASKS[{self.alias!r}]['OPTIONS'] has no key {', '.join(map(repr, unknown))}. "
-                f"Keys are: {', '.join(sorted(OF_BACKENDS))}."
+            raise of_both(
+                InvalidTask(
+                    f"TASKS[{self.alias!r}]['OPTIONS'] has no key {', '.join(map(repr, unknown))}. "
+                    f"Keys are: {', '.join(sorted(OF_BACKENDS))}."
+                )
             )
         if not isinstance(task.run_after, dt.datetime | dt.timedelta | None):
-            raise InvalidTask(f"run_after is a datetime or a timedelta, not {task.run_after!r}.")
+            raise of_both(InvalidTask(f"run_after is a datetime or a timedelta, not {task.run_after!r}."))
         is_delay = isinstance(task.run_after, dt.timedelta)
-        super().validate_task(restored(task, run_after=None) if is_delay else task)  # it knows no delays
+        try:
+            super().validate_task(restored(task, run_after=None) if is_delay else task)  # it knows no delays
+        except InvalidTask as error:
+            raise of_both(error) from None
         self.native(task)
 
     def native(self, task: AnyTask) -> "tasks.Task[..., Any]":
@@ -115,14 +124,14 @@ class PgQueueBackend(BaseTaskBackend):
             django.db.Error: as any other statement of the caller's transaction.
         """
         result = self._enqueue(task, args, kwargs)
-        task_enqueued.send_robust(type(self), task_result=result)
+        send(task_enqueued, type(self), result, level=logging.DEBUG)
         self._run_if_immediate([result])
         return result
 
     async def aenqueue(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> PgQueueTaskResult:  # type: ignore[override]
         """Do what ``enqueue`` does from async code, on the connection that sync code of this context uses."""
         result = await sync_to_async(self._enqueue, thread_sensitive=True)(task, args, kwargs)
-        await task_enqueued.asend_robust(type(self), task_result=result)
+        await asend(task_enqueued, type(self), result, level=logging.DEBUG)
         if conf.immediate:
             await sync_to_async(self._run_if_immediate, thread_sensitive=True)([result])
         return result
@@ -152,7 +161,7 @@ class PgQueueBackend(BaseTaskBackend):
         results = self._results(task, wanted, inserted)
         if is_heard(task_enqueued, logging.DEBUG):
             for result in results:
-                task_enqueued.send_robust(type(self), task_result=result)
+                send(task_enqueued, type(self), result, level=logging.DEBUG)
         self._run_if_immediate(results)
         return results
 
@@ -217,13 +226,13 @@ class PgQueueBackend(BaseTaskBackend):
                 of a task that is none of the framework.
         """
         if not ID.fullmatch(str(result_id)):
-            raise TaskResultDoesNotExist(result_id)
+            raise of_both(TaskResultDoesNotExist(result_id))
         try:
             state = find(self._connection, int(result_id))
         except UnknownJob as error:
-            raise TaskResultDoesNotExist(result_id) from error
+            raise of_both(TaskResultDoesNotExist(result_id)) from error
         if not state.backend and self._declared(state.task) is None:
-            raise TaskResultDoesNotExist(result_id)
+            raise of_both(TaskResultDoesNotExist(result_id))
         return self._result_of(state)
 
     def _result_of(self, state: JobState) -> PgQueueTaskResult:

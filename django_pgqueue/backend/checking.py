@@ -7,10 +7,13 @@ from django.apps import apps
 from django.conf import settings
 from django.core.checks import CheckMessage, Error
 from django.core.checks import Warning as Caution
+from django.utils.module_loading import import_string
 
-from django_pgqueue.backend.declaring import OF_BACKENDS, TASK_MODULES, check_options
+from django_pgqueue import tasks
+from django_pgqueue.backend.declaring import OF_BACKENDS, TASK_MODULES, check_names, check_options
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import ConfigurationError, InvalidJob
+from django_pgqueue.base.framework import Task
 from django_pgqueue.base.options import check_name
 from django_pgqueue.base.states import LONGEST_QUEUE
 from django_pgqueue.db import postgresql
@@ -29,6 +32,7 @@ def problems_of(alias: str, parameters: Mapping[str, Any]) -> Iterator[CheckMess
         )
     yield from _wrong_modules(f"{place}['OPTIONS']", options.get(TASK_MODULES) or [])
     yield from _wrong_options(f"{place}['OPTIONS']", options)
+    yield from _wrong_tasks(f"{place}['OPTIONS']['tasks']", options.get("tasks", {}))
     yield from _wrong_queues(f"{place}['QUEUES']", parameters.get("QUEUES", ()))
     yield from _wrong_database(place, options.get("database"))
     if conf.retention_days == 0:
@@ -44,7 +48,7 @@ def _wrong_options(place: str, options: Mapping[str, Any]) -> Iterator[CheckMess
         yield Error(
             f"{place} has no key {key!r}.", hint=f"Keys are: {', '.join(sorted(OF_BACKENDS))}.", id="pgqueue.E007"
         )
-    for key in sorted((set(options) & OF_BACKENDS) - {TASK_MODULES}):
+    for key in sorted((set(options) & OF_BACKENDS) - {TASK_MODULES, "tasks"}):
         try:
             check_options({key: options[key]})
         except (InvalidJob, TypeError) as error:
@@ -58,6 +62,34 @@ def _wrong_modules(place: str, modules: Any) -> Iterator[CheckMessage]:
             hint="Make it a list of dotted paths, as in ['shop.background'].",
             id="pgqueue.E007",
         )
+
+
+def _wrong_tasks(place: str, given: Any) -> Iterator[CheckMessage]:
+    """Look at what the settings say of single tasks; which arguments a task has is known where it is declared."""
+    if not isinstance(given, Mapping) or not all(isinstance(one, Mapping) for one in given.values()):
+        hint = "Make it a dict of dicts, as in {'shop.tasks.send_receipt': {'max_attempts': 5}}."
+        yield Error(f"{place} is {given!r}.", hint=hint, id="pgqueue.E007")
+        return
+    for name, options in given.items():
+        try:
+            check_names(options)
+            check_options(options)
+        except (InvalidJob, TypeError) as error:
+            yield Error(f"{place}[{name!r}] is {options!r}.", hint=str(error), id="pgqueue.E007")
+        if not _is_task(name):
+            yield Error(
+                f"{place} has {name!r}, which is no task.",
+                hint="Use the dotted path of a function that is a task of the Tasks framework.",
+                id="pgqueue.E007",
+            )
+
+
+def _is_task(name: Any) -> bool:
+    """Return whether a dotted path leads to a task; the settings are trusted, so its module is imported."""
+    try:
+        return tasks.find(name) is not None or isinstance(import_string(name), Task)
+    except Exception:  # noqa: BLE001 - a module may raise anything
+        return False
 
 
 def _wrong_queues(place: str, queues: Any) -> Iterator[CheckMessage]:

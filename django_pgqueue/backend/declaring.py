@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django_pgqueue import tasks
 from django_pgqueue.backend.running import contract_of
 from django_pgqueue.base.backoff import Backoff
+from django_pgqueue.base.backport import of_both
+from django_pgqueue.base.discards import DiscardOn
 from django_pgqueue.base.exceptions import ConfigurationError, InvalidJob
-from django_pgqueue.base.framework import AnyTask, InvalidTask, Task
+from django_pgqueue.base.framework import AnyTask, InvalidTask, InvalidTaskBackend, Task, TaskResultMismatch
 from django_pgqueue.base.keys import KeyBy
 from django_pgqueue.base.options import Options
 
@@ -52,6 +54,7 @@ class PgQueueTask(AnyTask):
 
     # Of the task, not of some of its jobs: using() does not take these.
     backoff: Backoff | float | None = field(default=None, compare=False, repr=False)
+    discard_on: DiscardOn | None = field(default=None, compare=False, repr=False)
     atomic: bool | None = field(default=None, compare=False, repr=False)
     aliases: Iterable[str] | None = field(default=None, compare=False, repr=False)
     sensitive: Iterable[str] | bool | None = field(default=None, compare=False, repr=False)
@@ -68,6 +71,24 @@ class PgQueueTask(AnyTask):
     def __deepcopy__(self, _memo: Any) -> "PgQueueTask":
         """Return the task itself, which cannot change; the framework's way would validate it again."""
         return self
+
+    def get_backend(self) -> Any:
+        try:
+            return super().get_backend()
+        except InvalidTaskBackend as error:
+            raise of_both(error) from None
+
+    def get_result(self, result_id: str) -> Any:
+        try:
+            return super().get_result(result_id)
+        except TaskResultMismatch as error:
+            raise of_both(error) from None
+
+    async def aget_result(self, result_id: str) -> Any:
+        try:
+            return await super().aget_result(result_id)
+        except TaskResultMismatch as error:
+            raise of_both(error) from None
 
     @property
     def native(self) -> "tasks.Task[..., Any]":
@@ -111,11 +132,13 @@ class PgQueueTask(AnyTask):
 
 
 OF_FRAMEWORK = frozenset(one.name for one in dataclasses.fields(Task))
-OF_TASKS = frozenset({"backoff", "atomic", "aliases", "sensitive", "unique_by", "concurrency_by", "fair_by"})
+OF_TASKS = frozenset(
+    {"backoff", "discard_on", "atomic", "aliases", "sensitive", "unique_by", "concurrency_by", "fair_by"}
+)
 OF_JOBS = frozenset(one.name for one in dataclasses.fields(PgQueueTask)) - OF_FRAMEWORK - OF_TASKS
 TASK_MODULES = "task_modules"
-OF_BACKENDS = (OF_JOBS | OF_TASKS | {"database", TASK_MODULES}) - {"aliases", "unique_key"}
-"""What ``OPTIONS`` may say for all tasks of an alias, or of the alias itself."""
+OF_BACKENDS = (OF_JOBS | OF_TASKS | {"database", "tasks", TASK_MODULES}) - {"aliases", "unique_key"}
+"""What ``OPTIONS`` may say for all tasks of an alias, for single ones by their dotted paths, or of the alias itself."""
 
 
 def options(**options: Any) -> Callable[[T], T]:
@@ -168,9 +191,16 @@ def native_of(task: AnyTask, backend: "PgQueueBackend") -> "tasks.Task[..., Any]
 
 def _make_native(task: AnyTask, backend: "PgQueueBackend") -> "tasks.Task[..., Any]":
     own = {name: value for name in OF_JOBS | OF_TASKS if (value := getattr(task, name, None)) is not None}
-    of_alias = {name: value for name, value in backend.options.items() if value is not None and name != TASK_MODULES}
-    said = DEFAULTS | of_alias | own
-    with in_words_of_the_framework():
+    of_alias = {
+        name: value
+        for name, value in backend.options.items()
+        if name not in ("tasks", TASK_MODULES) and value is not None
+    }
+    place = f"TASKS[{backend.alias!r}]['OPTIONS']['tasks'][{task.module_path!r}]"
+    of_task = backend.options.get("tasks", {}).get(task.module_path, {})
+    with in_words_of_the_framework(place if of_task else ""):
+        check_names(of_task)
+        said = DEFAULTS | of_alias | {name: value for name, value in of_task.items() if value is not None} | own
         return tasks.make(
             task.func,
             name=task.module_path,
@@ -186,17 +216,26 @@ def _make_native(task: AnyTask, backend: "PgQueueBackend") -> "tasks.Task[..., A
         )
 
 
+def check_names(given: Mapping[str, Any]) -> None:
+    """Raise InvalidJob unless each key is an option of a task or of its jobs."""
+    if unknown := sorted(set(given) - OF_JOBS - OF_TASKS):
+        raise InvalidJob(
+            f"There is no option {', '.join(unknown)}. Options are: {', '.join(sorted(OF_JOBS | OF_TASKS))}."
+        )
+
+
 def check_options(given: Mapping[str, Any]) -> None:
     """Raise InvalidJob where a value cannot be that of an option; which keys there are is not known before the task."""
     of_tasks = {name: value for name, value in given.items() if name in OF_TASKS and not name.endswith("_by")}
     Options(**{name: value for name, value in given.items() if name not in OF_TASKS})
-    tasks.make(lambda: None, name="any", options=Options(), **of_tasks)
+    made = tasks.make(lambda: None, name="any", options=Options(), **of_tasks)
+    _ = made.discards.classes
 
 
 @contextlib.contextmanager
-def in_words_of_the_framework() -> Iterator[None]:
-    """Raise InvalidTask where a task cannot be as it is declared."""
+def in_words_of_the_framework(place: str = "") -> Iterator[None]:
+    """Raise InvalidTask where a task cannot be as it is declared, or as this place in the settings has it."""
     try:
         yield
     except (InvalidJob, ConfigurationError) as error:
-        raise InvalidTask(str(error)) from error
+        raise of_both(InvalidTask(f"{place}: {error}" if place else str(error))) from error

@@ -18,9 +18,11 @@ from django_pgqueue.base.framework import (
     AnyTask,
     TaskContext,
     TaskResultStatus,
+    asend,
     has_receivers,
     is_heard,
     normalize_json,
+    send,
     task_backends,
     task_finished,
     task_started,
@@ -76,15 +78,15 @@ class Run:
 
     def tell_started(self) -> None:
         if is_heard(task_started, logging.INFO):
-            task_started.send_robust(self._sender, task_result=self.task_result)
+            send(task_started, self._sender, self.task_result, level=logging.INFO)
 
     def tell_ended(self, outcome: Outcome) -> None:
         if self._is_told_of(outcome):
-            task_finished.send_robust(self._sender, task_result=self._ended(outcome))
+            send(task_finished, self._sender, self._ended(outcome), level=_level(outcome))
 
     async def atell_started(self) -> None:
         if has_receivers(task_started):
-            await task_started.asend_robust(self._sender, task_result=self.task_result)
+            await asend(task_started, self._sender, self.task_result, level=logging.INFO)
         else:
             self.tell_started()  # it only logs, and asend would take another thread for that
 
@@ -94,7 +96,7 @@ class Run:
         elif outcome.fate is Fate.DIED:  # asend lets plain receivers see the exception from Django 6.1 on only
             await sync_to_async(self.tell_ended)(outcome)
         elif self._is_told_of(outcome):
-            await task_finished.asend_robust(self._sender, task_result=self._ended(outcome))
+            await asend(task_finished, self._sender, self._ended(outcome), level=_level(outcome))
 
     @functools.cached_property
     def task_result(self) -> PgQueueTaskResult:
@@ -145,7 +147,7 @@ class Run:
         """Whether this was the job's last run, and anybody wants to know."""
         if outcome.fate in (Fate.RETRIED, Fate.RELEASED):
             return False
-        return is_heard(task_finished, logging.ERROR if outcome.fate is Fate.DIED else logging.INFO)
+        return is_heard(task_finished, _level(outcome))
 
     def _ended(self, outcome: Outcome) -> PgQueueTaskResult:
         """Return the same ``TaskResult``, by what the run came to."""
@@ -174,6 +176,11 @@ def normalized(value: Any) -> Any:
         if conf.encoder is None:
             raise
         return json.loads(encode(value, what="value"))
+
+
+def _level(outcome: Outcome) -> int:
+    """Return the level at which the framework logs the end of a task."""
+    return logging.ERROR if outcome.fate is Fate.DIED else logging.INFO
 
 
 def _instant(value: str | float | None) -> dt.datetime | None:

@@ -22,6 +22,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "VACUUM_DEAD_ROWS": 20_000,
     "STATEMENT_TIMEOUT_SECONDS": 30,
     "IMMEDIATE": False,
+    "IMMEDIATE_ERRORS": "raise",
     "ADMIN_TIMEOUT_SECONDS": 2.0,
     "METRICS_TOKEN": None,
     "PREPARED_STATEMENTS": None,
@@ -160,6 +161,14 @@ class Settings:
     def immediate(self) -> bool:
         """Whether jobs run in the process that enqueues them, after its commit; for tests. Default: False."""
         return bool(self._get("IMMEDIATE"))
+
+    @property
+    def immediate_errors(self) -> str:
+        """What becomes of errors of jobs that run so: ``"raise"`` them to whoever commits, or ``"log"`` them alone.
+
+        Default: ``"raise"``.
+        """
+        return str(self._get("IMMEDIATE_ERRORS"))
 
     @property
     def sensitive(self) -> Sequence[str]:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.dispatch import Signal
 
+from django_pgqueue.base import backport
 from django_pgqueue.base.exceptions import ConfigurationError
 
 if TYPE_CHECKING or find_spec("django.tasks"):
     from django.tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
     from django.tasks.backends.base import BaseTaskBackend
     from django.tasks.base import Task, TaskError
-    from django.tasks.exceptions import InvalidTask, InvalidTaskBackend, TaskResultDoesNotExist
+    from django.tasks.exceptions import InvalidTask, InvalidTaskBackend, TaskResultDoesNotExist, TaskResultMismatch
     from django.tasks.signals import (
         log_task_enqueued,
         log_task_finished,
@@ -33,7 +34,7 @@ elif find_spec("django_tasks"):
     from django_tasks.base import Task, TaskError
     from django_tasks.exceptions import InvalidTaskBackendError as InvalidTaskBackend
     from django_tasks.exceptions import InvalidTaskError as InvalidTask
-    from django_tasks.exceptions import TaskResultDoesNotExist
+    from django_tasks.exceptions import TaskResultDoesNotExist, TaskResultMismatch
     from django_tasks.signals import (
         log_task_enqueued,
         log_task_finished,
@@ -67,15 +68,37 @@ OWN_RECEIVERS: Final = {
 """What the framework itself does with its signals: it writes them to its log."""
 
 
+NAMES: Final = dict(zip(OWN_RECEIVERS, backport.SIGNALS, strict=True))
+HAS_BACKPORT_BESIDE: Final = NAME != backport.PACKAGE
+
+
 def has_receivers(signal: Signal) -> bool:
-    """Whether anybody but the framework itself listens to one of its signals."""
+    """Whether anybody but the framework itself listens to one of its signals, or to that of the backport beside it."""
     own = id(OWN_RECEIVERS[signal])
-    return any(receiver[0][0] != own for receiver in signal.receivers)
+    return any(receiver[0][0] != own for receiver in signal.receivers) or _beside(signal) is not None
 
 
 def is_heard(signal: Signal, level: int) -> bool:
     """Whether anything comes of one of its signals, which it logs at this level."""
-    return logger.isEnabledFor(level) or has_receivers(signal)
+    return logger.isEnabledFor(level) or has_receivers(signal) or _beside(signal, level) is not None
+
+
+def send(signal: Signal, sender: type, result: AnyTaskResult, *, level: int) -> None:
+    """Send one of its signals, which it logs at this level, and that of the backport beside it, if that is heard."""
+    signal.send_robust(sender, task_result=result)
+    if other := _beside(signal, level):
+        other.send_robust(sender, task_result=result)
+
+
+async def asend(signal: Signal, sender: type, result: AnyTaskResult, *, level: int) -> None:
+    """Do what ``send`` does from async code."""
+    await signal.asend_robust(sender, task_result=result)
+    if other := _beside(signal, level):
+        await other.asend_robust(sender, task_result=result)
+
+
+def _beside(signal: Signal, level: int | None = None) -> Signal | None:
+    return backport.heard(NAMES[signal], level) if HAS_BACKPORT_BESIDE else None
 
 
 __all__ = [
@@ -89,10 +112,13 @@ __all__ = [
     "TaskError",
     "TaskResult",
     "TaskResultDoesNotExist",
+    "TaskResultMismatch",
     "TaskResultStatus",
+    "asend",
     "has_receivers",
     "is_heard",
     "normalize_json",
+    "send",
     "task_backends",
     "task_enqueued",
     "task_finished",

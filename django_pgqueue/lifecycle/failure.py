@@ -11,6 +11,7 @@ from django_pgqueue.base.backoff import with_jitter
 from django_pgqueue.base.database_errors import one_line
 from django_pgqueue.base.exceptions import (
     Discard,
+    InvalidJob,
     JobControl,
     JobInterrupted,
     JobKilled,
@@ -56,8 +57,10 @@ def failure(task: tasks.Task[..., Any], job: ClaimedJob, error: BaseException, c
             return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=describe(error, scrub))
     if current.is_overdue:
         error = _named(error, TimeLimitExceeded(f"It was interrupted after its time limit of {job.timeout_seconds} s."))
-    if job.attempt >= job.max_attempts:
-        return Outcome(job, Fate.DIED, reason=Reason.EXHAUSTED, error=describe(error, scrub))
+    is_discarded = _is_discarded(task, job, error)
+    if is_discarded or job.attempt >= job.max_attempts:
+        reason = Reason.DISCARDED if is_discarded else Reason.EXHAUSTED
+        return Outcome(job, Fate.DIED, reason=reason, error=describe(error, scrub))
     return Outcome(job, Fate.RETRIED, delay_seconds=_backoff(task, job), error=describe(error, scrub))
 
 
@@ -112,6 +115,15 @@ def _named(error: BaseException, named: JobInterrupted) -> BaseException:
         return error
     named.__cause__ = error
     return named
+
+
+def _is_discarded(task: tasks.Task[..., Any], job: ClaimedJob, error: BaseException) -> bool:
+    """Return whether the task says that another attempt does not mend this exception."""
+    try:
+        return task.discards.has(error)
+    except InvalidJob:
+        logger.exception("The discard_on of %s cannot be read for job %s", task.name, job.id, extra=fields(job))
+        return False
 
 
 def _backoff(task: tasks.Task[..., Any], job: ClaimedJob) -> float:

@@ -9,7 +9,8 @@ def run_if_immediate(alias: str, ids: Collection[int]) -> None:
     """Run jobs that have just been enqueued on an alias, once that is committed; where the setting is off, do nothing.
 
     Raises:
-        Exception: as the first one that fails has raised it. The others stay in the queue.
+        Exception: as the first one that fails has raised it. The others stay in the queue. None is raised where
+            ``PGQUEUE["IMMEDIATE_ERRORS"]`` is ``"log"``.
     """
     if conf.immediate and ids:
         from django_pgqueue.testing.immediate import run_soon  # noqa: PLC0415 - a face; for tests and development only

@@ -11,6 +11,7 @@ from typing import Any
 from django.db import DatabaseError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import JobFailed
 from django_pgqueue.base.served import Served
 from django_pgqueue.lifecycle.context import current_job
@@ -34,7 +35,8 @@ def run_soon(alias: str, ids: Collection[int]) -> None:
 
 
 def _run(alias: str, ids: Collection[int]) -> None:
-    Work(alias, Wanted(Served(), ids=set(ids)), handle_error=raise_error).run_due()
+    handle_error = raise_error if conf.immediate_errors == "raise" else None  # what has failed is logged in any case
+    Work(alias, Wanted(Served(), ids=set(ids)), handle_error=handle_error).run_due()
 
 
 def _after_commit(connection: BaseDatabaseWrapper, ids: Collection[int]) -> None:

@@ -1,1 +1,1 @@
-"""A package that is no installed app: whatever is in it, no job may have it imported."""
+"""Packages of others, from PyPI, with this one: ``make foreign``. It is no installed app: no job may import jobs.py."""

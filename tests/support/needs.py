@@ -27,6 +27,7 @@ PGBOUNCER = reason("needs PgBouncer", "apt-get install pgbouncer, or set PGBOUNC
 PGBOUNCER_122 = reason("needs PgBouncer 1.22 or newer", "set PGBOUNCER to the path of one")
 PROMTOOL = reason("needs promtool", "apt-get install prometheus")
 POSTGRESQL_17 = reason("needs PostgreSQL 17 or newer", "PGSERVER_POSTGRES_VERSION=18 make pytest")
+DJANGO_60 = reason("needs Django 6.0, beside which the backport can stand", with_django("6.1"))
 DJANGO_61 = reason("needs Django 6.1", with_django("6.1"))
 NOT_DJANGO_60 = reason("needs a Django whose @task takes options: not 6.0", with_django("6.1"))
 NO_POOLER = reason("needs a connection without a pooler", "make pytest")

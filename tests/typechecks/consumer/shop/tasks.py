@@ -26,13 +26,15 @@ async def write(order_id: int) -> None:
 
 
 @periodic(cron="@daily", queue="mail")
-@task
+@task(discard_on=(LookupError, "shop.errors.Refused"))
 def clean() -> None: ...
 
 
 assert_type(clean, Task[[], None])
 assert_type(pack(1, gift=True), str)
 packing: Task[..., str] = pack
+task(discard_on=LookupError)
+task(discard_on=KeyboardInterrupt)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 pack("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 periodic(cron="@daily", prioritty=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 

@@ -1,0 +1,104 @@
+"""The backport ``django-tasks`` beside ``django.tasks``: some packages import it where Django has the framework itself.
+
+Their tasks run as all others. What they catch and connect to are classes and signals of the backport, so errors are of
+both frameworks, and both have their signals sent. The backport is never imported here: as long as no other module has
+imported it, it has neither handlers of errors nor receivers.
+"""
+
+import functools
+import logging
+import sys
+from collections.abc import Iterator
+from types import FunctionType, ModuleType
+from typing import Any, Final
+
+from django.dispatch import Signal
+
+PACKAGE: Final = "django_tasks"
+OF_BOTH: Final = frozenset({PACKAGE, "django_pgqueue"})
+logger: Final = logging.getLogger(PACKAGE)
+
+SPELLINGS: Final = {
+    "InvalidTask": "InvalidTaskError",
+    "InvalidTaskBackend": "InvalidTaskBackendError",
+    "TaskResultDoesNotExist": "TaskResultDoesNotExist",
+    "TaskResultMismatch": "TaskResultMismatch",
+}
+"""Classes of Django's framework, and the backport's names for them."""
+
+SIGNALS: Final = ("task_enqueued", "task_started", "task_finished")
+BACKENDS: Final = ("default_task_backend", "task_backends")
+
+
+def of_both(error: Exception) -> Exception:
+    """Return an error of Django's framework as one of the backport as well, where that is in use; else as it is."""
+    backport = sys.modules.get(f"{PACKAGE}.exceptions")
+    kind: Any = type(error)  # mypy takes no class of exceptions for hashable
+    if backport is None or not kind.__module__.startswith("django.tasks"):
+        return error
+    joined: Exception = _joined(kind, getattr(backport, SPELLINGS[kind.__name__]))(*error.args)
+    return joined
+
+
+@functools.cache
+def _joined(kind: type[Exception], other: type[Exception]) -> type[Exception]:
+    """Return the class of both; pickle finds the first by its name."""
+
+    def reduce(self: Exception) -> tuple[Any, ...]:
+        return kind, self.args
+
+    return type(
+        kind.__name__, (kind, other), {"__module__": kind.__module__, "__doc__": kind.__doc__, "__reduce__": reduce}
+    )
+
+
+def heard(name: str, level: int | None = None) -> Signal | None:
+    """Return the backport's signal of this name, if anything listens to it; else None.
+
+    Args:
+        level: of the line that the backport's own receiver writes, which listens where ``LOGGING`` configures the
+            logger ``django_tasks``; Django's has the same line. None: that receiver does not count.
+    """
+    signals = sys.modules.get(f"{PACKAGE}.signals")
+    if signals is None:
+        return None
+    signal: Signal = getattr(signals, name)
+    own = id(getattr(signals, f"log_{name}"))
+    is_logged = level is not None and (logger.level or logger.handlers) and logger.isEnabledFor(level)
+    return signal if is_logged or any(receiver[0][0] != own for receiver in signal.receivers) else None
+
+
+def users() -> list[str]:
+    """Return the names of the top-level packages that have imported anything from the backport, sorted."""
+    if PACKAGE not in sys.modules:
+        return []
+    objects = {id(one) for one in _objects()}
+    return sorted(
+        {
+            package
+            for name, module in list(sys.modules.items())
+            if (package := name.partition(".")[0]) not in OF_BOTH and isinstance(module, ModuleType)
+            if any(id(value) in objects or _is_of_backport(value) for value in list(vars(module).values()))
+        }
+    )
+
+
+def _objects() -> Iterator[Any]:
+    """Yield the objects of the backport whose classes are not."""
+    for name in BACKENDS:
+        yield getattr(sys.modules[PACKAGE], name)
+    if signals := sys.modules.get(f"{PACKAGE}.signals"):
+        for name in SIGNALS:
+            yield getattr(signals, name)
+
+
+def _is_of_backport(value: Any) -> bool:
+    """Return whether a value is a class, function or module of the backport, without asking lazy objects anything."""
+    kind = type(value)
+    if kind is ModuleType:
+        name = value.__name__
+    elif kind is FunctionType or issubclass(kind, type):
+        name = value.__module__
+    else:
+        return False
+    return isinstance(name, str) and name.partition(".")[0] == PACKAGE

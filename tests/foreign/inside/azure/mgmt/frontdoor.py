@@ -1,0 +1,4 @@
+"""Likewise."""
+
+
+class FrontDoorManagementClient: ...

@@ -1,0 +1,3 @@
+from django_settings import *
+
+PGQUEUE = {"IMMEDIATE": True, "IMMEDIATE_ERRORS": "log"}

@@ -1,0 +1,17 @@
+"""What a site writes to have the mails of django-post-office sent by a worker."""
+
+from django.dispatch import receiver
+from post_office.mail import send_queued_mail_until_done
+from post_office.signals import email_queued
+
+from django_pgqueue import task
+
+
+@task(queue="mails", unique_by=lambda: "post_office", unique_scope="start")
+def deliver() -> None:
+    send_queued_mail_until_done()
+
+
+@receiver(email_queued)
+def on_queued(**_) -> None:
+    deliver.enqueue()

@@ -1,0 +1,21 @@
+"""What docs/how-to/switch-from-celery.md says of packages whose code is not one's own."""
+
+from datetime import timedelta
+
+from celery import Celery, Task
+
+from django_pgqueue import task
+
+
+@task(name="celery", max_attempts=4)
+def run(name, args, kwargs):
+    app.tasks[name](*args, **kwargs)
+
+
+class Queued(Task):
+    def apply_async(self, args=None, kwargs=None, *, countdown=0, **_):
+        delay = timedelta(seconds=countdown or 0)
+        return run.using(run_at=delay).enqueue(self.name, list(args or ()), kwargs or {})
+
+
+app = Celery("shop", task_cls=Queued)

@@ -1,0 +1,23 @@
+"""What is added to the settings of the site that ``wagtail start`` has made, as its ``local.py``."""
+
+from database import DATABASES as DATABASES
+
+from .base import INSTALLED_APPS as APPS
+
+INSTALLED_APPS = [*APPS, "django.contrib.postgres", "django_pgqueue"]
+TASKS = {
+    "default": {
+        "BACKEND": "django_pgqueue.backend.PgQueueBackend",
+        "ENQUEUE_ON_COMMIT": False,
+        "OPTIONS": {
+            "discard_on": ["django.core.exceptions.ObjectDoesNotExist"],
+            "tasks": {
+                name: {"unique_by": ["app_label", "model_name", "pk"], "unique_scope": "start"}
+                for name in (
+                    "modelsearch.tasks.insert_or_update_object_task",
+                    "wagtail.tasks.update_reference_index_task",
+                )
+            },
+        },
+    },
+}
