@@ -276,7 +276,7 @@ def test_row_has_no_module_imported(fresh, queue, sql, caplog):
             assert work(queue).fate.name == "RELEASED"
             assert not {MODULE, "tests.app.broken", "tests.foreign.jobs"} & (set(sys.modules) - before)
     assert not Job.objects.exclude(status="scheduled").exists()
-    assert "or that the option task_modules of a backend in TASKS names" in caplog.text
+    assert "and the task_modules of a backend in TASKS." in caplog.text
 
 
 def test_worker_knows_the_tasks_of_modules_that_the_setting_names(fresh, task_modules, queue, sql):

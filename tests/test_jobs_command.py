@@ -193,7 +193,7 @@ def test_show_tells_why_a_job_is_where_it_is_and_what_to_type(dead):
     [parked] = dead()
     assert "It was killed by eve." in why(parked)
     assert why(parked).endswith(f"manage.py pgqueue_jobs requeue {parked}")
-    assert re.search(r"why:\n    It was killed by eve\.\n    It stays dead", jobs("show", parked))
+    assert re.search(r"why:\n    It was killed by eve\.\n    It stays here until", jobs("show", parked))
 
 
 def test_show_tells_what_has_happened_step_by_step(sql):

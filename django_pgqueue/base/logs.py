@@ -39,8 +39,14 @@ def plain(value: Any) -> str:
     return text if text.isprintable() else "".join(one if one.isprintable() else "?" for one in text)
 
 
+class Lines(str):
+    """Text that may be of several lines, as a traceback while developing."""
+
+    __slots__ = ()
+
+
 class OneLine(logging.Filter):
-    """Lets every value in a line be a part of this line: a text out of a row could have made others of its own."""
+    """Make every value a part of its line: text of a row could make lines of its own. ``Lines`` are left as lines."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple):
@@ -49,6 +55,8 @@ class OneLine(logging.Filter):
 
 
 def _in_line(value: Any) -> Any:
+    if isinstance(value, Lines):
+        return "\n".join(map(plain, value.split("\n")))
     if isinstance(value, str):
         return plain(value) if len(value) <= LONGEST_VALUE else f"{plain(value[:LONGEST_VALUE])}…"
     if isinstance(value, BaseException):

@@ -8,7 +8,7 @@ from django.conf import settings
 
 from django_pgqueue import tasks
 from django_pgqueue.base.conf import conf
-from django_pgqueue.base.logs import FAILURES, fields
+from django_pgqueue.base.logs import FAILURES, Lines, fields
 from django_pgqueue.base.records import Fate, Outcome
 from django_pgqueue.base.signals import job_died, job_expired
 from django_pgqueue.base.states import Reason
@@ -85,7 +85,7 @@ def _story(outcome: Outcome) -> str:
     is_wanted = settings.DEBUG or failures.isEnabledFor(logging.DEBUG)
     if outcome.fate is Fate.DIED and (task := tasks.find(outcome.job.task)) and task.contract:
         is_wanted = False  # the framework's own log has it
-    return f"{summary(outcome)}\n{trace}" if trace and is_wanted else summary(outcome)
+    return Lines(f"{summary(outcome)}\n{trace}") if trace and is_wanted else summary(outcome)
 
 
 def summary(outcome: Outcome) -> str:

@@ -39,7 +39,7 @@ WORKERS = "SELECT id, pid, lease_until - statement_timestamp() FROM pgqueue_work
 ADVANCE = """
 UPDATE pgqueue_jobs
 SET run_at = run_at - passed.hours,
-    lease_until = lease_until - passed.hours,
+    lease_until = GREATEST(lease_until - passed.hours, 'epoch'),
     first_started_at = CASE WHEN first_started_at = 'epoch' THEN 'epoch' ELSE first_started_at - passed.hours END
 FROM (SELECT make_interval(hours => {hours:d}) AS hours) AS passed;
 UPDATE pgqueue_dead_jobs
