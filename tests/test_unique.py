@@ -302,6 +302,72 @@ def test_call_outside_of_a_transaction_needs_no_lock(transactional_db, django_as
         assert not enqueue(unique_scope="start").created
 
 
+@pytest.mark.parametrize("how", ["BEGIN", "psycopg"])
+@pytest.mark.parametrize("conflict", ["existing", "replace"])
+def test_transaction_of_which_django_does_not_know_is_one(queue, sql, how, conflict):
+    first = enqueue("old", unique_scope="start").id
+    task = app.record.using(unique_key="k", unique_scope="start", on_conflict=conflict)
+    with beneath_django(how):
+        assert task.enqueue("new").id == first
+        assert enqueue_many(task, [("new",), ("newer",)]) == [first, first]
+        assert claimed(queue) == []
+        assert Job.objects.get().args == (["newer"] if conflict == "replace" else ["old"])
+    assert [job.id for job in claimed(queue)] == [first]
+
+
+@pytest.mark.parametrize("how", ["BEGIN", "psycopg"])
+def test_job_that_starts_while_such_a_transaction_waits_for_it_is_not_locked(queue, sql, how):
+    first, done, got = enqueue("old", unique_scope="start").id, threading.Event(), []
+
+    def call_and_stay() -> None:
+        with beneath_django(how):
+            got.append(enqueue("new", unique_scope="start").id)
+            assert done.wait(PATIENCE_SECONDS)
+
+    with contextlib.ExitStack() as later:
+        with queue.transaction():
+            queue.rows("SELECT id FROM pgqueue_jobs FOR NO KEY UPDATE", {})
+            later.enter_context(beside(in_thread(call_and_stay)))
+            later.callback(done.set)
+            eventually(lambda: sql(WAITING) == [(1,)])
+            [job] = claim.send(queue, "default", limit=1, worker_id=1).jobs()
+        eventually(lambda: got)
+        succeed(queue, job)
+    assert Job.objects.get().id == got[0] != first
+
+
+@contextlib.contextmanager
+def beneath_django(how):
+    """Open a transaction in a way that Django does not see, and commit it."""
+    connection.ensure_connection()
+    if how == "psycopg":
+        with connection.connection.transaction():
+            yield
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("BEGIN")
+        try:
+            yield
+        finally:
+            cursor.execute("COMMIT")
+
+
+def test_bulk_outside_of_a_transaction_waits_for_no_lock_either(queue, sql):
+    """That it opens one itself does not count."""
+    first = enqueue(unique_scope="start").id
+    bulk = app.record.using(unique_key="k", unique_scope="start")
+    with queue.transaction():
+        queue.rows("SELECT id FROM pgqueue_jobs FOR NO KEY UPDATE", {})
+        with transaction.atomic(), pytest.raises(OperationalError, match="lock timeout"), transaction.atomic():
+            sql("SET LOCAL lock_timeout = 50")
+            enqueue_many(bulk, [("a",), ("b",)])
+        sql("SET lock_timeout = 50")
+        try:
+            assert enqueue_many(bulk, [("a",), ("b",)]) == [first, first]
+        finally:
+            sql("RESET lock_timeout")
+
+
 @BOTH_WAYS
 def test_job_that_starts_while_a_call_waits_for_it_is_not_met(queue, sql, enqueue_keyed):
     """The call gets a job of its own, and the worker writes the outcome while the caller's transaction is open."""
@@ -767,6 +833,38 @@ def test_bulks_do_not_deadlock_over_a_key_that_becomes_free(queue, sql):
         eventually(lambda: sql(WAITING) == [(2,)])
     assert errors == []
     assert got[0] == got[1]
+
+
+def test_bulks_do_not_deadlock_over_jobs_that_they_treat_differently(queue, sql):
+    """Each is to replace its own jobs, and to keep that of the other task from starting."""
+    options = {"unique_by": lambda key: key, "unique_scope": "start", "on_conflict": "replace"}
+    one, other, errors = keyed(pick_one, **options), keyed(pick_other, **options), []
+    enqueue_many(one, [("b",), ("c",)])
+    other.enqueue("a")
+
+    def enqueue_all(task, *keys) -> None:
+        try:
+            with transaction.atomic():
+                enqueue_many(task, [(key,) for key in keys])
+        except OperationalError as error:
+            errors.append(str(error))
+
+    with contextlib.ExitStack() as later:  # noqa: SIM117 - the transaction ends first
+        with queue.transaction():
+            queue.rows("SELECT id FROM pgqueue_jobs WHERE unique_key = 'b' FOR NO KEY UPDATE", {})
+            later.enter_context(beside(in_thread(lambda: enqueue_all(one, "a", "b", "c"))))
+            eventually(lambda: sql(WAITING) == [(1,)])
+            later.enter_context(beside(in_thread(lambda: enqueue_all(other, "a", "c"))))
+            eventually(lambda: sql(WAITING) == [(2,)])
+    assert errors == []
+
+
+def pick_one(key: str) -> None:
+    """Never runs."""
+
+
+def pick_other(key: str) -> None:
+    """Never runs."""
 
 
 # In threads, with connections of their own
