@@ -213,6 +213,20 @@ def test_workers_are_woken_where_the_job_is_due(db, django_capture_on_commit_cal
     assert [hook.payloads for hook in hooks] == [("mail",), ("?+c",)]
 
 
+@pytest.mark.parametrize("conflict", ["existing", "replace", "later"])
+@pytest.mark.parametrize(("status", "told"), [("queued", ["mail"]), ("waiting", ["?+c"]), ("scheduled", [])])
+def test_job_that_workers_have_stepped_over_is_announced(
+    sql, django_capture_on_commit_callbacks, conflict, status, told
+):
+    """They leave it alone while it is locked."""
+    concurrency_key = "c" if status == "waiting" else None
+    enqueue("old", queue="mail", unique_scope="start", concurrency_key=concurrency_key, run_at=HOUR)
+    sql("UPDATE pgqueue_jobs SET status = %s, run_at = now() - interval '2 hours'", status)
+    with django_capture_on_commit_callbacks() as hooks:
+        enqueue("new", unique_scope="start", on_conflict=conflict, run_at=-HOUR)
+    assert [payload for hook in hooks for payload in hook.payloads] == told
+
+
 @pytest.mark.parametrize("conflict", ["existing", "later", "earlier"])
 @pytest.mark.parametrize("scope", ["live", "start"])
 def test_job_that_needs_no_change_is_locked_only_if_its_start_would_miss_one(queue, conflict, scope):
@@ -498,6 +512,63 @@ def test_job_that_is_claimed_to_die_while_a_call_waits_for_it_is_not_locked(queu
         eventually(lambda: got)
         ack.write(queue, [Outcome(job, Fate.DIED, reason=Reason.EXPIRED, error={"error": "expired"})])
     assert (got, DeadJob.objects.get().id) == ([first], first)
+
+
+@BOTH_WAYS
+def test_job_that_is_moved_later_while_a_call_waits_for_it_keeps_its_key(queue, sql, enqueue_keyed):
+    """It had expired when it was looked up, and has not any more when it is locked."""
+    first, got = enqueue_keyed("k"), []
+    let_expire(queue, sql, first)
+    with contextlib.ExitStack() as later:  # noqa: SIM117 - the transaction ends first
+        with queue.transaction():
+            queue.rows("SELECT id FROM pgqueue_jobs FOR NO KEY UPDATE", {})
+            later.enter_context(beside(in_thread(lambda: got.append(enqueue_keyed("k")))))
+            eventually(lambda: sql(WAITING) == [(1,)])
+            queue.rows("UPDATE pgqueue_jobs SET expires_at = NULL RETURNING id", {})
+    assert got == [first]
+    assert Job.objects.get().unique_scope == "live"
+
+
+@BOTH_WAYS
+def test_job_that_expires_while_a_call_waits_for_it_is_not_met(queue, sql, enqueue_keyed):
+    """The time of the lock counts, not that of the call."""
+    first, got = enqueue_keyed("k", unique_scope="start"), []
+
+    def call() -> None:
+        with transaction.atomic():
+            got.append(enqueue_keyed("k", unique_scope="start"))
+
+    with contextlib.ExitStack() as later:  # noqa: SIM117 - the transaction ends first
+        with queue.transaction():
+            queue.rows("SELECT id FROM pgqueue_jobs FOR NO KEY UPDATE", {})
+            later.enter_context(beside(in_thread(call)))
+            eventually(lambda: sql(WAITING) == [(1,)])
+            queue.rows("UPDATE pgqueue_jobs SET expires_at = clock_timestamp() RETURNING id", {})
+    assert Job.objects.get(unique_scope="start").id == got[0] != first
+
+
+@pytest.mark.parametrize("conflict", ["replace", "later", "earlier"])
+def test_job_that_expires_while_a_call_waits_to_change_it_is_not_changed(queue, sql, conflict):
+    first, got = enqueue("old", run_at=-HOUR).id, []
+    run_at = -2 * HOUR if conflict == "earlier" else HOUR
+    with contextlib.ExitStack() as later:  # noqa: SIM117 - the transaction ends first
+        with queue.transaction():
+            queue.rows("SELECT id FROM pgqueue_jobs FOR NO KEY UPDATE", {})
+            call = functools.partial(enqueue, "new", on_conflict=conflict, run_at=run_at)
+            later.enter_context(beside(in_thread(lambda: got.append(call().id))))
+            eventually(lambda: sql(WAITING) == [(1,)])
+            queue.rows("UPDATE pgqueue_jobs SET expires_at = clock_timestamp() RETURNING id", {})
+    assert Job.objects.get(unique_scope="live").id == got[0] != first
+    assert Job.objects.get(pk=first).args == ["old"]
+
+
+def test_function_goes_by_the_clock_and_not_by_the_start_of_the_outermost_statement(sql):
+    first = from_sql("k")
+    sql(
+        "DO $$ BEGIN UPDATE pgqueue_jobs SET expires_at = clock_timestamp(); "
+        "PERFORM pgqueue_enqueue('x', unique_key => 'k'); END $$"
+    )
+    assert Job.objects.get(unique_scope="live").id != first
 
 
 @pytest.mark.parametrize("ends", [let_expire, fail_once_killed])
