@@ -11,7 +11,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, ProgrammingError, connection, transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
@@ -599,6 +599,20 @@ def test_web_server_may_meet_jobs_with_the_rights_of_the_docs(sql, enqueue_keyed
         sql("UPDATE pgqueue_jobs SET expires_at = now() - interval '1 s'")
         sql("SET LOCAL ROLE shop_web")
     assert (enqueue_keyed("k", unique_scope="start") == first) is not is_over
+
+
+@BOTH_WAYS
+def test_lock_on_a_job_that_is_met_takes_the_right_to_update_a_column(sql, enqueue_keyed, project):
+    page = (project / "docs/how-to/privileges.md").read_text()
+    [base] = re.findall(r"```sql\n(.*?)```", page[page.index("## The web server") :], re.DOTALL)[:1]
+    sql("CREATE ROLE shop_web")  # in the test's transaction
+    sql(base + "GRANT SELECT (concurrency_key, concurrency_slot) ON pgqueue_jobs TO shop_web")
+    sql("SET LOCAL ROLE shop_web")
+    met = enqueue_keyed("live")
+    assert enqueue_keyed("live") == met
+    enqueue_keyed("k", unique_scope="start")
+    with pytest.raises(ProgrammingError, match="permission denied"), transaction.atomic():
+        enqueue_keyed("k", unique_scope="start")
 
 
 # Tombstones
