@@ -308,7 +308,7 @@ def test_calls_that_meet_a_job_do_not_wait_for_each_other(queue, enqueue_keyed):
 
 
 def test_call_outside_of_a_transaction_needs_no_lock(transactional_db, django_assert_num_queries):
-    """What it is about is committed before: whoever claims the job later sees it. Else it is locked, by a savepoint."""
+    """What it is about is committed before, so a later run sees it. In a transaction it is locked, by a savepoint."""
     enqueue(unique_scope="start")
     with django_assert_num_queries(2):
         assert not enqueue(unique_scope="start").created
@@ -760,7 +760,7 @@ def test_job_that_is_claimed_before_its_key_is_taken_back_simply_runs(queue):
 
 
 def test_open_transaction_on_a_key_stalls_no_worker(queue):
-    """It would be waited for by whoever inserts the key, or takes it back."""
+    """An insert of the key, or taking it back, would wait for it."""
     enqueue("old", unique_scope="start")
     [job] = claimed(queue)
     with transaction.atomic():
