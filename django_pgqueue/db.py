@@ -10,7 +10,7 @@ import functools
 import math
 import secrets
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import psycopg
@@ -20,6 +20,7 @@ from django.db.backends.postgresql.base import Cursor, ServerBindingCursor
 from django.db.backends.utils import CursorWrapper
 from django.utils.connection import ConnectionDoesNotExist
 from psycopg import sql
+from psycopg.pq import TransactionStatus
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.conversation import impatient, one_transaction
@@ -107,6 +108,38 @@ def bound_by_server(connection: BaseDatabaseWrapper) -> CursorWrapper:
         beneath.cursor_factory = factory
 
 
+OPEN = {TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR}
+
+
+def is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """Whether one is open by Django's book, or by the driver's: Django does not know of a BEGIN that was executed."""
+    return connection.in_atomic_block or not connection.autocommit or _is_open_beneath(connection)
+
+
+def _is_open_beneath(connection: BaseDatabaseWrapper) -> bool:
+    pgconn = getattr(connection.connection, "pgconn", None)  # of psycopg; it knows without asking
+    return pgconn is not None and pgconn.transaction_status in OPEN
+
+
+@contextlib.contextmanager
+def undoable(alias: str) -> Iterator[Callable[[], None]]:
+    """Open a transaction, or a savepoint if one is open; it ends in a rollback if the function it gives is called.
+
+    Django's ``atomic()`` refuses a transaction of which it does not know, so psycopg sets the savepoint there.
+    """
+    connection = postgresql(alias)
+    if connection.in_atomic_block or not connection.autocommit or not _is_open_beneath(connection):
+        with transaction.atomic(using=alias):
+            yield functools.partial(transaction.set_rollback, True, using=alias)
+        return
+    beneath: Any = connection.connection
+    undone: list[bool] = []
+    with connection.wrap_database_errors, beneath.transaction() as savepoint:
+        yield functools.partial(undone.append, True)
+        if undone:
+            raise psycopg.Rollback(savepoint)
+
+
 class CallerConnection:
     """The caller's Django connection. Statements join the transaction that is open on it, if one is."""
 
@@ -116,7 +149,8 @@ class CallerConnection:
     @property
     def in_transaction(self) -> bool:
         connection = postgresql(self.alias)
-        return connection.in_atomic_block or not connection.get_autocommit()
+        connection.ensure_connection()
+        return is_in_transaction(connection)
 
     def rows(self, sql: str, parameters: Parameters) -> list[Row]:
         connection = postgresql(self.alias)
@@ -132,10 +166,10 @@ class CallerConnection:
 
     def rows_or_undo(self, sql: str, parameters: Parameters, *, number: int) -> list[Row]:
         """Run it in a transaction, or behind a savepoint: rolling back to that gives row locks back too."""
-        with transaction.atomic(using=self.alias):
+        with undoable(self.alias) as undo:
             rows = self.rows(sql, parameters)
             if is_short := len(rows) < number:
-                transaction.set_rollback(True, using=self.alias)
+                undo()
         return [] if is_short else rows
 
     def notify(self, sql: str, parameters: Parameters) -> None:

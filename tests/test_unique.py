@@ -11,7 +11,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, ProgrammingError, connection, transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
@@ -213,6 +213,20 @@ def test_workers_are_woken_where_the_job_is_due(db, django_capture_on_commit_cal
     assert [hook.payloads for hook in hooks] == [("mail",), ("?+c",)]
 
 
+@pytest.mark.parametrize("conflict", ["existing", "replace", "later"])
+@pytest.mark.parametrize(("status", "told"), [("queued", ["mail"]), ("waiting", ["?+c"]), ("scheduled", [])])
+def test_job_that_workers_have_stepped_over_is_announced(
+    sql, django_capture_on_commit_callbacks, conflict, status, told
+):
+    """They leave it alone while it is locked."""
+    concurrency_key = "c" if status == "waiting" else None
+    enqueue("old", queue="mail", unique_scope="start", concurrency_key=concurrency_key, run_at=HOUR)
+    sql("UPDATE pgqueue_jobs SET status = %s, run_at = now() - interval '2 hours'", status)
+    with django_capture_on_commit_callbacks() as hooks:
+        enqueue("new", unique_scope="start", on_conflict=conflict, run_at=-HOUR)
+    assert [payload for hook in hooks for payload in hook.payloads] == told
+
+
 @pytest.mark.parametrize("conflict", ["existing", "later", "earlier"])
 @pytest.mark.parametrize("scope", ["live", "start"])
 def test_job_that_needs_no_change_is_locked_only_if_its_start_would_miss_one(queue, conflict, scope):
@@ -294,12 +308,78 @@ def test_calls_that_meet_a_job_do_not_wait_for_each_other(queue, enqueue_keyed):
 
 
 def test_call_outside_of_a_transaction_needs_no_lock(transactional_db, django_assert_num_queries):
-    """What it is about is committed before: whoever claims the job later sees it. Else it is locked, by a savepoint."""
+    """What it is about is committed before, so a later run sees it. In a transaction it is locked, by a savepoint."""
     enqueue(unique_scope="start")
     with django_assert_num_queries(2):
         assert not enqueue(unique_scope="start").created
     with transaction.atomic(), django_assert_num_queries(5):
         assert not enqueue(unique_scope="start").created
+
+
+@pytest.mark.parametrize("how", ["BEGIN", "psycopg"])
+@pytest.mark.parametrize("conflict", ["existing", "replace"])
+def test_transaction_of_which_django_does_not_know_is_one(queue, sql, how, conflict):
+    first = enqueue("old", unique_scope="start").id
+    task = app.record.using(unique_key="k", unique_scope="start", on_conflict=conflict)
+    with beneath_django(how):
+        assert task.enqueue("new").id == first
+        assert enqueue_many(task, [("new",), ("newer",)]) == [first, first]
+        assert claimed(queue) == []
+        assert Job.objects.get().args == (["newer"] if conflict == "replace" else ["old"])
+    assert [job.id for job in claimed(queue)] == [first]
+
+
+@pytest.mark.parametrize("how", ["BEGIN", "psycopg"])
+def test_job_that_starts_while_such_a_transaction_waits_for_it_is_not_locked(queue, sql, how):
+    first, done, got = enqueue("old", unique_scope="start").id, threading.Event(), []
+
+    def call_and_stay() -> None:
+        with beneath_django(how):
+            got.append(enqueue("new", unique_scope="start").id)
+            assert done.wait(PATIENCE_SECONDS)
+
+    with contextlib.ExitStack() as later:
+        with queue.transaction():
+            queue.rows("SELECT id FROM pgqueue_jobs FOR NO KEY UPDATE", {})
+            later.enter_context(beside(in_thread(call_and_stay)))
+            later.callback(done.set)
+            eventually(lambda: sql(WAITING) == [(1,)])
+            [job] = claim.send(queue, "default", limit=1, worker_id=1).jobs()
+        eventually(lambda: got)
+        succeed(queue, job)
+    assert Job.objects.get().id == got[0] != first
+
+
+@contextlib.contextmanager
+def beneath_django(how):
+    """Open a transaction in a way that Django does not see, and commit it."""
+    connection.ensure_connection()
+    if how == "psycopg":
+        with connection.connection.transaction():
+            yield
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("BEGIN")
+        try:
+            yield
+        finally:
+            cursor.execute("COMMIT")
+
+
+def test_bulk_outside_of_a_transaction_waits_for_no_lock_either(queue, sql):
+    """That it opens one itself does not count."""
+    first = enqueue(unique_scope="start").id
+    bulk = app.record.using(unique_key="k", unique_scope="start")
+    with queue.transaction():
+        queue.rows("SELECT id FROM pgqueue_jobs FOR NO KEY UPDATE", {})
+        with transaction.atomic(), pytest.raises(OperationalError, match="lock timeout"), transaction.atomic():
+            sql("SET LOCAL lock_timeout = 50")
+            enqueue_many(bulk, [("a",), ("b",)])
+        sql("SET lock_timeout = 50")
+        try:
+            assert enqueue_many(bulk, [("a",), ("b",)]) == [first, first]
+        finally:
+            sql("RESET lock_timeout")
 
 
 @BOTH_WAYS
@@ -434,6 +514,63 @@ def test_job_that_is_claimed_to_die_while_a_call_waits_for_it_is_not_locked(queu
     assert (got, DeadJob.objects.get().id) == ([first], first)
 
 
+@BOTH_WAYS
+def test_job_that_is_moved_later_while_a_call_waits_for_it_keeps_its_key(queue, sql, enqueue_keyed):
+    """It had expired when it was looked up, and has not any more when it is locked."""
+    first, got = enqueue_keyed("k"), []
+    let_expire(queue, sql, first)
+    with contextlib.ExitStack() as later:  # noqa: SIM117 - the transaction ends first
+        with queue.transaction():
+            queue.rows("SELECT id FROM pgqueue_jobs FOR NO KEY UPDATE", {})
+            later.enter_context(beside(in_thread(lambda: got.append(enqueue_keyed("k")))))
+            eventually(lambda: sql(WAITING) == [(1,)])
+            queue.rows("UPDATE pgqueue_jobs SET expires_at = NULL RETURNING id", {})
+    assert got == [first]
+    assert Job.objects.get().unique_scope == "live"
+
+
+@BOTH_WAYS
+def test_job_that_expires_while_a_call_waits_for_it_is_not_met(queue, sql, enqueue_keyed):
+    """The time of the lock counts, not that of the call."""
+    first, got = enqueue_keyed("k", unique_scope="start"), []
+
+    def call() -> None:
+        with transaction.atomic():
+            got.append(enqueue_keyed("k", unique_scope="start"))
+
+    with contextlib.ExitStack() as later:  # noqa: SIM117 - the transaction ends first
+        with queue.transaction():
+            queue.rows("SELECT id FROM pgqueue_jobs FOR NO KEY UPDATE", {})
+            later.enter_context(beside(in_thread(call)))
+            eventually(lambda: sql(WAITING) == [(1,)])
+            queue.rows("UPDATE pgqueue_jobs SET expires_at = clock_timestamp() RETURNING id", {})
+    assert Job.objects.get(unique_scope="start").id == got[0] != first
+
+
+@pytest.mark.parametrize("conflict", ["replace", "later", "earlier"])
+def test_job_that_expires_while_a_call_waits_to_change_it_is_not_changed(queue, sql, conflict):
+    first, got = enqueue("old", run_at=-HOUR).id, []
+    run_at = -2 * HOUR if conflict == "earlier" else HOUR
+    with contextlib.ExitStack() as later:  # noqa: SIM117 - the transaction ends first
+        with queue.transaction():
+            queue.rows("SELECT id FROM pgqueue_jobs FOR NO KEY UPDATE", {})
+            call = functools.partial(enqueue, "new", on_conflict=conflict, run_at=run_at)
+            later.enter_context(beside(in_thread(lambda: got.append(call().id))))
+            eventually(lambda: sql(WAITING) == [(1,)])
+            queue.rows("UPDATE pgqueue_jobs SET expires_at = clock_timestamp() RETURNING id", {})
+    assert Job.objects.get(unique_scope="live").id == got[0] != first
+    assert Job.objects.get(pk=first).args == ["old"]
+
+
+def test_function_goes_by_the_clock_and_not_by_the_start_of_the_outermost_statement(sql):
+    first = from_sql("k")
+    sql(
+        "DO $$ BEGIN UPDATE pgqueue_jobs SET expires_at = clock_timestamp(); "
+        "PERFORM pgqueue_enqueue('x', unique_key => 'k'); END $$"
+    )
+    assert Job.objects.get(unique_scope="live").id != first
+
+
 @pytest.mark.parametrize("ends", [let_expire, fail_once_killed])
 def test_job_is_not_superseded_by_one_that_will_not_run_any_more(queue, sql, ends):
     """Else neither would."""
@@ -462,6 +599,20 @@ def test_web_server_may_meet_jobs_with_the_rights_of_the_docs(sql, enqueue_keyed
         sql("UPDATE pgqueue_jobs SET expires_at = now() - interval '1 s'")
         sql("SET LOCAL ROLE shop_web")
     assert (enqueue_keyed("k", unique_scope="start") == first) is not is_over
+
+
+@BOTH_WAYS
+def test_lock_on_a_job_that_is_met_takes_the_right_to_update_a_column(sql, enqueue_keyed, project):
+    page = (project / "docs/how-to/privileges.md").read_text()
+    [base] = re.findall(r"```sql\n(.*?)```", page[page.index("## The web server") :], re.DOTALL)[:1]
+    sql("CREATE ROLE shop_web")  # in the test's transaction
+    sql(base + "GRANT SELECT (concurrency_key, concurrency_slot) ON pgqueue_jobs TO shop_web")
+    sql("SET LOCAL ROLE shop_web")
+    met = enqueue_keyed("live")
+    assert enqueue_keyed("live") == met
+    enqueue_keyed("k", unique_scope="start")
+    with pytest.raises(ProgrammingError, match="permission denied"), transaction.atomic():
+        enqueue_keyed("k", unique_scope="start")
 
 
 # Tombstones
@@ -609,7 +760,7 @@ def test_job_that_is_claimed_before_its_key_is_taken_back_simply_runs(queue):
 
 
 def test_open_transaction_on_a_key_stalls_no_worker(queue):
-    """It would be waited for by whoever inserts the key, or takes it back."""
+    """An insert of the key, or taking it back, would wait for it."""
     enqueue("old", unique_scope="start")
     [job] = claimed(queue)
     with transaction.atomic():
@@ -767,6 +918,38 @@ def test_bulks_do_not_deadlock_over_a_key_that_becomes_free(queue, sql):
         eventually(lambda: sql(WAITING) == [(2,)])
     assert errors == []
     assert got[0] == got[1]
+
+
+def test_bulks_do_not_deadlock_over_jobs_that_they_treat_differently(queue, sql):
+    """Each is to replace its own jobs, and to keep that of the other task from starting."""
+    options = {"unique_by": lambda key: key, "unique_scope": "start", "on_conflict": "replace"}
+    one, other, errors = keyed(pick_one, **options), keyed(pick_other, **options), []
+    enqueue_many(one, [("b",), ("c",)])
+    other.enqueue("a")
+
+    def enqueue_all(task, *keys) -> None:
+        try:
+            with transaction.atomic():
+                enqueue_many(task, [(key,) for key in keys])
+        except OperationalError as error:
+            errors.append(str(error))
+
+    with contextlib.ExitStack() as later:  # noqa: SIM117 - the transaction ends first
+        with queue.transaction():
+            queue.rows("SELECT id FROM pgqueue_jobs WHERE unique_key = 'b' FOR NO KEY UPDATE", {})
+            later.enter_context(beside(in_thread(lambda: enqueue_all(one, "a", "b", "c"))))
+            eventually(lambda: sql(WAITING) == [(1,)])
+            later.enter_context(beside(in_thread(lambda: enqueue_all(other, "a", "c"))))
+            eventually(lambda: sql(WAITING) == [(2,)])
+    assert errors == []
+
+
+def pick_one(key: str) -> None:
+    """Never runs."""
+
+
+def pick_other(key: str) -> None:
+    """Never runs."""
 
 
 # In threads, with connections of their own

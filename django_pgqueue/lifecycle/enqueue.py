@@ -216,6 +216,7 @@ def _insert_keyed(task: tasks.Task[..., Any], calls: Sequence[Call], way: _Way) 
         keyed_calls = [keyed.Keyed(args, kwargs, task.keys(args, kwargs)) for args, kwargs in calls]
         with around_insert(task, len(calls)) as seen:
             parameters = _parameters(task, way, seen) | _parameters_of_keys(task)
+            parameters["in_transaction"] = way.database.in_transaction  # asked before a bulk opens one of its own
             if len(keyed_calls) == 1:
                 inserted = keyed.insert(way.database, keyed_calls, parameters)
             else:

@@ -4,12 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from django.db import transaction
-
 from django_pgqueue.base.exceptions import PgQueueError
 from django_pgqueue.base.keys import Keys
 from django_pgqueue.base.states import OnConflict
-from django_pgqueue.db import CallerConnection, Database
+from django_pgqueue.db import CallerConnection, Database, undoable
 from django_pgqueue.lifecycle import unique
 from django_pgqueue.lifecycle.payload import encode_many
 from django_pgqueue.lifecycle.sql import statement
@@ -69,13 +67,13 @@ def insert_many(alias: str, calls: Sequence[Keyed], options: Mapping[str, Any]) 
     that, as they may with many thousands, those locked stay so.
     """
     for _ in range(min(MOST_MEETINGS, MOST_UNDONE // len(calls))):
-        with transaction.atomic(using=alias):
+        with undoable(alias) as undo:
             insertion = _Insertion(CallerConnection(alias), calls, options)
             insertion.try_once()
             if not insertion.left:
                 return insertion.inserted
-            transaction.set_rollback(True, using=alias)
-    with transaction.atomic(using=alias):
+            undo()
+    with undoable(alias):
         return insert(CallerConnection(alias), calls, options)
 
 

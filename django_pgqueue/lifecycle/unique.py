@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from django_pgqueue.base.states import OnConflict
@@ -16,7 +18,7 @@ class Met:
 
     ids: dict[str, int]  # by key, those whose matter is settled
     freed: set[str] = field(default_factory=set)  # keys that jobs which are over have given up
-    ready: set[str] = field(default_factory=set)  # queues on which one may run now
+    ready: set[str] = field(default_factory=set)  # queues on which one may run now, or was locked while it might
     waiting: set[str] = field(default_factory=set)  # concurrency keys by which a job may have to be admitted
 
 
@@ -27,31 +29,30 @@ def meet(database: Database, calls: Mapping[str, Call], options: Mapping[str, An
     up at its start is kept from starting before the caller's transaction has ended; else a change that is not committed
     yet would be missed. A job that is over, and will not run any more, gives up the key instead.
 
-    A job that runs is neither changed nor locked: its worker has to write down what it comes to, however long the
-    caller's transaction stays open.
+    A job that runs is neither changed nor locked: its worker has to write its outcome, however long the caller's
+    transaction stays open.
+
+    All rows are locked in order of their keys, whatever is to be done to each, so that two calls with the same keys do
+    not deadlock. One statement settles each run of neighbours to which the same is to be done.
 
     Args:
         calls: by key, in any order, what has met that job.
-        options: ``on_conflict`` and what its statement needs: as of ``enqueue_keyed.sql``, and ``tasks``, the names by
-            which the task is known.
+        options: ``on_conflict`` and what its statement needs: as of ``enqueue_keyed.sql``; ``tasks``, the names by
+            which the task is known; ``in_transaction``, whether the call is inside the caller's transaction.
 
     Returns:
         What is settled. A key that is missing is free by now, or its job has just started: try again.
     """
-    parameters = {**options, "unique_keys": sorted(calls), "in_transaction": database.in_transaction}
-    rows = database.rows(statement("twins"), parameters)
+    rows = sorted(database.rows(statement("twins"), {**options, "unique_keys": sorted(calls)}), key=itemgetter(0))
     met = Met({key: job_id for key, job_id, name in rows if name is None})
-    for wanted in ("give_up", "keep", options["on_conflict"]):
-        if chosen := {key: calls[key] for key, _, name in rows if name == wanted}:
-            _settle(wanted, database, chosen, options, met)
+    wanted = [(key, name) for key, _, name in rows if name is not None]
+    for name, neighbours in groupby(wanted, key=itemgetter(1)):
+        _settle(name, database, {key: calls[key] for key, _ in neighbours}, options, met)
     return met
 
 
 def _settle(name: str, database: Database, calls: Mapping[str, Call], options: Mapping[str, Any], met: Met) -> None:
-    """Run a statement on jobs; where one has started meanwhile, on those of one half of the keys, then of the other.
-
-    All go by the order of the keys, so that two who change the same ones do not deadlock.
-    """
+    """Run a statement on jobs; where one has started meanwhile, on those of one half of the keys, then of the other."""
     keys = sorted(calls)
     parameters = {**options, "unique_keys": keys}
     if name == OnConflict.REPLACE:

@@ -94,8 +94,9 @@ $$;
 """
 
 # A job that is over, because its time is over, it has expired or was killed, gives up the key. One that gives the key up
-# at its start is kept from starting before the caller's transaction has ended. What is locked there may have started
-# meanwhile: the inner block is a savepoint that gives the lock back.
+# at its start is kept from starting before the caller's transaction has ended. Another session may have changed the job
+# while its lock was waited for: so each test is repeated, and the inner block is a savepoint that gives the lock back.
+# statement_timestamp() is the start of the client's statement, which may be long ago.
 MEETING_WHAT_WILL_RUN = """
 CREATE OR REPLACE FUNCTION pgqueue_enqueue(
     task text,
@@ -149,9 +150,9 @@ BEGIN
         SELECT
             job.id,
             CASE
-                WHEN job.status = 'held' THEN job.run_at <= statement_timestamp()
+                WHEN job.status = 'held' THEN job.run_at <= clock_timestamp()
                 ELSE job.lease_token = 0
-                    AND (job.cancel_requested_at IS NOT NULL OR COALESCE(job.expires_at <= statement_timestamp(), false))
+                    AND (job.cancel_requested_at IS NOT NULL OR COALESCE(job.expires_at <= clock_timestamp(), false))
             END,
             job.unique_scope = 'start'
         INTO job_id, is_over, may_start
@@ -163,13 +164,23 @@ BEGIN
         END IF;
         BEGIN
             IF is_over THEN
-                UPDATE pgqueue_jobs
-                SET unique_scope = CASE WHEN unique_scope = 'live' THEN 'given_up' ELSE 'started' END
-                WHERE id = job_id AND unique_scope IN ('live', 'start') AND lease_token = 0;
+                UPDATE pgqueue_jobs AS job
+                SET unique_scope = CASE WHEN job.unique_scope = 'live' THEN 'given_up' ELSE 'started' END
+                WHERE job.id = job_id
+                  AND job.unique_scope IN ('live', 'start')
+                  AND job.lease_token = 0
+                  AND CASE
+                      WHEN job.status = 'held' THEN job.run_at <= clock_timestamp()
+                      ELSE job.expires_at <= clock_timestamp() OR job.cancel_requested_at IS NOT NULL
+                  END;
             ELSE
                 PERFORM
                 FROM pgqueue_jobs AS job
-                WHERE job.id = job_id AND job.unique_scope = 'start' AND job.cancel_requested_at IS NULL
+                WHERE job.id = job_id
+                  AND job.unique_scope = 'start'
+                  AND job.lease_token = 0
+                  AND (job.expires_at > clock_timestamp()) IS NOT FALSE
+                  AND job.cancel_requested_at IS NULL
                 FOR SHARE;
             END IF;
             IF NOT FOUND THEN

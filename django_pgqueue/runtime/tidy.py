@@ -15,17 +15,14 @@ from django.core.cache.backends.base import BaseCache
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
-from psycopg.pq import TransactionStatus
 
 from django_pgqueue.base.conversation import impatience
-from django_pgqueue.db import only_reads
+from django_pgqueue.db import is_in_transaction, only_reads
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 CHECK_SECONDS = 2.0
 """Timeout of the check of an idle connection. A server that is silent for longer costs the slot a new connection."""
-
-OPEN = {TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR}
 
 
 class _Opened(threading.local):
@@ -95,7 +92,7 @@ def opened() -> list[BaseDatabaseWrapper]:
 def is_tidy(connection: BaseDatabaseWrapper) -> bool:
     """Whether a job has left nothing behind on a connection. Asks no server, so any thread may ask."""
     return connection.connection is None or not (
-        _is_in_transaction(connection)
+        is_in_transaction(connection)
         or connection.errors_occurred
         or connection.run_on_commit
         or connection.queries_log
@@ -135,16 +132,8 @@ def _note(connection: BaseDatabaseWrapper, **_: Any) -> None:
         _opened.connections.append(connection)
 
 
-def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
-    """Whether one is open by Django's book, or by the driver's: Django does not know of a BEGIN that was executed."""
-    if connection.in_atomic_block or not connection.autocommit:
-        return True
-    pgconn = getattr(connection.connection, "pgconn", None)  # of psycopg; it knows without asking
-    return pgconn is not None and pgconn.transaction_status in OPEN
-
-
 def _tidy_connection(connection: BaseDatabaseWrapper) -> None:
-    if _is_in_transaction(connection) and connection.settings_dict["AUTOCOMMIT"]:
+    if is_in_transaction(connection) and connection.settings_dict["AUTOCOMMIT"]:
         logger.warning("A job left a transaction open on %r; it is rolled back", connection.alias)
         _discard(connection)
     elif connection.errors_occurred and not _is_useful(connection):

@@ -159,7 +159,7 @@ def test_role_that_only_looks_changes_nothing(sql, project):
 
 def test_web_server_with_more_rights_changes_the_job_that_has_a_key(as_role, sql, project):
     page = (project / "docs" / "how-to" / "privileges.md").read_text()
-    [more] = re.findall(r"^```sql\n(-- for on_conflict [^`]* TO shop_web;\n)```$", page, flags=re.MULTILINE)
+    [more] = re.findall(r"^```sql\n(-- for on_conflict\b[^`]* TO shop_web;\n)```$", page, flags=re.MULTILINE)
     hour = dt.timedelta(hours=1)
     as_role("shop_web")
     first = app.record.using(unique_key="k", unique_for=hour).enqueue("old").id

@@ -27,7 +27,7 @@ WHERE job.id = ANY (ARRAY(
           AND one.unique_scope IN ('live', 'start')
           AND one.lease_token = 0
           AND one.status <> 'held'
-          AND (one.expires_at > statement_timestamp()) IS NOT FALSE
+          AND (one.expires_at > clock_timestamp()) IS NOT FALSE
           AND one.cancel_requested_at IS NULL
           AND one.run_at > due.run_at
         LIMIT 1

@@ -1,7 +1,7 @@
 -- Give jobs that hold unique keys the arguments and the metadata of newer calls. Called by unique.meet() in the caller's
--- transaction, for jobs of the same task. Locks the rows in order of the keys, and waits for them. One that has started
--- meanwhile is missing from the answer, but may be locked all the same: the caller undoes the statement. Found like those
--- of finish.sql, by pgqueue_jobs_unique. Returns key, id and queue; may it run now; what key to look at: neither changes.
+-- transaction, for jobs of the same task. Locks the rows in order of the keys and waits for them; leans on
+-- pgqueue_jobs_unique. Returns key, id and queue; may it run now; its concurrency key if it waits to be admitted. A job
+-- that has started meanwhile is missing, but may be locked all the same: the caller undoes the statement.
 UPDATE pgqueue_jobs AS job
 SET args = COALESCE((
         SELECT jsonb_object_agg(call.unique_key, call.args) FILTER (WHERE call.args IS NOT NULL)
@@ -27,11 +27,13 @@ WHERE job.id = ANY (ARRAY(
           AND one.unique_scope IN ('live', 'start')
           AND one.lease_token = 0
           AND one.status <> 'held'
-          AND (one.expires_at > statement_timestamp()) IS NOT FALSE
+          AND (one.expires_at > clock_timestamp()) IS NOT FALSE
           AND one.cancel_requested_at IS NULL
           AND one.task = ANY (%(tasks)s::text[])
         LIMIT 1
         FOR NO KEY UPDATE
     ) AS twin
 ))
-RETURNING job.unique_key, job.id, job.queue, false, NULL::text;
+RETURNING
+    job.unique_key, job.id, job.queue, job.status = 'queued',
+    CASE WHEN job.status = 'waiting' THEN job.concurrency_key END;

@@ -1,7 +1,7 @@
 -- Take the unique key back for one job that has given it up at its start and is not running any more. Called by
--- housekeeping.unique, in a transaction of its own with a short lock_timeout: the unique index waits for whoever has
--- inserted the same key and is still open. Steps over the row if it is locked, and over one that has a twin.
--- Found by primary key. Returns the id.
+-- housekeeping.unique, in a transaction of its own with a short lock_timeout: the unique index waits for an open
+-- transaction that has inserted the same key. Skips the row if it is locked or has a twin. Found by primary key.
+-- Returns the id.
 UPDATE pgqueue_jobs
 SET unique_scope = 'start'
 WHERE ctid = ANY (ARRAY(

@@ -1,8 +1,6 @@
--- Which jobs have given their unique key up at their start, are not running any more, and have found another job with
--- that key. Called by housekeeping.unique, which moves them to dead_jobs in the same transaction. Neither of the two is
--- over, expired or killed: it would do no work, and gives the key up itself. Locks the jobs, steps over those that others
--- hold, and takes a bounded slice. Leans on pgqueue_jobs_started and pgqueue_jobs_unique. Returns the id of the job and
--- that of its twin, and the job's queue and task.
+-- Find jobs that gave their unique key up at their start, do not run, and whose key another job has that will do its
+-- work. Called by housekeeping.unique, which moves them to dead_jobs in the same transaction. Locks a bounded slice of
+-- them and skips locked rows. Leans on pgqueue_jobs_started and _unique. Returns both ids, and the job's queue and task.
 SELECT job.id, twin.id, job.queue, job.task
 FROM pgqueue_jobs AS job
 CROSS JOIN LATERAL (

@@ -1,8 +1,6 @@
--- Which live jobs hold these unique keys, and what is to be done about each. Called by unique.meet() for jobs that met a
--- twin, in a statement of its own: the snapshot of the insert is older than the twin. Found like those of finish.sql,
--- by pgqueue_jobs_unique; locks nothing. Returns key and id, and the name of the statement that settles the matter: that
--- of a job that is over is give_up, that of one whose start would miss the caller's change is keep, else that of
--- on_conflict; null where it stays as it is: it runs, has finished, or there is nothing to change about it.
+-- Find the jobs that hold unique keys, and what to do about each. Called by unique.meet() in a statement of its own: the
+-- snapshot of the insert is older than the twin. Locks nothing; leans on pgqueue_jobs_unique. Returns key, id, and the
+-- name of the statement to run on the job: null if it runs, is a tombstone, or nothing about it is to be changed.
 SELECT
     call.unique_key,
     job.id,
