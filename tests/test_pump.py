@@ -963,6 +963,8 @@ def test_full_scan_that_takes_too_long_keeps_back_no_claim_above_the_low_water_m
     turns(pump, 2)
     assert FinishedJob.objects.count() == 1
     others = enqueue_many(app.noop, [()] * 2)
+    shore = pump._intake._shores["default"]
+    shore.full_scan_at = shore.called_scan_at = time.monotonic() + 60  # on a slow machine it would be due by now
     pump._trouble.claim_at = 0.0
     pump.wake()
     pump._collect(0.0)
@@ -970,7 +972,7 @@ def test_full_scan_that_takes_too_long_keeps_back_no_claim_above_the_low_water_m
     assert accepted(pump) == others
     assert pump._intake._setbacks["default"].is_of_full_scans
     sql("DELETE FROM pgqueue_plan")
-    pump._intake._setbacks["default"].retry_at = 0.0
+    pump._intake._setbacks["default"].retry_at = shore.full_scan_at = shore.called_scan_at = 0.0
     turns(pump, 2)
     assert accepted(pump) == [*others, urgent]
     assert pump._intake._setbacks == {}
