@@ -78,6 +78,18 @@ def test_only_a_process_that_has_turned_and_does_not_any_more_is_stuck(crew, clo
     assert process.unturned_seconds == 0
 
 
+def test_process_whose_first_turn_does_not_end_counts_while_a_job_runs_in_it(crew, clock):
+    """The first job of a process may hold the interpreter just as well as any other. Probes hear of no work yet."""
+    [process] = crew.living
+    watch(crew, clock, 100)
+    process.marks.start(0)
+    watch(crew, clock, 10)
+    assert (process.unturned_seconds, process.is_at_work) == (10, False)
+    process.marks.end(0)
+    watch(crew, clock, 1)
+    assert process.unturned_seconds == 0
+
+
 def test_time_in_which_the_supervisor_was_frozen_too_does_not_count(crew, clock):
     [process] = crew.living
     process.marks.turned()

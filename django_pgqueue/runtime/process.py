@@ -40,7 +40,8 @@ class Process:
     """One child: its process, the pipe of its orders and the memory shared with it.
 
     Attributes:
-        unturned_seconds: for how long its pump has not turned, as far as that was looked at; 0 before its first turn.
+        unturned_seconds: for how long its pump has not turned, as far as that was looked at; 0 while it is starting, before
+            its first turn, or a job in that.
 
     Args:
         plan: says how many jobs and how much memory it may use up before it is replaced.
@@ -115,9 +116,12 @@ class Process:
         return self.marks.turns() > 0
 
     def look(self) -> None:
-        """Take note whether its pump has turned; to be called about once a second, by one thread."""
+        """Take note whether its pump has turned; to be called about once a second, by one thread.
+
+        The first turn may be kept from its end too, by a job that was claimed in it.
+        """
         turns, at = self.marks.turns(), time.monotonic()
-        if turns != self._turns or not turns:
+        if turns != self._turns or not (turns or self.marks.busy()):
             self.unturned_seconds = 0.0
         else:
             self.unturned_seconds += min(at - self._looked_at, LOOK_SECONDS)
