@@ -119,16 +119,18 @@ class Crew:
         for process in list(self.living):
             if not (deaf := process.deaf()):
                 continue
-            if process.give_up():
+            if process.give_up(is_stuck=self.is_stuck(process)):
                 logger.warning("Process %d runs %d job(s) that do not stop: it takes no more", process.pid, len(deaf))
             if process.is_hopeless(deaf, self.plan.grace_seconds):
                 logger.warning("Process %d is ended, %d job(s) in it do not stop", process.pid, len(deaf))
-                self.end(process)
+                process.kill()
 
     def part_with_stuck(self) -> bool:
         """Look whether the pumps of all turn, and end those that have not for minutes; to be called once a second.
 
         Some job holds the interpreter, or all threads wait for each other: no time limit and no order is obeyed there.
+        So the jobs that run there pay for it. The time is longer than a pump may wait for the database, whose process
+        looks just the same from outside: what ends a process sooner, for another reason, costs no attempt.
 
         Returns:
             Whether one turns again that had not for a lease.
@@ -140,17 +142,13 @@ class Crew:
             turns_again |= was_stuck and not self.is_stuck(process)
             if process.unturned_seconds >= patience:
                 logger.error("Process %d is ended: for %d s it has not turned", process.pid, process.unturned_seconds)
-                self.end(process)
+                process.kill(is_crash=True)
                 process.unturned_seconds = 0.0
         return turns_again
 
     def is_stuck(self, process: Process) -> bool:
         """Whether the pump of a process has not turned for more than a lease."""
         return process.unturned_seconds > self.lease_seconds
-
-    def end(self, process: Process) -> None:
-        """End a process at once. What it was running goes back, unless it was stuck: one of those jobs did that."""
-        process.kill(is_crash=self.is_stuck(process))
 
     def is_recycling(self) -> bool:
         """Whether a process that is to replace another is not yet at work."""

@@ -255,7 +255,7 @@ class Supervisor:
         if time.monotonic() > until:
             for process in list(self.crew.living):
                 logger.warning("Process %d has not stopped in time and is ended", process.pid)
-                self.crew.end(process)
+                process.kill()
 
     def _finish(self) -> None:
         """Settle what the children left, remove their rows, close everything."""
