@@ -314,11 +314,20 @@ def test_worker_whose_row_is_locked_is_not_judged_while_that_lasts_nor_right_aft
     sql("UPDATE pgqueue_workers SET heartbeat_at = now() - interval '40 s', lease_until = now() - interval '10 s'")
     with other_queue.transaction():
         other_queue.rows("UPDATE pgqueue_workers SET stop_requested_by = 'ann' RETURNING id", {})
-        assert reaper.look(60) == "running"
-        [(worker_id,)] = sql("SELECT id FROM pgqueue_workers")
-        assert reaper._unlocked([worker_id]) == []
+        assert reaper.look(40) == "running"
     assert reaper.look(3) == "running"
     assert reaper.look(12) == "queued"
+
+
+def test_row_that_stays_locked_keeps_jobs_from_others_for_one_more_lease_only(queue, other_queue, sql, lost, reaper):
+    """As a heartbeat does whose machine is lost before its transaction has ended: the server waits for the rest."""
+    lost()
+    sql("UPDATE pgqueue_workers SET heartbeat_at = now() - interval '40 s', lease_until = now() - interval '10 s'")
+    [(worker_id,)] = sql("SELECT id FROM pgqueue_workers")
+    with other_queue.transaction():
+        heartbeat.beat(other_queue, {worker_id: 1}, lease_seconds=30)
+        assert reaper.look(11 + 30) == "running"
+        assert reaper.look(2) == "queued"
 
 
 def test_heart_does_not_wait_for_the_locked_row_of_its_process_and_beats_again_soon(queue, other_queue, heart, sql):
