@@ -473,7 +473,14 @@ def test_dead_process_is_kept_in_mind_until_the_last_of_its_jobs_is_settled(queu
     locked, free = enqueue_many(app.noop, [()] * 2)
     claim(queue, "default", limit=2, worker_id=worker_id)
     process = SimpleNamespace(
-        worker_id=worker_id, marks=Marks(), was_stopped=False, pid=1, exit_code=0, overdue=set, close=lambda: None
+        worker_id=worker_id,
+        marks=Marks(),
+        was_stopped=False,
+        pid=1,
+        exit_code=0,
+        overdue=set,
+        close=lambda: None,
+        ended_seconds=0.0,
     )
     crew = SimpleNamespace(ended=[process])
     steward = Steward("default", crew, Pulse(30), wake=lambda queues: None, drained=None)
@@ -499,7 +506,14 @@ def test_claim_in_flight_when_its_process_dies_is_settled_when_the_server_is_thr
     worker_id = register(queue)
     app.noop.using(max_attempts=1, lease=dt.timedelta(days=1)).enqueue()
     process = SimpleNamespace(
-        worker_id=worker_id, marks=Marks(), was_stopped=False, pid=1, exit_code=-9, overdue=set, close=lambda: None
+        worker_id=worker_id,
+        marks=Marks(),
+        was_stopped=False,
+        pid=1,
+        exit_code=-9,
+        overdue=set,
+        close=lambda: None,
+        ended_seconds=0.0,
     )
     crew = SimpleNamespace(ended=[process])
     steward = Steward("default", crew, Pulse(30), wake=lambda queues: None, drained=None)
@@ -514,6 +528,30 @@ def test_claim_in_flight_when_its_process_dies_is_settled_when_the_server_is_thr
         eventually(lambda: steward.settle_ended() is None)
         assert (crew.ended, Worker.objects.count()) == ([], 0)
         assert set(Job.objects.values_list("status", "attempts", "lost")) == {("queued", 0, 0)}
+    finally:
+        pump.close()
+        steward.database.close()
+
+
+def test_session_of_a_dead_process_that_does_not_end_is_waited_for_no_longer_than_a_statement_may_take(queue):
+    """As where a job has made a copy of the process by fork, which keeps the socket and lives on."""
+    worker_id = register(queue)
+    process = SimpleNamespace(
+        worker_id=worker_id, marks=Marks(), was_stopped=False, pid=1, exit_code=-9, overdue=set, close=lambda: None
+    )
+    crew = SimpleNamespace(ended=[process])
+    steward = Steward("default", crew, Pulse(30), wake=lambda queues: None, drained=None)
+    pump = QueueConnection("default", f"pump {worker_id}")
+    try:
+        pump.rows("SELECT 1", {})
+        pauses = []
+        for process.ended_seconds in (0.0, 0.9, 1.0, 60.0):
+            pauses.append(steward.settle_ended())
+            assert (crew.ended, Worker.objects.count()) == ([process], 1)
+        assert pauses == [0.1, 0.1, 1.0, 1.0]
+        process.ended_seconds = 60.1
+        assert steward.settle_ended() is None
+        assert (crew.ended, Worker.objects.count()) == ([], 0)
     finally:
         pump.close()
         steward.database.close()

@@ -108,6 +108,11 @@ class Process:
         return self._process.exitcode
 
     @property
+    def ended_seconds(self) -> float:
+        """For how long it has been known to have ended; 0 while it lives."""
+        return 0.0 if self._ended_at is None else time.monotonic() - self._ended_at
+
+    @property
     def is_young(self) -> bool:
         return time.monotonic() - self._started_at < SETTLED_SECONDS
 
