@@ -28,6 +28,7 @@ from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.duties import Slice
 from django_pgqueue.runtime.heart import Heart, Pulse
 from django_pgqueue.runtime.marks import Marks, now
+from django_pgqueue.runtime.meters import Meters
 from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.process import can_read_memory, resident_bytes
 from django_pgqueue.runtime.reaper import Reaper
@@ -808,16 +809,20 @@ def test_process_is_among_those_that_may_run_jobs_all_the_while_it_is_parted_wit
     assert (crew.worker_ids(), crew.living, crew.ended) == ([4711], [], [process])
 
 
-def test_process_that_cannot_be_started_leaves_no_row_and_is_tried_again_after_a_pause(queue, monkeypatch):
-    def refuse(_):
+@pytest.mark.parametrize("step", ["__init__", "start"])
+def test_process_that_cannot_be_started_leaves_no_row_and_is_tried_again_after_a_pause(queue, monkeypatch, step):
+    """Nor can it be made where descriptors are short: it has a pipe."""
+
+    def refuse(*_, **__):
         raise OSError(12, "Cannot allocate memory")
 
-    monkeypatch.setattr("django_pgqueue.runtime.process.Process.start", refuse)
-    crew = Crew(Plan(processes=2), supervisor_id=1, lease_seconds=30)
+    monkeypatch.setattr(f"django_pgqueue.runtime.process.Process.{step}", refuse)
+    meters = Meters()
+    crew = Crew(Plan(processes=2), supervisor_id=1, lease_seconds=30, meters=meters)
     for _ in range(2):
         with pytest.raises(OSError, match="Cannot allocate memory"):
             crew.fill(queue)
-    assert (Worker.objects.count(), crew.living) == (0, [])
+    assert (Worker.objects.count(), crew.living, meters._living) == (0, [], [])
     assert [vacancy.failures for vacancy in crew._vacancies] == [1, 1]
     assert crew.next_start_seconds() > 0
 

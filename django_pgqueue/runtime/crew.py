@@ -17,6 +17,7 @@ from django_pgqueue.lifecycle import heartbeat
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.runtime.child import Brief
 from django_pgqueue.runtime.marks import now
+from django_pgqueue.runtime.meter import Meter
 from django_pgqueue.runtime.meters import Meters
 from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.process import Process
@@ -59,15 +60,18 @@ class Crew:
     def fill(self, database: Database) -> None:
         """Start a process in each place whose time has come."""
         for vacancy in [vacancy for vacancy in self._vacancies if vacancy.seconds_left() == 0]:
-            process = self._register(database, vacancy)
+            worker_id = self._write_down(database)
+            assert worker_id is not None  # noqa: S101 - only those who ask for an id may get none
+            process = None
             try:
+                process = self._made(worker_id, vacancy)
                 is_in = self._let_in(process, vacancy)
             except BaseException:
                 self._put_off(vacancy)
-                self._discard(database, process)
+                self._discard(database, worker_id, process)
                 raise
             if not is_in:
-                self._discard(database, process)
+                self._discard(database, worker_id, process)
 
     def close(self) -> None:
         """Start nobody any more."""
@@ -80,8 +84,7 @@ class Crew:
         self._parting.append(process)
         self.living.remove(process)
         self._finished += process.marks.finished()
-        if self._meters and process.meter:
-            self._meters.retire(process.meter)
+        self._retire(process.meter)
         if process.is_replaced and process.is_leaving and process.exit_code == 0:
             logger.info("Process %d is recycled", process.pid)
         elif process.is_replaced:
@@ -249,20 +252,34 @@ class Crew:
                 self._vacancies.remove(vacancy)
                 self._vacancies.append(Vacancy(vacancy.failures + 1, replaces=vacancy.replaces))
 
-    def _discard(self, database: Database, process: Process) -> None:
-        """Forget a process that was not started."""
-        process.discard()
-        heartbeat.deregister(database, [process.worker_id])
+    def _discard(self, database: Database, worker_id: int, process: Process | None) -> None:
+        """Forget a process that was not started, or not even made."""
+        if process is not None:
+            process.discard()
+            self._retire(process.meter)
+        heartbeat.deregister(database, [worker_id])
 
-    def _register(self, database: Database, vacancy: "Vacancy") -> Process:
-        plan, worker_id = self.plan, self._write_down(database)
-        assert worker_id is not None  # noqa: S101 - only those who ask for an id may get none
+    def _made(self, worker_id: int, vacancy: "Vacancy") -> Process:
+        """Make a process for a place; to be started.
+
+        Raises:
+            OSError: memory or descriptors are short.
+        """
+        plan = self.plan
         databases = {alias: connections[alias].settings_dict["NAME"] for alias in connections}
         brief = Brief(worker_id, plan.queues, plan.concurrency, plan.verbosity, databases)
         meter = self._meters.made() if self._meters else None
-        process = Process(brief, plan, failures=vacancy.failures, replaces=vacancy.replaces, meter=meter)
+        try:
+            process = Process(brief, plan, failures=vacancy.failures, replaces=vacancy.replaces, meter=meter)
+        except BaseException:
+            self._retire(meter)
+            raise
         process.marks.extend(now() + self.lease_seconds)
         return process
+
+    def _retire(self, meter: Meter | None) -> None:
+        if self._meters and meter:
+            self._meters.retire(meter)
 
 
 class Vacancy:
