@@ -184,6 +184,7 @@ class Pump:
         begun = time.monotonic()
         if self._marks.has_lapsed():
             self._withdraw()
+            self.slots.refuse(self._marks.unbegun())
             self._marks.resume()
         if self._trouble.seconds_left():
             return  # nothing is left to hand over after a failure
