@@ -786,7 +786,7 @@ def test_process_that_ended_while_the_heart_beat_is_not_registered_again(queue, 
 
 
 def test_process_is_among_those_that_may_run_jobs_all_the_while_it_is_parted_with(caplog):
-    """``--drain`` asks at any time, and would end with its jobs running under nobody."""
+    """``--drain`` asks at any time, and would end while its jobs run."""
     crew = Crew(Plan(), supervisor_id=1, lease_seconds=30)
     process = SimpleNamespace(
         worker_id=4711, pid=1, exit_code=-9, marks=Marks(), meter=None, is_young=False, is_replaced=False, replaces=None

@@ -134,7 +134,7 @@ def test_process_that_has_not_turned_for_minutes_is_ended_and_what_it_ran_is_los
 
 
 def test_stop_gives_attempts_back_where_a_process_has_not_turned_for_a_lease(queue, crew, clock):
-    """Its pump may as well wait for the database, as nobody can tell from outside, while the jobs do well."""
+    """Its pump may as well wait for the database, as cannot be told from outside, while the jobs do well."""
     [process] = crew.living
     job_id = app.noop.enqueue().id
     process.marks.hold([0], claim(queue, "default", limit=1, worker_id=process.worker_id))

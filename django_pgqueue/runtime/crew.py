@@ -26,10 +26,10 @@ from django_pgqueue.runtime.verdict import stuck_seconds
 logger = logging.getLogger("django_pgqueue.worker")
 
 LOCK_MILLISECONDS = 20
-"""So long a row of ``pgqueue_workers`` is waited for."""
+"""Timeout of the wait for a row of ``pgqueue_workers`` that is locked."""
 
 STUCK_PART = 0.8
-"""A process that does not turn is ended after this part of the time after which probes take its command for dead."""
+"""Maximum part of the time after which probes take a command for dead that a process of it may go without a turn."""
 
 
 class Crew:
@@ -185,8 +185,8 @@ class Crew:
     def register_again(self, database: QueueConnection, process: Process) -> None:
         """Write a living process down whose row is gone: it was silent for so long that others took it for dead.
 
-        Or it has ended since somebody looked who lives, and was settled: then it gets no other row. Or somebody has
-        locked its row, and is not waited for: such a process is not judged.
+        Or it has ended since the caller looked who lives, and was settled: then it gets no other row. Or its row is
+        locked, which is not waited for: such a process is not judged.
         """
         try:
             with database.transaction():

@@ -23,14 +23,14 @@ GRACE_SECONDS = 1.0
 """Maximum delay of a heartbeat that still counts as in time."""
 
 GAP_SECONDS = 2.0
-"""Maximum time that counts from one look to the next: what is longer, the server may have stood still for everybody."""
+"""Maximum time that counts from one look to the next: in a longer one the server may have stood still for all."""
 
 
 class Lapses:
     """For how long the leases of others have been seen to have passed, or their rows to be locked.
 
     One look proves nothing: the clock of the database may have been put forward, or its server may have stood still for
-    everybody, and who lives says so with its next heartbeat.
+    all, and a process that lives says so with its next heartbeat.
     """
 
     def __init__(self) -> None:

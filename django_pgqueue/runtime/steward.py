@@ -147,7 +147,7 @@ class Steward:
             if self._settle(process) and not heartbeat.deregister(self.database, [process.worker_id]):
                 self._crew.ended.remove(process)
                 process.close()
-            # else somebody has locked a row, as a heartbeat does that does not know yet that the process has ended
+            # else a row is locked, as by a heartbeat that does not know yet that the process has ended
         if not self._crew.ended:
             return None
         is_soon = any(process.ended_seconds < SOON_SECONDS for process in list(self._crew.ended))
