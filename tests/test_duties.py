@@ -142,10 +142,10 @@ def test_command_that_ends_says_which_duty_has_not_come_back_and_leaves_it_its_c
 
 
 def test_duty_that_does_not_come_back_is_named_once(transactional_db, monkeypatch, caplog):
-    """A receiver of a signal runs there, and may block: nobody but the log would say so."""
+    """A receiver of a signal runs there, and may block: only the log says so."""
     supervisor = Supervisor(Plan(queues=(), processes=1, concurrency=1))
     seconds = [59.0]
-    supervisor._house_loop.pass_seconds = lambda: seconds[0]
+    supervisor._steward.duties.doing_seconds = lambda: seconds[0]
     supervisor._steward.duties.doing = "expire"
     for seconds[0] in (59.0, 60.0, 61.0, 0.0, 75.0):
         supervisor._tell_of_long_duty()
@@ -153,3 +153,22 @@ def test_duty_that_does_not_come_back_is_named_once(transactional_db, monkeypatc
         "Housekeeping has been at its duty expire for 60 s, and does no other",
         "Housekeeping has been at its duty expire for 75 s, and does no other",
     ]
+
+
+def test_age_of_a_duty_begins_with_it_and_not_with_its_pass(monkeypatch):
+    clock, ages = [1000.0], []
+    monkeypatch.setattr("django_pgqueue.runtime.duties.time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def long():
+        clock[0] += 50
+
+    def longer():
+        ages.append(duties.doing_seconds())
+        clock[0] += 60
+        ages.append(duties.doing_seconds())
+        raise ValueError
+
+    duties = Duties(long, longer)
+    duties.pass_once()
+    clock[0] += 100
+    assert (ages, duties.doing, duties.doing_seconds()) == ([0, 60], "longer", 0)

@@ -28,6 +28,7 @@ from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.duties import Slice
 from django_pgqueue.runtime.heart import Heart, Pulse
 from django_pgqueue.runtime.marks import Marks, now
+from django_pgqueue.runtime.meters import Meters
 from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.process import can_read_memory, resident_bytes
 from django_pgqueue.runtime.reaper import Reaper
@@ -314,11 +315,20 @@ def test_worker_whose_row_is_locked_is_not_judged_while_that_lasts_nor_right_aft
     sql("UPDATE pgqueue_workers SET heartbeat_at = now() - interval '40 s', lease_until = now() - interval '10 s'")
     with other_queue.transaction():
         other_queue.rows("UPDATE pgqueue_workers SET stop_requested_by = 'ann' RETURNING id", {})
-        assert reaper.look(60) == "running"
-        [(worker_id,)] = sql("SELECT id FROM pgqueue_workers")
-        assert reaper._unlocked([worker_id]) == []
+        assert reaper.look(40) == "running"
     assert reaper.look(3) == "running"
     assert reaper.look(12) == "queued"
+
+
+def test_row_that_stays_locked_keeps_jobs_from_others_for_one_more_lease_only(queue, other_queue, sql, lost, reaper):
+    """As a heartbeat does whose machine is lost before its transaction has ended: the server waits for the rest."""
+    lost()
+    sql("UPDATE pgqueue_workers SET heartbeat_at = now() - interval '40 s', lease_until = now() - interval '10 s'")
+    [(worker_id,)] = sql("SELECT id FROM pgqueue_workers")
+    with other_queue.transaction():
+        heartbeat.beat(other_queue, {worker_id: 1}, lease_seconds=30)
+        assert reaper.look(11 + 30) == "running"
+        assert reaper.look(2) == "queued"
 
 
 def test_heart_does_not_wait_for_the_locked_row_of_its_process_and_beats_again_soon(queue, other_queue, heart, sql):
@@ -464,7 +474,14 @@ def test_dead_process_is_kept_in_mind_until_the_last_of_its_jobs_is_settled(queu
     locked, free = enqueue_many(app.noop, [()] * 2)
     claim(queue, "default", limit=2, worker_id=worker_id)
     process = SimpleNamespace(
-        worker_id=worker_id, marks=Marks(), was_stopped=False, pid=1, exit_code=0, overdue=set, close=lambda: None
+        worker_id=worker_id,
+        marks=Marks(),
+        was_stopped=False,
+        pid=1,
+        exit_code=0,
+        overdue=set,
+        close=lambda: None,
+        ended_seconds=0.0,
     )
     crew = SimpleNamespace(ended=[process])
     steward = Steward("default", crew, Pulse(30), wake=lambda queues: None, drained=None)
@@ -490,7 +507,14 @@ def test_claim_in_flight_when_its_process_dies_is_settled_when_the_server_is_thr
     worker_id = register(queue)
     app.noop.using(max_attempts=1, lease=dt.timedelta(days=1)).enqueue()
     process = SimpleNamespace(
-        worker_id=worker_id, marks=Marks(), was_stopped=False, pid=1, exit_code=-9, overdue=set, close=lambda: None
+        worker_id=worker_id,
+        marks=Marks(),
+        was_stopped=False,
+        pid=1,
+        exit_code=-9,
+        overdue=set,
+        close=lambda: None,
+        ended_seconds=0.0,
     )
     crew = SimpleNamespace(ended=[process])
     steward = Steward("default", crew, Pulse(30), wake=lambda queues: None, drained=None)
@@ -505,6 +529,30 @@ def test_claim_in_flight_when_its_process_dies_is_settled_when_the_server_is_thr
         eventually(lambda: steward.settle_ended() is None)
         assert (crew.ended, Worker.objects.count()) == ([], 0)
         assert set(Job.objects.values_list("status", "attempts", "lost")) == {("queued", 0, 0)}
+    finally:
+        pump.close()
+        steward.database.close()
+
+
+def test_session_of_a_dead_process_that_does_not_end_is_waited_for_no_longer_than_a_statement_may_take(queue):
+    """As where a job has made a copy of the process by fork, which keeps the socket and lives on."""
+    worker_id = register(queue)
+    process = SimpleNamespace(
+        worker_id=worker_id, marks=Marks(), was_stopped=False, pid=1, exit_code=-9, overdue=set, close=lambda: None
+    )
+    crew = SimpleNamespace(ended=[process])
+    steward = Steward("default", crew, Pulse(30), wake=lambda queues: None, drained=None)
+    pump = QueueConnection("default", f"pump {worker_id}")
+    try:
+        pump.rows("SELECT 1", {})
+        pauses = []
+        for process.ended_seconds in (0.0, 0.9, 1.0, 60.0):
+            pauses.append(steward.settle_ended())
+            assert (crew.ended, Worker.objects.count()) == ([process], 1)
+        assert pauses == [0.1, 0.1, 1.0, 1.0]
+        process.ended_seconds = 60.1
+        assert steward.settle_ended() is None
+        assert (crew.ended, Worker.objects.count()) == ([], 0)
     finally:
         pump.close()
         steward.database.close()
@@ -753,7 +801,7 @@ def test_process_that_ended_while_the_heart_beat_is_not_registered_again(queue, 
 
 
 def test_process_is_among_those_that_may_run_jobs_all_the_while_it_is_parted_with(caplog):
-    """``--drain`` asks at any time, and would end with its jobs running under nobody."""
+    """``--drain`` asks at any time, and would end while its jobs run."""
     crew = Crew(Plan(), supervisor_id=1, lease_seconds=30)
     process = SimpleNamespace(
         worker_id=4711, pid=1, exit_code=-9, marks=Marks(), meter=None, is_young=False, is_replaced=False, replaces=None
@@ -776,16 +824,20 @@ def test_process_is_among_those_that_may_run_jobs_all_the_while_it_is_parted_wit
     assert (crew.worker_ids(), crew.living, crew.ended) == ([4711], [], [process])
 
 
-def test_process_that_cannot_be_started_leaves_no_row_and_is_tried_again_after_a_pause(queue, monkeypatch):
-    def refuse(_):
+@pytest.mark.parametrize("step", ["__init__", "start"])
+def test_process_that_cannot_be_started_leaves_no_row_and_is_tried_again_after_a_pause(queue, monkeypatch, step):
+    """Nor can it be made where descriptors are short: it has a pipe."""
+
+    def refuse(*_, **__):
         raise OSError(12, "Cannot allocate memory")
 
-    monkeypatch.setattr("django_pgqueue.runtime.process.Process.start", refuse)
-    crew = Crew(Plan(processes=2), supervisor_id=1, lease_seconds=30)
+    monkeypatch.setattr(f"django_pgqueue.runtime.process.Process.{step}", refuse)
+    meters = Meters()
+    crew = Crew(Plan(processes=2), supervisor_id=1, lease_seconds=30, meters=meters)
     for _ in range(2):
         with pytest.raises(OSError, match="Cannot allocate memory"):
             crew.fill(queue)
-    assert (Worker.objects.count(), crew.living) == (0, [])
+    assert (Worker.objects.count(), crew.living, meters._living) == (0, [], [])
     assert [vacancy.failures for vacancy in crew._vacancies] == [1, 1]
     assert crew.next_start_seconds() > 0
 

@@ -15,8 +15,9 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.base.database_errors import Silence
 from django_pgqueue.base.records import Fate, Outcome
 from django_pgqueue.base.states import Reason
-from django_pgqueue.lifecycle import ack
+from django_pgqueue.lifecycle import ack, heartbeat
 from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.lifecycle.release import release
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.runtime.marks import CAPACITY, Marks, now
 from django_pgqueue.runtime.pump import Pump, Speed
@@ -722,6 +723,41 @@ def test_what_was_fetched_before_a_lapse_goes_back_before_anything_is_started(tr
     pump.slots.cancel(first.mark)
     eventually(lambda: turn(pump) or FinishedJob.objects.filter(pk=waiting, attempts=1).exists())
     pump.database.close()
+
+
+def test_lane_that_was_about_to_begin_a_job_leaves_it_to_those_who_were_given_it_meanwhile(queue, registry_of):
+    """A job has held the event loop for so long that the heart has given back what that was about to begin."""
+    marks, is_full, is_over, begun = Marks(), threading.Event(), threading.Event(), []
+
+    async def hold_the_loop():
+        begun.append("hog")
+        is_over.wait(PATIENCE_SECONDS)
+
+    async def fetched():
+        begun.append("fetched")
+
+    marks.extend(now() + 60)
+    pump = Pump(1, (), Slots(2, marks, stdlib_queue.SimpleQueue()), marks)
+    for func in (hold_the_loop, fetched):
+        registry_of(func).enqueue()
+    try:
+        pump.slots._lanes._start().call_soon_threadsafe(is_full.wait, PATIENCE_SECONDS)
+        pump._accept(claim(pump.database, "default", limit=2, worker_id=1))
+        is_full.set()  # now it opens a lane for each of the two, and then runs what is in the first
+        eventually(lambda: begun)
+        marks.shorten(now())
+        assert release(queue, [one for one in heartbeat.leases(queue, [1]) if one.mark in marks.unbegun()])
+        assert [job.task for job in claim(queue, "default", limit=2, worker_id=2)] == [f"{__name__}.fetched"]
+        marks.renew(now() + 60)
+        pump._turn()
+        assert marks.may_start()
+        is_over.set()
+        eventually(lambda: turn(pump) or not pump._book.held())
+        assert begun == ["hog"]
+    finally:
+        is_full.set()
+        is_over.set()
+        pump.database.close()
 
 
 def test_nothing_is_started_between_a_renewal_after_a_lapse_and_the_next_turn(transactional_db):

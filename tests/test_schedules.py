@@ -294,7 +294,7 @@ def test_key_is_computed_again_by_a_connection_that_works_once_its_database_is_b
 
 
 def test_no_transaction_is_open_while_keys_are_computed(queue, other_queue, keyed):
-    """A function that takes its time keeps nobody from the rows, and the server from nothing."""
+    """A function that takes its time keeps no session from the rows, and the server from nothing."""
 
     def compute(label):
         with other_queue.transaction():

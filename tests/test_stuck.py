@@ -11,11 +11,13 @@ from django_pgqueue.models import Job
 from django_pgqueue.runtime.child import Brief
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.heart import Heart, Pulse
+from django_pgqueue.runtime.limits import PATIENCE_SECONDS
 from django_pgqueue.runtime.marks import now
 from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.process import Process
 from django_pgqueue.runtime.session import Session
 from django_pgqueue.runtime.steward import Steward
+from django_pgqueue.runtime.supervisor import Supervisor
 from django_pgqueue.runtime.verdict import STUCK_SECONDS
 
 LEASE_SECONDS = 30
@@ -78,6 +80,18 @@ def test_only_a_process_that_has_turned_and_does_not_any_more_is_stuck(crew, clo
     assert process.unturned_seconds == 0
 
 
+def test_process_whose_first_turn_does_not_end_counts_while_a_job_runs_in_it(crew, clock):
+    """The first job of a process may hold the interpreter just as well as any other. Probes hear of no work yet."""
+    [process] = crew.living
+    watch(crew, clock, 100)
+    process.marks.start(0)
+    watch(crew, clock, 10)
+    assert (process.unturned_seconds, process.is_at_work) == (10, False)
+    process.marks.end(0)
+    watch(crew, clock, 1)
+    assert process.unturned_seconds == 0
+
+
 def test_time_in_which_the_supervisor_was_frozen_too_does_not_count(crew, clock):
     [process] = crew.living
     process.marks.turned()
@@ -86,6 +100,20 @@ def test_time_in_which_the_supervisor_was_frozen_too_does_not_count(crew, clock)
     watch(crew, clock, 1)
     assert process.unturned_seconds < 10
     assert crew.killed == []
+
+
+def settle(crew) -> set[tuple]:
+    """Let housekeeping settle what the process has left that was ended; return what stands in the rows of its jobs."""
+    [process] = crew.killed
+    crew.living.remove(process)
+    crew.ended.append(process)
+    process.close = lambda: None
+    steward = Steward("default", crew, Pulse(LEASE_SECONDS), wake=lambda queues: None, drained=None)
+    try:
+        steward.settle_ended()
+    finally:
+        steward.database.close()
+    return {(row.id, row.attempts, row.lost) for row in Job.objects.all()}
 
 
 def test_process_that_has_not_turned_for_minutes_is_ended_and_what_it_ran_is_lost(queue, crew, clock, caplog):
@@ -102,26 +130,53 @@ def test_process_that_has_not_turned_for_minutes_is_ended_and_what_it_ran_is_los
     watch(crew, clock, STUCK_SECONDS - 201)
     assert crew.killed == [process]
     assert "Process 4711 is ended: for 240 s it has not turned" in caplog.text
-    crew.living.remove(process)
-    crew.ended.append(process)
-    process.close = lambda: None
-    steward = Steward("default", crew, Pulse(LEASE_SECONDS), wake=lambda queues: None, drained=None)
-    try:
-        steward.settle_ended()
-    finally:
-        steward.database.close()
-    assert {(row.id, row.attempts, row.lost) for row in Job.objects.all()} == {(started.id, 1, 1), (fetched.id, 0, 0)}
+    assert settle(crew) == {(started.id, 1, 1), (fetched.id, 0, 0)}
 
 
-def test_stop_gives_no_attempt_back_where_the_process_was_stuck(crew, clock):
+def test_stop_gives_attempts_back_where_a_process_has_not_turned_for_a_lease(queue, crew, clock):
+    """Its pump may as well wait for the database, as cannot be told from outside, while the jobs do well."""
+    [process] = crew.living
+    job_id = app.noop.enqueue().id
+    process.marks.hold([0], claim(queue, "default", limit=1, worker_id=process.worker_id))
+    process.marks.start(0)
+    process.marks.turned()
+    watch(crew, clock, LEASE_SECONDS + 30)
+    supervisor = Supervisor(Plan())
+    supervisor.crew = crew
+    supervisor._press_to_stop(0.0)
+    assert settle(crew) == {(job_id, 0, 0)}
+
+
+def test_process_that_was_ended_as_if_it_had_crashed_stays_so_though_it_is_ended_again(crew, clock):
+    """It may take a while to be gone, while a command that stops ends what has not stopped in time."""
     [process] = crew.living
     process.marks.turned()
-    watch(crew, clock, LEASE_SECONDS)
-    crew.end(process)
-    assert process.was_stopped
-    watch(crew, clock, 2)
-    crew.end(process)
+    watch(crew, clock, STUCK_SECONDS)
+    assert crew.killed == [process]
+    process.kill()
     assert not process.was_stopped
+
+
+def test_neighbours_of_a_job_that_does_not_stop_pay_nothing_though_their_process_does_not_turn(
+    queue, crew, clock, heart
+):
+    """Which job it is that does not stop is known: it has failed by its time limit."""
+    [process] = crew.living
+    hog_id, innocent_id = app.noop.using(timeout=60).enqueue().id, app.noop.enqueue().id
+    hog, innocent = claim(queue, "default", limit=2, worker_id=process.worker_id)
+    process.marks.hold([0, 1], [hog, innocent])
+    process.marks.start(0)
+    process.marks.start(1)
+    process.marks.limit(0, hog.mark, clock.seconds + 60)
+    process.marks.turned()
+    begun = clock.seconds
+    while not crew.killed and clock.seconds < begun + STUCK_SECONDS:
+        watch(crew, clock, 1)
+        crew.part_with_deaf()
+        heart.pass_once()
+    assert clock.seconds - begun == pytest.approx(60 + PATIENCE_SECONDS + crew.plan.grace_seconds, abs=2)
+    process._ended_at = clock.seconds
+    assert settle(crew) == {(hog_id, 1, 0), (innocent_id, 0, 0)}
 
 
 def test_process_that_does_not_turn_begins_nothing_and_what_it_has_fetched_goes_back(queue, crew, clock, heart, caplog):

@@ -21,7 +21,7 @@ from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.timetable import Declared, declared
 
 LOCK_MILLISECONDS = 20
-"""So long a name is waited for that an open transaction has just taken."""
+"""Timeout of the wait for a name that an open transaction has just taken."""
 
 TIMING = ("cron", "every_seconds", "timezone")
 

@@ -11,10 +11,10 @@ from django_pgqueue.db import QueueConnection
 from django_pgqueue.lifecycle.sql import statement
 
 LOCK_MILLISECONDS = 20
-"""So long a row is waited for that an open transaction is making."""
+"""Timeout of the wait for a row that an open transaction is making."""
 
 MOST_LOCKED = 5
-"""After so many of those the pass ends: others are waiting in the same thread."""
+"""Maximum number of those in a pass: the same thread has other duties."""
 
 
 def note_queues(database: QueueConnection, *, limit: int = 100) -> list[str]:

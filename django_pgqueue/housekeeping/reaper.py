@@ -21,7 +21,7 @@ def lapsed_workers(database: Database, *, session_seconds: float) -> dict[int, f
 
 
 def locked_workers(database: Database, worker_ids: Collection[int]) -> set[int]:
-    """Return which of these have a row that somebody has locked: they cannot renew their lease, however they live."""
+    """Return which of these have a row that is locked: they cannot renew their lease, even if they live."""
     rows = database.rows(statement("locked_workers"), {"worker_ids": list(worker_ids)})
     return {worker_id for (worker_id,) in rows}
 

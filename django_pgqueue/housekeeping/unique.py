@@ -14,10 +14,10 @@ from django_pgqueue.lifecycle.receivers import announce_from_duty
 from django_pgqueue.lifecycle.sql import ladder_size, sized, statement
 
 LOCK_MILLISECONDS = 20
-"""So long a key is waited for that an open transaction has inserted."""
+"""Timeout of the wait for a key that an open transaction has inserted."""
 
 MOST_LOCKED = 5
-"""After so many of those the pass ends: it has others to do, in the same thread."""
+"""Maximum number of those in a pass: the same thread has other duties."""
 
 
 class Retaken(NamedTuple):

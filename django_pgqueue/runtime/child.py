@@ -2,6 +2,7 @@
 
 import json
 import logging
+import multiprocessing
 import os
 import queue
 import signal
@@ -23,7 +24,7 @@ from django_pgqueue.runtime.meter import Meter
 logger = logging.getLogger("django_pgqueue.worker")
 
 LINGER_SECONDS = 3.0
-"""A process whose jobs are all written down waits so long for what is left of them."""
+"""Timeout of the wait of a process whose jobs are all written down for what they have left behind in it."""
 
 SWITCH_SECONDS = 0.0005
 """How long a thread that computes keeps the interpreter from others: a tenth of Python's default.
@@ -73,12 +74,21 @@ def main(brief: Brief, orders: Connection, marks: Marks, meter: Meter | None = N
 
 
 def end_soon() -> None:
-    """End the process although threads that jobs have left behind go on, for which the interpreter would wait."""
+    """End the process although threads or processes that jobs have left behind go on, for which Python would wait.
+
+    Where none is left there may still be work at exit, as of an exporter that sends its last traces; it takes its time.
+    """
     time.sleep(LINGER_SECONDS)
     main = threading.main_thread()
-    left = ", ".join(sorted(one.name for one in threading.enumerate() if not one.daemon and one is not main))
+    threads = [one.name for one in threading.enumerate() if not one.daemon and one is not main]
+    processes = [one.name for one in multiprocessing.active_children() if not one.daemon]
+    if not threads and not processes:
+        return
+    left = ", ".join(sorted([*threads, *processes]))
     try:
-        logger.warning("Process %d ends, and threads in it that jobs have left behind: %s", os.getpid(), left)
+        logger.warning(
+            "Process %d ends, and threads or processes that its jobs have left behind: %s", os.getpid(), left
+        )
         logging.shutdown()
     finally:
         os._exit(0)

@@ -17,6 +17,7 @@ from django_pgqueue.lifecycle import heartbeat
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.runtime.child import Brief
 from django_pgqueue.runtime.marks import now
+from django_pgqueue.runtime.meter import Meter
 from django_pgqueue.runtime.meters import Meters
 from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.process import Process
@@ -25,10 +26,10 @@ from django_pgqueue.runtime.verdict import stuck_seconds
 logger = logging.getLogger("django_pgqueue.worker")
 
 LOCK_MILLISECONDS = 20
-"""So long a row of ``pgqueue_workers`` is waited for."""
+"""Timeout of the wait for a row of ``pgqueue_workers`` that is locked."""
 
 STUCK_PART = 0.8
-"""A process that does not turn is ended after this part of the time after which probes take its command for dead."""
+"""Maximum part of the time after which probes take a command for dead that a process of it may go without a turn."""
 
 
 class Crew:
@@ -59,15 +60,18 @@ class Crew:
     def fill(self, database: Database) -> None:
         """Start a process in each place whose time has come."""
         for vacancy in [vacancy for vacancy in self._vacancies if vacancy.seconds_left() == 0]:
-            process = self._register(database, vacancy)
+            worker_id = self._write_down(database)
+            assert worker_id is not None  # noqa: S101 - only those who ask for an id may get none
+            process = None
             try:
+                process = self._made(worker_id, vacancy)
                 is_in = self._let_in(process, vacancy)
             except BaseException:
                 self._put_off(vacancy)
-                self._discard(database, process)
+                self._discard(database, worker_id, process)
                 raise
             if not is_in:
-                self._discard(database, process)
+                self._discard(database, worker_id, process)
 
     def close(self) -> None:
         """Start nobody any more."""
@@ -80,8 +84,7 @@ class Crew:
         self._parting.append(process)
         self.living.remove(process)
         self._finished += process.marks.finished()
-        if self._meters and process.meter:
-            self._meters.retire(process.meter)
+        self._retire(process.meter)
         if process.is_replaced and (process.is_leaving or self._closed) and process.exit_code == 0:
             logger.info("Process %d is recycled", process.pid)
         elif process.is_replaced:
@@ -119,16 +122,18 @@ class Crew:
         for process in list(self.living):
             if not (deaf := process.deaf()):
                 continue
-            if process.give_up():
+            if process.give_up(is_stuck=self.is_stuck(process)):
                 logger.warning("Process %d runs %d job(s) that do not stop: it takes no more", process.pid, len(deaf))
             if process.is_hopeless(deaf, self.plan.grace_seconds):
                 logger.warning("Process %d is ended, %d job(s) in it do not stop", process.pid, len(deaf))
-                self.end(process)
+                process.kill()
 
     def part_with_stuck(self) -> bool:
         """Look whether the pumps of all turn, and end those that have not for minutes; to be called once a second.
 
         Some job holds the interpreter, or all threads wait for each other: no time limit and no order is obeyed there.
+        So the jobs that run there pay for it. The time is longer than a pump may wait for the database, whose process
+        looks just the same from outside: what ends a process sooner, for another reason, costs no attempt.
 
         Returns:
             Whether one turns again that had not for a lease.
@@ -140,17 +145,13 @@ class Crew:
             turns_again |= was_stuck and not self.is_stuck(process)
             if process.unturned_seconds >= patience:
                 logger.error("Process %d is ended: for %d s it has not turned", process.pid, process.unturned_seconds)
-                self.end(process)
+                process.kill(is_crash=True)
                 process.unturned_seconds = 0.0
         return turns_again
 
     def is_stuck(self, process: Process) -> bool:
         """Whether the pump of a process has not turned for more than a lease."""
         return process.unturned_seconds > self.lease_seconds
-
-    def end(self, process: Process) -> None:
-        """End a process at once. What it was running goes back, unless it was stuck: one of those jobs did that."""
-        process.kill(is_crash=self.is_stuck(process))
 
     def is_recycling(self) -> bool:
         """Whether a process that is to replace another is not yet at work."""
@@ -184,8 +185,8 @@ class Crew:
     def register_again(self, database: QueueConnection, process: Process) -> None:
         """Write a living process down whose row is gone: it was silent for so long that others took it for dead.
 
-        Or it has ended since somebody looked who lives, and was settled: then it gets no other row. Or somebody has
-        locked its row, and is not waited for: such a process is not judged.
+        Or it has ended since the caller looked who lives, and was settled: then it gets no other row. Or its row is
+        locked, which is not waited for: such a process is not judged.
         """
         try:
             with database.transaction():
@@ -251,20 +252,34 @@ class Crew:
                 self._vacancies.remove(vacancy)
                 self._vacancies.append(Vacancy(vacancy.failures + 1, replaces=vacancy.replaces))
 
-    def _discard(self, database: Database, process: Process) -> None:
-        """Forget a process that was not started."""
-        process.discard()
-        heartbeat.deregister(database, [process.worker_id])
+    def _discard(self, database: Database, worker_id: int, process: Process | None) -> None:
+        """Forget a process that was not started, or not even made."""
+        if process is not None:
+            process.discard()
+            self._retire(process.meter)
+        heartbeat.deregister(database, [worker_id])
 
-    def _register(self, database: Database, vacancy: "Vacancy") -> Process:
-        plan, worker_id = self.plan, self._write_down(database)
-        assert worker_id is not None  # noqa: S101 - only those who ask for an id may get none
+    def _made(self, worker_id: int, vacancy: "Vacancy") -> Process:
+        """Make a process for a place; to be started.
+
+        Raises:
+            OSError: memory or descriptors are short.
+        """
+        plan = self.plan
         databases = {alias: connections[alias].settings_dict["NAME"] for alias in connections}
         brief = Brief(worker_id, plan.queues, plan.concurrency, plan.verbosity, databases)
         meter = self._meters.made() if self._meters else None
-        process = Process(brief, plan, failures=vacancy.failures, replaces=vacancy.replaces, meter=meter)
+        try:
+            process = Process(brief, plan, failures=vacancy.failures, replaces=vacancy.replaces, meter=meter)
+        except BaseException:
+            self._retire(meter)
+            raise
         process.marks.extend(now() + self.lease_seconds)
         return process
+
+    def _retire(self, meter: Meter | None) -> None:
+        if self._meters and meter:
+            self._meters.retire(meter)
 
 
 class Vacancy:

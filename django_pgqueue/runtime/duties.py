@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 
@@ -78,6 +79,7 @@ class Duties:
         self.done_at: dict[str, float] = {}
         self._duties = duties
         self.doing = ""
+        self._begun_at = math.inf  # the one that is under way, monotonic
         self._complaints: dict[str, str] = {}  # what was last logged of each duty that fails
         self._is_stopping = False
 
@@ -92,11 +94,19 @@ class Duties:
             Exception: a transient one: where the database is away, all wait together. A statement that was cancelled
                 because it took too long is the trouble of that duty alone.
         """
-        delays = [self._guarded(duty) for duty in self._duties if not self._is_stopping]
+        try:
+            delays = [self._guarded(duty) for duty in self._duties if not self._is_stopping]
+        finally:
+            self._begun_at = math.inf
         return min(delay for delay in (*delays, LONGEST_SLEEP_SECONDS) if delay is not None)
+
+    def doing_seconds(self) -> float:
+        """Return for how long the duty that is under way has been so; 0 between passes. From any thread."""
+        return max(time.monotonic() - self._begun_at, 0.0)
 
     def _guarded(self, duty: Callable[[], float | None]) -> float | None:
         name = self.doing = duty.__name__.strip("_")
+        self._begun_at = time.monotonic()
         try:
             delay = duty()
         except Exception as error:

@@ -40,7 +40,8 @@ class Process:
     """One child: its process, the pipe of its orders and the memory shared with it.
 
     Attributes:
-        unturned_seconds: for how long its pump has not turned, as far as that was looked at; 0 before its first turn.
+        unturned_seconds: for how long its pump has not turned, as far as that was looked at; 0 while it is starting:
+            before its first turn, or a job in that.
 
     Args:
         plan: says how many jobs and how much memory it may use up before it is replaced.
@@ -66,6 +67,7 @@ class Process:
         self._max_jobs = (plan.max_jobs or math.inf) * random.uniform(1 - JITTER, 1)  # noqa: S311 - jitter
         self._max_memory_mb = plan.max_memory_mb or math.inf
         self.was_stopped = False
+        self._is_crash = False
         self.killed: frozenset[int] = frozenset()  # the marks of jobs that somebody wants to stop
         self._pressed: dict[int, float] = {}  # marks of jobs that are to stop -> since when, monotonic
         self._given_up_at: float | None = None
@@ -106,6 +108,11 @@ class Process:
         return self._process.exitcode
 
     @property
+    def ended_seconds(self) -> float:
+        """For how long it has been known to have ended; 0 while it lives."""
+        return 0.0 if self._ended_at is None else time.monotonic() - self._ended_at
+
+    @property
     def is_young(self) -> bool:
         return time.monotonic() - self._started_at < SETTLED_SECONDS
 
@@ -115,9 +122,12 @@ class Process:
         return self.marks.turns() > 0
 
     def look(self) -> None:
-        """Take note whether its pump has turned; to be called about once a second, by one thread."""
+        """Take note whether its pump has turned; to be called about once a second, by one thread.
+
+        The first turn may be kept from its end too, by a job that was claimed in it.
+        """
         turns, at = self.marks.turns(), time.monotonic()
-        if turns != self._turns or not turns:
+        if turns != self._turns or not (turns or self.marks.busy()):
             self.unturned_seconds = 0.0
         else:
             self.unturned_seconds += min(at - self._looked_at, LOOK_SECONDS)
@@ -155,10 +165,15 @@ class Process:
         self._pressed = {mark: self._pressed.get(mark, at) for mark in pressed}
         return {mark for mark, since in self._pressed.items() if at - since >= PATIENCE_SECONDS}
 
-    def give_up(self) -> bool:
-        """Let it finish what it runs beside jobs that do not stop; return whether that was not known before."""
+    def give_up(self, *, is_stuck: bool = False) -> bool:
+        """Let it finish what it runs beside jobs that do not stop; return whether that was not known before.
+
+        Args:
+            is_stuck: its pump has not turned for long, and may begin nothing for that reason.
+        """
         is_new = self._given_up_at is None
-        if is_new or not self.marks.may_start():  # outcomes cannot be written while the database is away
+        is_away = not (self.marks.may_start() or is_stuck)  # no outcome can be written while the database is away
+        if is_new or is_away:
             self._given_up_at = time.monotonic()
         self.leave()
         return is_new
@@ -187,9 +202,11 @@ class Process:
         """End it now, on purpose.
 
         Args:
-            is_crash: what it was running is to pay for that as if it had crashed; else it goes back.
+            is_crash: what it was running is to pay for that as if it had crashed; else it goes back. That stands though
+                it is ended once more before it is gone.
         """
-        self.was_stopped = not is_crash
+        self._is_crash |= is_crash
+        self.was_stopped = not self._is_crash
         self._process.kill()
 
     def discard(self) -> None:

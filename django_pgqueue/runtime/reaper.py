@@ -20,17 +20,17 @@ REAP_SECONDS = 1.0
 FORGET_SECONDS = 3600.0
 
 GRACE_SECONDS = 1.0
-"""A heartbeat may be late by this."""
+"""Maximum delay of a heartbeat that still counts as in time."""
 
 GAP_SECONDS = 2.0
-"""Maximum time that counts from one look to the next: what is longer, the server may have stood still for everybody."""
+"""Maximum time that counts from one look to the next: in a longer one the server may have stood still for all."""
 
 
 class Lapses:
-    """For how long the leases of others have been seen to have passed.
+    """For how long the leases of others have been seen to have passed, or their rows to be locked.
 
     One look proves nothing: the clock of the database may have been put forward, or its server may have stood still for
-    everybody, and who lives says so with its next heartbeat.
+    all, and a process that lives says so with its next heartbeat.
     """
 
     def __init__(self) -> None:
@@ -53,6 +53,10 @@ class Lapses:
             for worker_id, seconds in lapsed.items()
             if self._seen[worker_id] >= (unknown_seconds if seconds is None else seconds) + GRACE_SECONDS
         ]
+
+    def known(self) -> set[int]:
+        """Return whose had passed at the last look."""
+        return set(self._seen)
 
     def forget(self, worker_ids: Iterable[int]) -> None:
         for worker_id in worker_ids:
@@ -85,6 +89,7 @@ class Reaper:
         self._tally = tally
         self._reaping = Slice()
         self._lapses = Lapses()
+        self._locks_of_lost, self._locks_of_gone = Lapses(), Lapses()
         self._absences = Absences()
         self._judge_from = 0.0  # not before, by sessions; monotonic
         self._forget_at = self._reap_at = self._look_at = 0.0  # likewise
@@ -110,7 +115,7 @@ class Reaper:
         self._reap_at = time.monotonic() + REAP_SECONDS
         lapsed = lapsed_workers(self._database, session_seconds=BEAT_SECONDS)
         silent = self._lapses.silent(lapsed, unknown_seconds=self._pulse.lease_seconds / 3)
-        if not (lost := self._unlocked(silent)):
+        if not (lost := self._judged(silent, self._locks_of_lost)):
             return None
         with self._reaping.taken() as limit:
             reaped = reap_lost(self._database, lost, limit=limit)
@@ -134,7 +139,7 @@ class Reaper:
             self._absences.forget()
         elif time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + REAP_SECONDS
-            if gone := self._unlocked(self._absences.gone(self._absent)):
+            if gone := self._judged(self._absences.gone(self._absent), self._locks_of_gone):
                 with self._reaping.taken() as limit:
                     reaped = reap_gone(self._database, gone, limit=limit)
                 if self._report(reaped, limit):
@@ -145,11 +150,21 @@ class Reaper:
     def _absent(self) -> set[int]:
         return set(heartbeat.absent(self._database, seconds=SILENT_SECONDS)).difference(self._crew.worker_ids())
 
-    def _unlocked(self, worker_ids: Collection[int]) -> list[int]:
-        """Return those whose rows are not locked; the others cannot say that they live, and get time for it later."""
+    def _judged(self, worker_ids: Collection[int], locks: Lapses) -> list[int]:
+        """Return those whose jobs may be taken: of locked rows, only those that have been locked for a lease.
+
+        Until then their processes may live and be unable to say so, and they get the time for it afterwards. But what
+        holds the lock may be the last heartbeat of a machine that is lost, half of which has come.
+
+        Args:
+            locks: for how long the rows of those have been locked that were found silent in the same way.
+        """
         locked = locked_workers(self._database, worker_ids) if worker_ids else set()
-        self._lapses.forget(locked)
-        return [worker_id for worker_id in worker_ids if worker_id not in locked]
+        released = locks.known() - locked
+        overdue = locks.silent(dict.fromkeys(locked, self._pulse.lease_seconds), unknown_seconds=0.0)
+        self._lapses.forget(released)
+        spared = (locked | released).difference(overdue)
+        return [worker_id for worker_id in worker_ids if worker_id not in spared]
 
     def _report(self, reaped: Reaped, limit: int) -> bool:
         """Tell what was reaped; return whether that is as much as was to be."""

@@ -31,8 +31,16 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 QUEUES_SECONDS = 10.0
 DRAIN_LOOK_SECONDS = 0.05
-UNSETTLED_SECONDS = 0.1  # a process that ended may leave more, or somebody holds what it left
+
+UNSETTLED_SECONDS = 0.1
+"""Interval between looks at what a process has left that has just ended: more may come, or a row is locked."""
+
+SOON_SECONDS = 1.0
+"""Timeout of those looks; from then on they are as far apart as this."""
+
 FINISH_SECONDS = 5.0
+"""Timeout of the settling of what is left when the command ends."""
+
 LOCKED_SECONDS = 0.2  # what is due and could not be promoted is held by somebody
 
 
@@ -115,8 +123,8 @@ class Steward:
             django.db.Error: the database is away, and what is not settled is left to its leases.
         """
         until = time.monotonic() + FINISH_SECONDS
-        while self.settle_ended() is not None and time.monotonic() < until:
-            time.sleep(UNSETTLED_SECONDS)
+        while (pause := self.settle_ended()) is not None and time.monotonic() < until:
+            time.sleep(pause)
         self._tally.add(is_last=True)
 
     def _fill(self) -> float | None:
@@ -136,19 +144,25 @@ class Steward:
     def settle_ended(self) -> float | None:
         """Settle what ended children left, and remove their rows; return when to try the rest again, in seconds."""
         for process in list(self._crew.ended):
-            if self._is_settled(process) and not heartbeat.deregister(self.database, [process.worker_id]):
+            if self._settle(process) and not heartbeat.deregister(self.database, [process.worker_id]):
                 self._crew.ended.remove(process)
                 process.close()
-            # else somebody has locked a row, as a heartbeat does that does not know yet that the process has ended
-        return UNSETTLED_SECONDS if self._crew.ended else None
+            # else a row is locked, as by a heartbeat that does not know yet that the process has ended
+        if not self._crew.ended:
+            return None
+        is_soon = any(process.ended_seconds < SOON_SECONDS for process in list(self._crew.ended))
+        return UNSETTLED_SECONDS if is_soon else SOON_SECONDS
 
-    def _is_settled(self, process: Process) -> bool:
-        """Settle what is there of one; whether nothing is left, nor can come, for which its marks would be needed.
+    def _settle(self, process: Process) -> bool:
+        """Settle what is there of one; return whether nothing is left, nor can come, for which its marks are needed.
 
-        The server may still be at a claim that a process sent which was killed then: it is committed all the same.
+        The server may still be at a claim that a process sent which was killed then: it is committed all the same. But
+        a session that outlives every statement is held by another process, a copy that a job has made by fork.
         """
-        may_come = process.exit_code != 0 and heartbeat.has_session(
-            self.database, process.worker_id, is_pooled=self.database.is_pooled
+        may_come = (
+            process.exit_code != 0
+            and process.ended_seconds <= 2.0 * conf.statement_timeout_seconds
+            and heartbeat.has_session(self.database, process.worker_id, is_pooled=self.database.is_pooled)
         )
         leases = heartbeat.leases(self.database, [process.worker_id])
         settled = settle_dead_process(

@@ -42,7 +42,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 FAREWELL_SECONDS = 5.0
 
 LONG_SECONDS = 60.0
-"""A pass of housekeeping that takes longer is named in the log."""
+"""Maximum time that a duty of housekeeping takes without being named in the log."""
 
 SETTLE_SECONDS = 10.0
 """The first line of the log says whether LISTEN works; it waits so long for the answer, on a machine that is slow."""
@@ -229,7 +229,7 @@ class Supervisor:
 
     def _tell_of_long_duty(self) -> None:
         """Name the duty in which housekeeping hangs, as where a receiver of a signal does not come back."""
-        seconds = self._house_loop.pass_seconds()
+        seconds = self._steward.duties.doing_seconds()
         if seconds < LONG_SECONDS:
             self._is_long_told = False
         elif not self._is_long_told:
@@ -255,7 +255,7 @@ class Supervisor:
         if time.monotonic() > until:
             for process in list(self.crew.living):
                 logger.warning("Process %d has not stopped in time and is ended", process.pid)
-                self.crew.end(process)
+                process.kill()
 
     def _finish(self) -> None:
         """Settle what the children left, remove their rows, close everything."""

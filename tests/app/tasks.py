@@ -4,6 +4,7 @@ import asyncio
 import datetime as dt
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import time
@@ -24,6 +25,12 @@ def mark(label: str = "") -> None:
 @task
 def noop() -> None:
     pass
+
+
+@task(backoff=600)
+def hold_the_interpreter() -> None:
+    """Let no other thread of the process run, for days: the matching of a pattern cannot be interrupted."""
+    re.match(r"(a*)*b", "a" * 40)
 
 
 @task

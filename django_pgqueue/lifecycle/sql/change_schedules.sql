@@ -1,13 +1,14 @@
--- Give schedules from code the definition that the code has now. Called by housekeeping.declaring. What was edited in
--- the admin stays as it is; a locked row is left for the next time, and so is one that has ticked since its next_at was
--- reckoned: that tick would come twice. A missing next_at stays. Returns the names changed.
+-- Give schedules from code the definition that the code has now. Called by housekeeping.declaring. Leaves alone what
+-- was edited in the admin; leaves for the next time a row that is locked, or has ticked since its next_at was reckoned:
+-- that tick would come twice. A missing next_at stays. Returns the names changed.
 WITH changed AS MATERIALIZED (
     SELECT
         schedule.id, new.next_at, new.task, new.cron, new.every_seconds, new.timezone, new.jitter_seconds, new.catch_up,
         new.catch_up_limit, new.args, new.kwargs, new.options
     FROM jsonb_to_recordset(%(definitions)s::jsonb) AS new (
-        since timestamptz, next_at timestamptz, name text, task text, cron text, every_seconds double precision, timezone text,
-        jitter_seconds double precision, catch_up text, catch_up_limit integer, args jsonb, kwargs jsonb, options jsonb
+        since timestamptz, next_at timestamptz, name text, task text, cron text, every_seconds double precision,
+        timezone text, jitter_seconds double precision, catch_up text, catch_up_limit integer, args jsonb, kwargs jsonb,
+        options jsonb
     )
     JOIN pgqueue_schedules AS schedule USING (name)
     WHERE schedule.source = 'code'

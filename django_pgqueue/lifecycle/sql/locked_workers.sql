@@ -1,5 +1,5 @@
--- Which of these worker processes have a row that somebody has locked, so that their heartbeats step over it. Called by
--- housekeeping.reaper for those that it is about to judge. Never waits; its own locks go with the statement.
+-- Which of these worker processes have a row that another transaction has locked, so that their heartbeats step over
+-- it. Called by housekeeping.reaper for those that it is about to judge. Never waits; its locks go with the statement.
 WITH free AS MATERIALIZED (
     SELECT worker.id
     FROM pgqueue_workers AS worker

@@ -1,6 +1,7 @@
 -- Which running jobs have lost their worker: the lease has passed, and so has that of the process that runs them.
--- Called by housekeeping.reaper, for given processes; NULL: any. Looks at one entry of pgqueue_jobs_running for each worker process, and at the jobs of
--- dead ones only; locks nothing. Returns records.Lease, whose tokens fence what the reaper does next.
+-- Called by housekeeping.reaper, for given processes; NULL: any. Looks at one entry of pgqueue_jobs_running for each
+-- worker process, and at the jobs of dead ones only; locks nothing. Returns records.Lease, whose tokens fence what the
+-- reaper does next.
 WITH RECURSIVE runner (worker_id) AS (
     (SELECT job.worker_id FROM pgqueue_jobs AS job WHERE job.status = 'running' ORDER BY job.worker_id LIMIT 1)
     UNION ALL

@@ -1,0 +1,20 @@
+"""Settings of workers whose pumps do not come to the end of their first turn before a job runs, and holds the
+interpreter.
+"""
+
+import time
+
+from django_pgqueue.runtime.marks import Marks
+from tests.settings import *  # noqa: F403
+
+turned = Marks.turned
+
+
+def turned_beside_a_job(self):
+    while not self.turns() and not self.running():
+        time.sleep(0.01)
+    time.sleep(0.5)
+    turned(self)
+
+
+Marks.turned = turned_beside_a_job
