@@ -96,6 +96,7 @@ def bound_by_server(connection: BaseDatabaseWrapper) -> CursorWrapper:
     more people than may read the table. All else is as with any cursor: transaction, log of queries, wrappers. A class
     of cursors that somebody else has chosen, as to trace them, is left.
     """
+    connection.close_if_health_check_failed()  # as cursor() would, which then opens one that binds by itself
     connection.ensure_connection()
     beneath: Any = connection.connection
     factory = beneath.cursor_factory

@@ -125,6 +125,14 @@ def test_settings_have_options_for_a_single_task(registry, alias_with):
     assert native.keys((3,), {}).unique == f"{FUNCTION}:order=3"
 
 
+@pytest.mark.parametrize("wrong", [None, [], "x", {FUNCTION: None}, {FUNCTION: "x"}], ids=repr)
+def test_settings_of_single_tasks_that_are_of_no_use_are_left_to_the_check(registry, alias_with, wrong):
+    """Their task is declared, so that the check can be reached."""
+    alias_with(tasks=wrong)
+    assert task(backend="patient")(of_an_order).native.options.max_attempts == 1
+    assert "Make it a dict of dicts" in problems(OPTIONS={"tasks": wrong})["pgqueue.E007"]
+
+
 def test_settings_name_exceptions_after_which_tasks_of_others_are_not_tried_again(registry, alias_with):
     alias_with(discard_on=["django.core.exceptions.ObjectDoesNotExist"])
     native = task(backend="patient")(of_an_order).native
@@ -418,6 +426,27 @@ def test_settings_as_they_should_be_are_no_problem():
 def test_problem_of_settings_is_named_with_what_to_do(changes, message):
     [told] = problems(**changes).values()
     assert message in told
+
+
+def test_path_whose_options_nobody_would_ask_for_is_named_with_the_right_one(registry, monkeypatch):
+    def told(path):
+        return problems(OPTIONS={"tasks": {path: {"keep": False}}})["pgqueue.E007"]
+
+    assert "'tests.app.tasks.noop', which is a @task of django_pgqueue" in told("tests.app.tasks.noop")
+    assert "Give them to its own @task" in told("tests.app.tasks.noop")
+    made = options(aliases=["old.name"])(task(backend="patient")(function))
+    assert made.native.name == f"{__name__}.function"
+    assert f"Write '{__name__}.function'" in told("old.name")
+    monkeypatch.setattr(app, "also_add", app.add, raising=False)
+    assert "Write 'tests.app.contract.add'" in told("tests.app.contract.also_add")
+
+
+def test_options_of_a_task_count_for_jobs_that_another_alias_is_used_for(registry, alias_with):
+    """So its path is no mistake in the settings of that one."""
+    alias_with(tasks={FUNCTION: {"max_attempts": 7}})
+    made = task(backend="default")(of_an_order)
+    assert made.native.options.max_attempts != 7
+    assert made.using(backend="patient").native.options.max_attempts == 7
 
 
 def test_results_that_are_not_kept_are_a_warning(settings):

@@ -141,6 +141,24 @@ async def _enqueue():
     await app.aadd.aenqueue(1)
 
 
+@pytest.fixture
+def former(backport, monkeypatch):
+    """As the backport was before 0.9: without some of the names."""
+    for name in ("task_enqueued", "task_started", "task_finished"):
+        monkeypatch.delattr(backport.signals, f"log_{name}", raising=False)
+    for name in ("TaskResultDoesNotExist", "TaskResultMismatch"):
+        monkeypatch.delattr(backport.exceptions, name)
+
+
+def test_backport_that_lacks_names_is_served_as_far_as_it_has_them(queue, former, heard):
+    result = app.add.enqueue(1)
+    work(queue)
+    assert [name for name, *_ in heard] == ["task_enqueued", "task_started", "task_finished"]
+    with pytest.raises(TaskResultDoesNotExist):
+        task_backends["default"].get_result("x")
+    assert result.id
+
+
 # The log
 
 
@@ -188,6 +206,15 @@ def test_check_names_the_packages_that_import_the_backport(backport, monkeypatch
     [told] = told_of_the_backport()
     assert told.msg.startswith("gallery, mailer, shop import django_tasks, ")
     assert "from django.tasks" in told.hint
+
+
+def test_check_asks_no_module_that_loads_itself(backport, monkeypatch):
+    class Lazy(types.ModuleType):
+        def __getattribute__(self, name):
+            raise AssertionError(name)
+
+    monkeypatch.setitem(sys.modules, "gallery", Lazy("gallery"))
+    assert told_of_the_backport() == []
 
 
 def test_check_asks_nobody_to_import_the_backport(nobody_imports_it):

@@ -1,7 +1,7 @@
 """What of a job's arguments others see who may look at the server, and not into the table."""
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
 import tests.app.tasks as app
@@ -65,3 +65,14 @@ def test_cursors_of_a_class_that_somebody_has_chosen_are_used(transactional_db, 
     monkeypatch.setattr(connection.connection, "cursor_factory", Traced)
     app.record.enqueue(SECRET)
     assert any("INSERT INTO pgqueue_jobs" in query for query in seen)
+
+
+def test_connection_that_has_died_since_is_opened_anew_and_still_holds_none(transactional_db):
+    wrapper = connections["default"]
+    wrapper.ensure_connection()
+    with CaptureQueriesContext(wrapper) as captured:
+        wrapper.health_check_enabled, wrapper.health_check_done = True, False  # until it is opened again
+        wrapper.connection.close()
+        enqueue_one()
+    [statement] = [query["sql"] for query in captured if "INSERT INTO pgqueue_jobs" in query["sql"]]
+    assert SECRET not in statement

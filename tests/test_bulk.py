@@ -326,6 +326,17 @@ def test_what_is_locked_or_running_is_left_and_said(queue, other_queue):
     assert Job.objects.get(queue="new").id == free
 
 
+@pytest.mark.parametrize("wrong", ["queue = repeat('q', 129)", "task = repeat('t', 501)", "enqueued_at = '1969-01-01Z'"])
+def test_job_that_the_live_table_would_refuse_stays_dead_and_the_others_go(dead, sql, wrong):
+    """As one that SQL has inserted before the table had its checks."""
+    refused, free = dead(2)
+    sql(f"UPDATE pgqueue_dead_jobs SET {wrong} WHERE id = %s", refused)
+    tally = run(Source.DEAD, lambda ids: {"requeued": requeue(ids, by="eve").ids}, why_not_requeued)
+    assert (tally.done, tally.examples) == ({"requeued": 1}, {Left.OUT_OF_BOUNDS: [refused]})
+    assert DeadJob.objects.get().pk == refused
+    assert Job.objects.get().pk == free
+
+
 def test_job_whose_unique_key_is_held_stays_dead_and_says_so(dead, sql):
     held, free = dead(2)
     sql("UPDATE pgqueue_dead_jobs SET unique_key = 'k', unique_scope = 'live' WHERE id = %s", held)

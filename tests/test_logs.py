@@ -7,6 +7,7 @@ import json
 import logging
 import logging.config
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
@@ -308,6 +309,13 @@ def test_value_in_a_line_makes_no_other_line_and_no_colours(value, caplog):
     assert all(message.isprintable() for message in caplog.messages)
 
 
+def test_text_that_people_read_is_left_as_it_is(caplog):
+    """A no-break space, a joined emoji, a soft hyphen, a private sign."""
+    value = "5\u00a0€ \U0001f469\u200d\U0001f680 co\u00adop \ue000"
+    logging.getLogger("django_pgqueue").warning("%s\t%s", value, "a\tb")
+    assert caplog.messages == [f"{value}\ta b"]
+
+
 def test_value_in_a_line_is_no_longer_than_people_read(caplog):
     logging.getLogger("django_pgqueue").warning("Unknown task %s", "x" * 1_000_000)
     [message] = caplog.messages
@@ -322,6 +330,39 @@ def test_row_that_a_check_refuses_is_not_quoted_in_a_line(db, sql, caplog):
     [message] = caplog.messages
     assert "pgqueue_jobs_priority" in message
     assert "hunter2" not in message
+
+
+class Wrapped(Exception):
+    """Of a project, around one of the database."""
+
+
+@pytest.mark.parametrize("wraps", [False, True])
+def test_row_that_a_check_refuses_is_not_quoted_in_a_traceback(db, sql, caplog, wraps):
+    secret = "hunter" + str(2)  # lines of code stand in a traceback as well
+
+    def insert():
+        sql("INSERT INTO pgqueue_jobs (task, priority, args) VALUES ('x', 1000, %s)", json.dumps([secret]))
+
+    def insert_wrapped():
+        try:
+            insert()
+        except IntegrityError as error:
+            raise Wrapped(str(error)) from error
+
+    for name in LOGGERS:
+        with pytest.raises((IntegrityError, Wrapped)) as refused, transaction.atomic():
+            insert_wrapped() if wraps else insert()
+        logging.getLogger(name).error("It failed", exc_info=refused.value)
+        record = caplog.records[-1]
+        assert "pgqueue_jobs_priority" in caplog.text
+        assert "line " in caplog.text
+        assert secret not in caplog.text
+        assert secret not in "".join(traceback.format_exception(record.exc_info[1]))
+        assert type(record.exc_info[1]) is type(refused.value)
+        driver = record.exc_info[1].__cause__.__cause__ or record.exc_info[1].__cause__
+        assert (driver.sqlstate, driver.diag.message_detail) == ("23514", None)
+        assert secret in str(refused.value)  # the error itself is as it was
+        caplog.clear()
 
 
 def test_exception_that_cannot_be_printed_does_not_cost_the_line(caplog):

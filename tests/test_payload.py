@@ -161,6 +161,16 @@ def test_nesting_is_bounded_and_the_path_is_named(encoded):
         encoded({"blob": nested(600)}, what="kwargs")
 
 
+@pytest.mark.parametrize("encoded", [encode, lambda value, what: encode_many([value], what=what)], ids=["one", "many"])
+def test_arrays_and_objects_in_turns_count_as_levels_too(encoded):
+    value = []
+    for level in range(DEEPEST - 1):
+        value = {"a": value} if level % 2 else [value]
+    assert encoded([value][0], what="args")
+    with pytest.raises(InvalidArguments, match="is nested deeper than 100 levels"):
+        encoded([{"a": value}], what="args")
+
+
 def nested(levels):
     value = []
     for _ in range(levels - 1):

@@ -82,6 +82,14 @@ def test_queue_that_no_worker_has_served_yet_has_its_page(staff):
     assert gone.redirect_chain
 
 
+def test_name_that_looks_quoted_is_that_of_the_queue(staff):
+    for name in ("shard_23", "shard_5F"):
+        app.noop.using(queue=name).enqueue()
+        page = staff.get(f"{QUEUES}{quote(name)}/change/")
+        assert page.status_code == 200
+        assert page.context["original"].name == name
+
+
 def test_list_shows_jobs_gates_and_who_has_paused_why(viewer, queues):
     enqueue_many(app.noop.using(queue="mail"), [()] * 3)
     limit_queue("default", max_running=4, rate=60, period=60, burst=2)

@@ -119,6 +119,29 @@ def test_exception_of_a_class_that_the_task_names_is_not_tried_again(given, erro
     assert outcome.error["error"].endswith(type(error).__name__)
 
 
+class Exits(type):
+    def __instancecheck__(cls, instance):
+        sys.exit()
+
+
+class Strange(Exception, metaclass=Exits):
+    pass
+
+
+@pytest.fixture
+def module_that_exits(tmp_path, monkeypatch):
+    (tmp_path / "leaves_at_once.py").write_text("import sys; sys.exit()")
+    monkeypatch.syspath_prepend(tmp_path)
+    return "leaves_at_once.Error"
+
+
+def test_classes_to_discard_that_exit_do_not_lose_the_job(caplog, module_that_exits):
+    for given in (module_that_exits, Strange):
+        outcome = outcome_of(raising(ValueError("x")), discards=Discards.of(given))
+        assert outcome.fate is Fate.RETRIED
+    assert caplog.text.count("The discard_on of t cannot be read for job 1") == 2
+
+
 def test_time_limit_is_no_exception_that_a_task_discards_on():
     current = CurrentJob(job(timeout_seconds=1))
     current.is_overdue = True

@@ -2,7 +2,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.utils import unquote
 from django.core.exceptions import BadRequest
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -110,10 +109,9 @@ class QueueAdmin(ActingAdmin):
         """Return a queue; one that is not stored where no worker has served it yet, but jobs are in it."""
         if found := super().get_object(request, object_id, from_field):
             return found
-        name = unquote(object_id)
-        if NUL in name or from_field or not lines_of([name], conf.database)[0].is_known:
+        if NUL in object_id or from_field or not lines_of([object_id], conf.database)[0].is_known:
             return None
-        queue: Any = Queue(name=name)
+        queue: Any = Queue(name=object_id)  # as it is: Django has unquoted it already
         queue.is_paused = False
         return queue
 

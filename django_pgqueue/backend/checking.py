@@ -76,20 +76,27 @@ def _wrong_tasks(place: str, given: Any) -> Iterator[CheckMessage]:
             check_options(options)
         except (InvalidJob, TypeError) as error:
             yield Error(f"{place}[{name!r}] is {options!r}.", hint=str(error), id="pgqueue.E007")
-        if not _is_task(name):
-            yield Error(
-                f"{place} has {name!r}, which is no task.",
-                hint="Use the dotted path of a function that is a task of the Tasks framework.",
-                id="pgqueue.E007",
-            )
+        if problem := _problem_of_path(name):
+            what, hint = problem
+            yield Error(f"{place} has {name!r}, which {what}.", hint=hint, id="pgqueue.E007")
 
 
-def _is_task(name: Any) -> bool:
-    """Return whether a dotted path leads to a task; the settings are trusted, so its module is imported."""
+def _problem_of_path(name: Any) -> tuple[str, str] | None:
+    """Return why nobody would ask for the options under this path, and what to do; None where it is that of a task.
+
+    The task may be one of another alias: ``using(backend=…)`` makes jobs of this one. The settings are trusted, so its
+    module is imported.
+    """
     try:
-        return tasks.find(name) is not None or isinstance(import_string(name), Task)
+        found = tasks.find(name) or import_string(name)
     except Exception:  # noqa: BLE001 - a module may raise anything
-        return False
+        found = None
+    if isinstance(found, tasks.Task) and not found.backend:
+        return "is a @task of django_pgqueue", "Give them to its own @task, which these settings are not for."
+    path = found.name if isinstance(found, tasks.Task) else getattr(found, "module_path", "")
+    if not path or not isinstance(found, tasks.Task | Task):
+        return "is no task", "Use the dotted path of a function that is a task of the Tasks framework."
+    return None if path == name else ("is another name of a task", f"Write {path!r}.")
 
 
 def _wrong_queues(place: str, queues: Any) -> Iterator[CheckMessage]:

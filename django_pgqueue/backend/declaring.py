@@ -197,7 +197,7 @@ def _make_native(task: AnyTask, backend: "PgQueueBackend") -> "tasks.Task[..., A
         if name not in ("tasks", TASK_MODULES) and value is not None
     }
     place = f"TASKS[{backend.alias!r}]['OPTIONS']['tasks'][{task.module_path!r}]"
-    of_task = backend.options.get("tasks", {}).get(task.module_path, {})
+    of_task = _mapping(_mapping(backend.options.get("tasks")).get(task.module_path))
     with in_words_of_the_framework(place if of_task else ""):
         check_names(of_task)
         said = DEFAULTS | of_alias | {name: value for name, value in of_task.items() if value is not None} | own
@@ -214,6 +214,11 @@ def _make_native(task: AnyTask, backend: "PgQueueBackend") -> "tasks.Task[..., A
             contract=contract_of(task),
             **{name: value for name, value in said.items() if name in OF_TASKS},
         )
+
+
+def _mapping(given: Any) -> Mapping[str, Any]:
+    """Return what the settings say, or nothing where they say it in another shape: that is told by a system check."""
+    return given if isinstance(given, Mapping) else {}
 
 
 def check_names(given: Mapping[str, Any]) -> None:

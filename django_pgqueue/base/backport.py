@@ -2,7 +2,8 @@
 
 Their tasks run as all others. What they catch and connect to are classes and signals of the backport, so errors are of
 both frameworks, and both have their signals sent. The backport is never imported here: as long as no other module has
-imported it, it has neither handlers of errors nor receivers.
+imported it, it has neither handlers of errors nor receivers. Of a release that lacks a name, as those before 0.9, the
+rest is served.
 """
 
 import functools
@@ -36,7 +37,10 @@ def of_both(error: Exception) -> Exception:
     kind: Any = type(error)  # mypy takes no class of exceptions for hashable
     if backport is None or not kind.__module__.startswith("django.tasks"):
         return error
-    joined: Exception = _joined(kind, getattr(backport, SPELLINGS[kind.__name__]))(*error.args)
+    other = getattr(backport, SPELLINGS.get(kind.__name__, ""), None)
+    if other is None:  # of a later release than that one
+        return error
+    joined: Exception = _joined(kind, other)(*error.args)
     return joined
 
 
@@ -62,8 +66,10 @@ def heard(name: str, level: int | None = None) -> Signal | None:
     signals = sys.modules.get(f"{PACKAGE}.signals")
     if signals is None:
         return None
-    signal: Signal = getattr(signals, name)
-    own = id(getattr(signals, f"log_{name}"))
+    signal: Signal | None = getattr(signals, name, None)
+    if signal is None:
+        return None
+    own = id(getattr(signals, f"log_{name}", None))
     is_logged = level is not None and (logger.level or logger.handlers) and logger.isEnabledFor(level)
     return signal if is_logged or any(receiver[0][0] != own for receiver in signal.receivers) else None
 
@@ -78,18 +84,20 @@ def users() -> list[str]:
             package
             for name, module in list(sys.modules.items())
             if (package := name.partition(".")[0]) not in OF_BOTH and isinstance(module, ModuleType)
-            if any(id(value) in objects or _is_of_backport(value) for value in list(vars(module).values()))
+            # Past a module that loads itself, or others, when it is asked for an attribute.
+            for held in [ModuleType.__getattribute__(module, "__dict__")]
+            if any(id(value) in objects or _is_of_backport(value) for value in list(held.values()))
         }
     )
 
 
 def _objects() -> Iterator[Any]:
     """Yield the objects of the backport whose classes are not."""
-    for name in BACKENDS:
-        yield getattr(sys.modules[PACKAGE], name)
-    if signals := sys.modules.get(f"{PACKAGE}.signals"):
-        for name in SIGNALS:
-            yield getattr(signals, name)
+    known = [(sys.modules[PACKAGE], BACKENDS), (sys.modules.get(f"{PACKAGE}.signals"), SIGNALS)]
+    for module, names in known:
+        for name in names:
+            if (one := getattr(module, name, None)) is not None:  # releases differ in their names
+                yield one
 
 
 def _is_of_backport(value: Any) -> bool:

@@ -58,7 +58,7 @@ def _is_kind(kind: Any) -> bool:
 def _imported(path: str) -> type[Exception]:
     try:
         kind = pkgutil.resolve_name(path)
-    except Exception as error:  # a module may raise anything
+    except (Exception, SystemExit) as error:  # a module may raise anything, and leave
         raise InvalidJob(f"discard_on names {path!r}, which cannot be imported: {error}") from error
     if not inspect.isclass(kind) or not issubclass(kind, Exception):
         raise InvalidJob(f"discard_on names {path!r}, which is no class of exceptions.")

@@ -7,6 +7,7 @@ none is called as an attribute that every record has.
 import functools
 import logging
 import os
+import re
 import socket
 from typing import Any, Protocol
 
@@ -36,7 +37,15 @@ LONGEST_VALUE = 2000
 def plain(value: Any) -> str:
     """Return text that does nothing to a terminal and begins no other line: whoever inserts a row chooses names."""
     text = str(value)
-    return text if text.isprintable() else "".join(one if one.isprintable() else "?" for one in text)
+    return text if text.isprintable() else HARMFUL.sub("?", text.replace("\t", " "))
+
+
+# Control characters, separators of lines and paragraphs, what turns the direction of text, and lone surrogates, which
+# no terminal can be sent. Everything else that Python does not call printable is text: a no-break space, a joiner.
+HARMFUL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+DETAIL = "\nDETAIL:"
 
 
 class Lines(str):
@@ -46,11 +55,17 @@ class Lines(str):
 
 
 class OneLine(logging.Filter):
-    """Make every value a part of its line: text of a row could make lines of its own. ``Lines`` are left as lines."""
+    """Make every value a part of its line: text of a row could make lines of its own. ``Lines`` are left as lines.
+
+    A traceback has lines of its own, but errors in it do not quote a row either.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple):
             record.args = tuple(map(_in_line, record.args))
+        if record.exc_info and (error := record.exc_info[1]) is not None and _quotes(error):
+            copy = _unquoted(error, {})
+            record.exc_info = type(copy), copy, copy.__traceback__
         return True
 
 
@@ -69,10 +84,56 @@ def _in_line(value: Any) -> Any:
 
 def without_detail(text: str) -> str:
     """Return what the database says of an error, without the values that it quotes: a row that a check refused."""
-    return text.partition("\nDETAIL:")[0]
+    return text.partition(DETAIL)[0]
 
 
-LOGGERS = ("django_pgqueue", "django_pgqueue.worker", "django_pgqueue.jobs", FAILURES)
+def _quotes(error: BaseException) -> bool:
+    """Whether an error, or one behind it, has a detail of the database in its text."""
+    return any(DETAIL in _text(one) for one in _chain(error))
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """Return an error and those behind it."""
+    found: list[BaseException] = [error]
+    for one in found:
+        behind = (one.__cause__, one.__context__)
+        found += [other for other in behind if other is not None and not any(other is known for known in found)]
+    return found
+
+
+def _unquoted(error: BaseException, made: dict[int, BaseException]) -> BaseException:
+    """Return a copy of an error and of those behind it, without details; whoever has raised it still has it whole."""
+    if id(error) in made:
+        return made[id(error)]
+    args = tuple(without_detail(one) if isinstance(one, str) else one for one in error.args)
+    kind = type(error)
+    try:
+        copy = kind.__new__(kind, *args)
+        copy.args = args
+        vars(copy).update(vars(error))
+        if "_info" in vars(copy):  # the driver's: what the server has answered, detail included
+            vars(copy)["_info"] = None
+        is_whole = DETAIL not in str(copy)
+    except Exception:  # noqa: BLE001 - a class of a project may want anything
+        is_whole = False
+    if not is_whole:
+        copy = Exception(f"{kind.__qualname__}: {without_detail(_text(error))}")
+    made[id(error)] = copy
+    copy.__traceback__ = error.__traceback__
+    copy.__cause__ = error.__cause__ and _unquoted(error.__cause__, made)
+    copy.__context__ = error.__context__ and _unquoted(error.__context__, made)
+    copy.__suppress_context__ = error.__suppress_context__
+    return copy
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - one that cannot even be printed
+        return ""
+
+
+LOGGERS = ("django_pgqueue", "django_pgqueue.worker", "django_pgqueue.jobs", FAILURES, "django_pgqueue.cutover")
 
 for _name in LOGGERS:
     logging.getLogger(_name).addFilter(OneLine())

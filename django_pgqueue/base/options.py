@@ -116,6 +116,14 @@ class Options:
             _check_run_at("expires", self.expires)
         elif self.expires is not None:
             _check_seconds("expires", self.expires)
+            self._check_last_start(_seconds(self.expires))
+
+    def _check_last_start(self, seconds: float) -> None:
+        if isinstance(self.run_at, dt.datetime) and not _is_storable(self.run_at + dt.timedelta(seconds=seconds)):
+            raise InvalidJob(
+                f"expires is {seconds:g} seconds after run_at, which is later than the year {LATEST.year - 1}: "
+                f"{self.run_at!r}."
+            )
 
     @property
     def needs_control(self) -> bool:
@@ -222,10 +230,15 @@ def _check_run_at(option: str, value: Any) -> None:
         return
     if not isinstance(value, dt.datetime):
         raise InvalidJob(f"{option} is a datetime or a timedelta, not {value!r}.")
-    if not NEVER.year <= value.year < LATEST.year:
+    if not _is_storable(value):
         raise InvalidJob(f"{option} is between the years {NEVER.year} and {LATEST.year}, not {value!r}.")
     if settings.configured and settings.USE_TZ and timezone.is_naive(value):
         raise InvalidJob(f"{option} is naive ({value!r}) while USE_TZ is on. Use django.utils.timezone.make_aware().")
+
+
+def _is_storable(value: dt.datetime) -> bool:
+    """Whether an instant is in the years that the table takes, by UTC; a naive one by its own."""
+    return NEVER <= (value if timezone.is_aware(value) else value.replace(tzinfo=dt.UTC)) < LATEST
 
 
 def _seconds(value: Any) -> Any:

@@ -71,9 +71,9 @@ def is_deep(text: str) -> bool:
     """
     if may_not_be_deep(text):
         return False
-    brackets = text.encode("ascii", "ignore").translate(None, _ALL_BUT_BRACKETS)
+    brackets = text.encode("ascii", "ignore").translate(_AS_ARRAYS, _ALL_BUT_BRACKETS)
     for _ in range(DEEPEST):
-        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        brackets = brackets.replace(b"[]", b"")
         if not brackets:
             return False
     return True
@@ -93,6 +93,7 @@ def deep_path(value: Any) -> str | None:
 
 
 _ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_AS_ARRAYS = bytes.maketrans(b"{}", b"[]")  # so that one pass takes away one level, whichever it is
 
 
 def _whole(digits: str) -> int | str:

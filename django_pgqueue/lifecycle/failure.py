@@ -11,7 +11,6 @@ from django_pgqueue.base.backoff import with_jitter
 from django_pgqueue.base.database_errors import one_line
 from django_pgqueue.base.exceptions import (
     Discard,
-    InvalidJob,
     JobControl,
     JobInterrupted,
     JobKilled,
@@ -121,7 +120,7 @@ def _is_discarded(task: tasks.Task[..., Any], job: ClaimedJob, error: BaseExcept
     """Return whether the task says that another attempt does not mend this exception."""
     try:
         return task.discards.has(error)
-    except InvalidJob:
+    except BaseException:  # a module that is imported, or a metaclass: sys.exit() in it must not end the slot
         logger.exception("The discard_on of %s cannot be read for job %s", task.name, job.id, extra=fields(job))
         return False
 

@@ -20,6 +20,7 @@ class Left(StrEnum):
     HELD = "finished; only the unique key still counts"
     KEY_HELD = "a live job holds the unique key; they stay dead"
     REFUSED = "the database refuses to change them; the operation says why"
+    OUT_OF_BOUNDS = "a name is too long, or a time cannot be stored; they stay dead"
     ID_TAKEN = "a live job has the same id; they stay dead"
 
 
@@ -30,6 +31,7 @@ class Standing(NamedTuple):
     status: str | None  # None: not live
     is_dead: bool
     has_twin: bool  # dead, and a live job has its unique key
+    is_out_of_bounds: bool  # dead, and the checks of live jobs would refuse it
 
 
 Why = Callable[[Standing], Left]
@@ -68,6 +70,8 @@ def why_not_requeued(job: Standing) -> Left:
         return Left.GONE
     if job.has_twin:
         return Left.KEY_HELD
+    if job.is_out_of_bounds:
+        return Left.OUT_OF_BOUNDS
     return Left.ID_TAKEN if job.status else Left.CHANGING
 
 

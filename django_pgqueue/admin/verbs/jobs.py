@@ -74,6 +74,7 @@ WORDS = {
     Left.HELD: _("finished; only the unique key still counts"),
     Left.KEY_HELD: _("a live job holds the unique key; they stay dead"),
     Left.REFUSED: _("the database refuses to change them; the operation says why"),
+    Left.OUT_OF_BOUNDS: _("a name is too long, or a time cannot be stored; they stay dead"),
     Left.ID_TAKEN: _("a live job has the same id; they stay dead"),
 }
 

@@ -1,10 +1,17 @@
 -- Send dead jobs back to be run, with all their attempts before them and a note in their history. Called by
 -- dead_letter.requeue() for staff. Locked rows are left out. Found by primary key. A job whose unique key another live
--- job holds stays dead, and its id is missing from the answer.
+-- job holds stays dead, and its id is missing from the answer; so does one that the checks pgqueue_jobs_lengths and
+-- pgqueue_jobs_instants would refuse, as SQL may have inserted it before there were any.
 WITH target AS MATERIALIZED (
     SELECT dead.*
     FROM pgqueue_dead_jobs AS dead
     WHERE dead.id = ANY (%(ids)s::bigint[])
+      AND greatest(
+          char_length(dead.queue) + 372, char_length(dead.task), char_length(dead.backend),
+          char_length(dead.unique_key), char_length(dead.concurrency_key), char_length(dead.fair_key)
+      ) <= 500
+      AND dead.enqueued_at BETWEEN '1970-01-01Z' AND '9999-01-01Z'
+      AND dead.first_started_at BETWEEN '1970-01-01Z' AND '9999-01-01Z'
     FOR UPDATE SKIP LOCKED
 ),
 requeued AS (
