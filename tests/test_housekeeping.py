@@ -832,6 +832,7 @@ def test_process_that_cannot_be_started_leaves_no_row_and_is_tried_again_after_a
         raise OSError(12, "Cannot allocate memory")
 
     monkeypatch.setattr(f"django_pgqueue.runtime.process.Process.{step}", refuse)
+    monkeypatch.setattr("django_pgqueue.runtime.crew.reconnect_delay", lambda failures: 60.0)
     meters = Meters()
     crew = Crew(Plan(processes=2), supervisor_id=1, lease_seconds=30, meters=meters)
     for _ in range(2):
@@ -839,7 +840,7 @@ def test_process_that_cannot_be_started_leaves_no_row_and_is_tried_again_after_a
             crew.fill(queue)
     assert (Worker.objects.count(), crew.living, meters._living) == (0, [], [])
     assert [vacancy.failures for vacancy in crew._vacancies] == [1, 1]
-    assert crew.next_start_seconds() > 0
+    assert crew.next_start_seconds() > 30
 
 
 @pytest.fixture
