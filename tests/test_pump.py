@@ -1044,3 +1044,20 @@ def test_claim_that_fails_again_and_again_is_put_off_longer_and_longer(pump, dam
         assert pump._trouble._failed_claims == before, "not before its time"
         setbacks["default"].retry_at = 0.0
         turns(pump, 1)
+
+
+def test_queue_that_is_set_back_gives_no_reason_to_claim_before_its_time(pump, damaged):
+    """Not even if a full scan is owed to it: each turn would be an empty transaction, one right after the other."""
+    enqueue_many(app.noop, [()])
+    turn(pump)
+    [bad] = enqueue_many(app.noop, [()])
+    damaged(bad, "57014")
+    turns(pump, 3)
+    intake = pump._intake
+    assert intake._setbacks["default"].failures == 2, "a full scan, and a claim above the low-water mark"
+    later = time.monotonic() + 60
+    intake._look_at = intake._setbacks["default"].retry_at = later
+    pump._trouble.claim_at = intake._shores["default"].full_scan_at = 0.0
+    assert intake._shores["default"].is_owed
+    assert intake.wait_until() > 0.0
+    assert not pump._may_claim(time.monotonic())

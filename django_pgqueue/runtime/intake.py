@@ -126,7 +126,8 @@ class Intake:
         """Return when there will be a reason to claim, monotonic; in the past if there is one already."""
         if self._ready:
             return 0.0
-        owed = (shore.full_scan_at for shore in self._shores.values() if shore.is_owed)
+        shores = self._shores.items()
+        owed = (shore.full_scan_at for queue, shore in shores if shore.is_owed and not self._is_out(queue))
         set_back = (setback.retry_at for setback in self._setbacks.values())
         return min([self._look_at, self._gates.reopen_at(), *owed, *set_back])
 
