@@ -19,6 +19,7 @@ from django_pgqueue.lifecycle import ack, heartbeat
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.release import release
 from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.runtime import intake as intake_module
 from django_pgqueue.runtime.marks import CAPACITY, Marks, now
 from django_pgqueue.runtime.pump import Pump, Speed
 from django_pgqueue.runtime.slots import Slots
@@ -1061,3 +1062,26 @@ def test_queue_that_is_set_back_gives_no_reason_to_claim_before_its_time(pump, d
     assert intake._shores["default"].is_owed
     assert intake.wait_until() > 0.0
     assert not pump._may_claim(time.monotonic())
+
+
+def test_look_for_ready_queues_that_goes_on_failing_keeps_back_no_queue_that_is_announced(pump, monkeypatch, caplog):
+    with monkeypatch.context() as patch:
+        wrong = "SELECT 1 FROM no_such_table"
+        patch.setattr(intake_module, "ready_queues", lambda database, _: database.rows(wrong, {}))
+        turns(pump, 2)
+        assert (pump._intake._failed_looks, pump._trouble.failures) == (1, 0)
+        assert "The look for queues that have work fails (failure 1)" in caplog.text
+        for failures in (2, 3):
+            enqueue_many(app.noop, [()])
+            pump._intake._retry_look_at = 0.0
+            pump._intake.hear(["default"])
+            turns(pump, 1)
+            assert (pump._intake._failed_looks, pump._trouble.failures) == (failures, 0)
+            assert len(pump.slots.accepted) == failures - 1
+            turns(pump, 1)
+            assert pump._intake._failed_looks == failures, "not before its time"
+    pump._intake._retry_look_at = 0.0
+    [other] = enqueue_many(app.noop.using(queue="mail"), [()])
+    turns(pump, 2)
+    assert accepted(pump)[2:] == [other]
+    assert "succeeds again after 3 failures" in caplog.text

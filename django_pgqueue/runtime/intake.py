@@ -7,7 +7,8 @@ taken. What comes in below, as a higher priority, a late commit or a retry, is f
 long as the last one took, or three times if it was announced, and after a second at most.
 
 A queue whose claim fails, as for a damaged row, is set back: it waits for a time of its own, and the next claim has its
-transaction to itself. If it was a full scan that failed, the claims in between go on.
+transaction to itself. If it was a full scan that failed, the claims in between go on. The look for queues that have work
+is treated likewise: while it fails, queues whose work is announced are claimed from.
 """
 
 import logging
@@ -100,6 +101,8 @@ class Intake:
         self._setbacks: dict[str, Setback] = {}
         self._asked = ("", False)  # the queue of the last claim, and whether that was a full scan; "": none was sent
         self._look_at = 0.0  # when to look at all queues again, monotonic
+        self._failed_looks = 0  # in a row, sent apart
+        self._retry_look_at = 0.0  # no look before, monotonic
 
     def hear(self, queues: Collection[str] | None) -> None:
         """Take note that some queues have work; None: perhaps any."""
@@ -129,10 +132,12 @@ class Intake:
         shores = self._shores.items()
         owed = (shore.full_scan_at for queue, shore in shores if shore.is_owed and not self._is_out(queue))
         set_back = (setback.retry_at for setback in self._setbacks.values())
-        return min([self._look_at, self._gates.reopen_at(), *owed, *set_back])
+        return min([self._next_look_at(), self._gates.reopen_at(), *owed, *set_back])
 
     def has_to_retry(self) -> bool:
-        """Whether a queue that was set back is to be claimed from again, apart."""
+        """Whether to claim apart: from a queue that was set back, or after a look at all queues that has failed."""
+        if self._failed_looks and time.monotonic() >= self._next_look_at():
+            return True
         return bool(self._setbacks) and self._due_setback() is not None
 
     def gates_changed(self, queues: Iterable[str]) -> None:
@@ -159,9 +164,8 @@ class Intake:
         """
         now = time.monotonic()
         self._asked = ("", False)
-        if now >= self._look_at:
-            self._add(ready_queues(database, self._served))
-            self._look_at = now + conf.poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+        if now >= self._next_look_at() and (apart or not self._failed_looks):
+            self._look(database, now)
         self._add(queue for queue, shore in self._shores.items() if shore.is_owed and now >= shore.full_scan_at)
         self._add(self._gates.reopened())
         queue = (self._retried(most_limited) if apart and self._setbacks else None) or self._next(most_limited)
@@ -182,8 +186,8 @@ class Intake:
             seconds: how long it took to fail.
         """
         queue, is_full_scan = self._asked
-        if not queue:  # it was the look for queues that have work
-            self._look_at = time.monotonic() + reconnect_delay(1)
+        if not queue:
+            self._look_failed(error, seconds)
             return
         now, before, shore = time.monotonic(), self._setbacks.get(queue), self._shores.get(queue)
         failures, reason = before.failures + 1 if before else 1, one_line(error)
@@ -199,6 +203,27 @@ class Intake:
             self._ready.pop(queue, None)
         if failures % 10 == 1 or (before and before.reason != reason):
             logger.warning("Jobs of queue %r cannot be claimed (failure %d): %s", queue, failures, reason)
+
+    def _look(self, database: QueueConnection, now: float) -> None:
+        """Look which queues have work."""
+        self._add(ready_queues(database, self._served))
+        self._look_at = now + conf.poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+        if self._failed_looks:
+            logger.warning("The look for queues that have work succeeds again after %d failures", self._failed_looks)
+        self._failed_looks, self._retry_look_at = 0, 0.0
+
+    def _look_failed(self, error: Error, seconds: float) -> None:
+        """Put the look at all queues off, and go on with those that are known to have work."""
+        self._failed_looks += 1
+        delay = max(reconnect_delay(self._failed_looks), min(FULL_SCAN_SHARE * seconds, LONGEST_SETBACK_SECONDS))
+        self._retry_look_at = time.monotonic() + delay
+        if self._failed_looks % 10 == 1:
+            logger.warning(
+                "The look for queues that have work fails (failure %d): %s", self._failed_looks, one_line(error)
+            )
+
+    def _next_look_at(self) -> float:
+        return max(self._look_at, self._retry_look_at)
 
     def took(self, claimed: Claim, jobs: list[ClaimedJob], seconds: float) -> None:
         """Learn from the answer to a claim; a queue that gave less than it was asked for has nothing more for now.
