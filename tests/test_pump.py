@@ -1085,3 +1085,39 @@ def test_look_for_ready_queues_that_goes_on_failing_keeps_back_no_queue_that_is_
     turns(pump, 2)
     assert accepted(pump)[2:] == [other]
     assert "succeeds again after 3 failures" in caplog.text
+
+
+def test_silence_while_a_queue_is_claimed_from_does_not_set_it_back(pump, monkeypatch):
+    turn(pump)
+    enqueue_many(app.noop, [()])
+    with monkeypatch.context() as patch:
+        patch.setattr(intake_module.claim, "send", fall_silent)
+        turns(pump, 2)
+        assert (pump._trouble.failures, pump._trouble._failed_claims) == (0, 1), "it has failed apart"
+    assert pump._intake._setbacks == {}
+    turns(pump, 1)
+    assert len(pump.slots.accepted) == 1
+
+
+def fall_silent(*_, **__):
+    raise OperationalError("silent") from Silence("silent")
+
+
+def test_first_failure_of_a_claim_sets_its_queue_back_for_a_moment_however_long_it_has_taken(pump, damaged):
+    """As one of an ALTER TABLE that has locked the table. Only a call shortens the longer pause of later failures."""
+    turn(pump)
+    [bad] = enqueue_many(app.noop, [()])
+    damaged(bad, "57014")
+    turns(pump, 2)
+    intake, error = pump._intake, OperationalError("cancelled")
+    del intake._setbacks["default"]
+    before = time.monotonic()
+    intake.failed(error, 5.0)
+    assert before < intake._setbacks["default"].retry_at < before + 5
+    before = time.monotonic()
+    intake.failed(error, 5.0)
+    assert before + 50 <= intake._setbacks["default"].retry_at
+    intake.hear(["another"])
+    assert before + 50 <= intake._setbacks["default"].retry_at
+    intake.hear(["default"])
+    assert before + 15 <= intake._setbacks["default"].retry_at < before + 50

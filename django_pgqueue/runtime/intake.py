@@ -45,7 +45,7 @@ CALLED_SHARE = 3
 
 
 LONGEST_SETBACK_SECONDS = 60.0
-"""Maximum pause between two claims that fail; it follows how long the last one has kept the pump."""
+"""Maximum pause between two claims that fail; from the second one on it follows how long they keep the pump."""
 
 
 @dataclass(slots=True)
@@ -54,8 +54,13 @@ class Setback:
 
     failures: int  # in a row
     retry_at: float  # not before, monotonic
+    called_retry_at: float  # nor before this, if there was a call
     is_of_full_scans: bool  # a claim above the low-water mark has gone well since, so these go on
     reason: str
+
+    def called(self) -> None:
+        """Take note that work was announced."""
+        self.retry_at = min(self.retry_at, self.called_retry_at)
 
 
 @dataclass(slots=True)
@@ -113,6 +118,8 @@ class Intake:
             for queue in queues:
                 if shore := self._shores.get(queue):
                     shore.called()
+                if self._setbacks and self._is_out(queue):
+                    self._setbacks[queue].called()
 
     def among(self, queues: Iterable[str]) -> list[str]:
         """Return those of the queues that are served."""
@@ -191,14 +198,16 @@ class Intake:
             return
         now, before, shore = time.monotonic(), self._setbacks.get(queue), self._shores.get(queue)
         failures, reason = before.failures + 1 if before else 1, one_line(error)
-        retry_at = now + max(reconnect_delay(failures), min(FULL_SCAN_SHARE * seconds, LONGEST_SETBACK_SECONDS))
+        delay, seconds = reconnect_delay(failures), seconds if before else 0.0  # a lock may be gone the next time
+        retry_at = now + max(delay, min(FULL_SCAN_SHARE * seconds, LONGEST_SETBACK_SECONDS))
+        called_retry_at = now + max(delay, min(CALLED_SHARE * seconds, LONGEST_SETBACK_SECONDS))
         goes_on = False
         if is_full_scan and shore is not None:
             shore.full_scan_at = shore.called_scan_at = retry_at
             goes_on = before is not None and before.is_of_full_scans
             if before is None and shore.low_water is not None:
                 retry_at = now  # by a claim above the low-water mark
-        self._setbacks[queue] = Setback(failures, retry_at, goes_on, reason)
+        self._setbacks[queue] = Setback(failures, retry_at, min(retry_at, called_retry_at), goes_on, reason)
         if self._is_out(queue):
             self._ready.pop(queue, None)
         if failures % 10 == 1 or (before and before.reason != reason):
