@@ -19,6 +19,7 @@ from django_pgqueue.lifecycle import ack, heartbeat
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.release import release
 from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.runtime import intake as intake_module
 from django_pgqueue.runtime.marks import CAPACITY, Marks, now
 from django_pgqueue.runtime.pump import Pump, Speed
 from django_pgqueue.runtime.slots import Slots
@@ -1044,3 +1045,79 @@ def test_claim_that_fails_again_and_again_is_put_off_longer_and_longer(pump, dam
         assert pump._trouble._failed_claims == before, "not before its time"
         setbacks["default"].retry_at = 0.0
         turns(pump, 1)
+
+
+def test_queue_that_is_set_back_gives_no_reason_to_claim_before_its_time(pump, damaged):
+    """Not even if a full scan is owed to it: each turn would be an empty transaction, one right after the other."""
+    enqueue_many(app.noop, [()])
+    turn(pump)
+    [bad] = enqueue_many(app.noop, [()])
+    damaged(bad, "57014")
+    turns(pump, 3)
+    intake = pump._intake
+    assert intake._setbacks["default"].failures == 2, "a full scan, and a claim above the low-water mark"
+    later = time.monotonic() + 60
+    intake._look_at = intake._setbacks["default"].retry_at = later
+    pump._trouble.claim_at = intake._shores["default"].full_scan_at = 0.0
+    assert intake._shores["default"].is_owed
+    assert intake.wait_until() > 0.0
+    assert not pump._may_claim(time.monotonic())
+
+
+def test_look_for_ready_queues_that_goes_on_failing_keeps_back_no_queue_that_is_announced(pump, monkeypatch, caplog):
+    with monkeypatch.context() as patch:
+        wrong = "SELECT 1 FROM no_such_table"
+        patch.setattr(intake_module, "ready_queues", lambda database, _: database.rows(wrong, {}))
+        turns(pump, 2)
+        assert (pump._intake._failed_looks, pump._trouble.failures) == (1, 0)
+        assert "The look for queues that have work fails (failure 1)" in caplog.text
+        for failures in (2, 3):
+            enqueue_many(app.noop, [()])
+            pump._intake._retry_look_at = 0.0
+            pump._intake.hear(["default"])
+            turns(pump, 1)
+            assert (pump._intake._failed_looks, pump._trouble.failures) == (failures, 0)
+            assert len(pump.slots.accepted) == failures - 1
+            turns(pump, 1)
+            assert pump._intake._failed_looks == failures, "not before its time"
+    pump._intake._retry_look_at = 0.0
+    [other] = enqueue_many(app.noop.using(queue="mail"), [()])
+    turns(pump, 2)
+    assert accepted(pump)[2:] == [other]
+    assert "succeeds again after 3 failures" in caplog.text
+
+
+def test_silence_while_a_queue_is_claimed_from_does_not_set_it_back(pump, monkeypatch):
+    turn(pump)
+    enqueue_many(app.noop, [()])
+    with monkeypatch.context() as patch:
+        patch.setattr(intake_module.claim, "send", fall_silent)
+        turns(pump, 2)
+        assert (pump._trouble.failures, pump._trouble._failed_claims) == (0, 1), "it has failed apart"
+    assert pump._intake._setbacks == {}
+    turns(pump, 1)
+    assert len(pump.slots.accepted) == 1
+
+
+def fall_silent(*_, **__):
+    raise OperationalError("silent") from Silence("silent")
+
+
+def test_first_failure_of_a_claim_sets_its_queue_back_for_a_moment_however_long_it_has_taken(pump, damaged):
+    """As one of an ALTER TABLE that has locked the table. Only a call shortens the longer pause of later failures."""
+    turn(pump)
+    [bad] = enqueue_many(app.noop, [()])
+    damaged(bad, "57014")
+    turns(pump, 2)
+    intake, error = pump._intake, OperationalError("cancelled")
+    del intake._setbacks["default"]
+    before = time.monotonic()
+    intake.failed(error, 5.0)
+    assert before < intake._setbacks["default"].retry_at < before + 5
+    before = time.monotonic()
+    intake.failed(error, 5.0)
+    assert before + 50 <= intake._setbacks["default"].retry_at
+    intake.hear(["another"])
+    assert before + 50 <= intake._setbacks["default"].retry_at
+    intake.hear(["default"])
+    assert before + 15 <= intake._setbacks["default"].retry_at < before + 50

@@ -276,14 +276,15 @@ def test_connection_that_fell_silent_while_its_slot_was_idle_costs_no_job(by_det
     assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
 
 
-def test_lane_whose_thread_still_runs_what_a_job_left_gets_another(slots, give, monkeypatch, caplog):
+@pytest.mark.parametrize("idle_seconds", [-1.0, 3600.0], ids=["idle", "busy"])
+def test_lane_whose_thread_still_runs_what_a_job_left_gets_another(slots, give, monkeypatch, caplog, idle_seconds):
     released, left = threading.Event(), []
 
     async def leave_behind():
         left.append(asyncio.ensure_future(sync_to_async(released.wait)(PATIENCE_SECONDS)))
         await asyncio.sleep(0)  # it begins
 
-    monkeypatch.setattr(slots_module, "IDLE_SECONDS", -1.0)
+    monkeypatch.setattr(slots_module, "IDLE_SECONDS", idle_seconds)
     monkeypatch.setattr(slots_module, "ANSWER_SECONDS", 0.1)
     slots.concurrency = 1
     give(app.arecord)

@@ -47,6 +47,14 @@ def is_rolled_back(error: BaseException) -> bool:
     return sqlstate != "" and sqlstate[:2] != "08" and sqlstate[:3] != "57P"
 
 
+def is_of_connection(error: BaseException) -> bool:
+    """Whether the session has ended, cannot begin or does not answer, which says nothing about its statements."""
+    sqlstate = getattr(error.__cause__, "sqlstate", None)
+    if sqlstate is None:
+        return isinstance(error, OperationalError | InterfaceError)
+    return sqlstate[:2] == "08" or sqlstate[:3] == "57P"
+
+
 def is_conflict(error: BaseException) -> bool:
     """Whether a transaction lost against another one, and may go well when it is repeated as a whole.
 

@@ -7,7 +7,8 @@ taken. What comes in below, as a higher priority, a late commit or a retry, is f
 long as the last one took, or three times if it was announced, and after a second at most.
 
 A queue whose claim fails, as for a damaged row, is set back: it waits for a time of its own, and the next claim has its
-transaction to itself. If it was a full scan that failed, the claims in between go on.
+transaction to itself. If it was a full scan that failed, the claims in between go on. The look for queues that have
+work is treated likewise: while it fails, queues whose work is announced are claimed from.
 """
 
 import logging
@@ -44,7 +45,7 @@ CALLED_SHARE = 3
 
 
 LONGEST_SETBACK_SECONDS = 60.0
-"""Maximum pause between two claims that fail; it follows how long the last one has kept the pump."""
+"""Maximum pause between two claims that fail; from the second one on it follows how long they keep the pump."""
 
 
 @dataclass(slots=True)
@@ -53,8 +54,13 @@ class Setback:
 
     failures: int  # in a row
     retry_at: float  # not before, monotonic
+    called_retry_at: float  # nor before this, if there was a call
     is_of_full_scans: bool  # a claim above the low-water mark has gone well since, so these go on
     reason: str
+
+    def called(self) -> None:
+        """Take note that work was announced."""
+        self.retry_at = min(self.retry_at, self.called_retry_at)
 
 
 @dataclass(slots=True)
@@ -100,6 +106,8 @@ class Intake:
         self._setbacks: dict[str, Setback] = {}
         self._asked = ("", False)  # the queue of the last claim, and whether that was a full scan; "": none was sent
         self._look_at = 0.0  # when to look at all queues again, monotonic
+        self._failed_looks = 0  # in a row, sent apart
+        self._retry_look_at = 0.0  # no look before, monotonic
 
     def hear(self, queues: Collection[str] | None) -> None:
         """Take note that some queues have work; None: perhaps any."""
@@ -110,6 +118,8 @@ class Intake:
             for queue in queues:
                 if shore := self._shores.get(queue):
                     shore.called()
+                if self._setbacks and self._is_out(queue):
+                    self._setbacks[queue].called()
 
     def among(self, queues: Iterable[str]) -> list[str]:
         """Return those of the queues that are served."""
@@ -126,12 +136,15 @@ class Intake:
         """Return when there will be a reason to claim, monotonic; in the past if there is one already."""
         if self._ready:
             return 0.0
-        owed = (shore.full_scan_at for shore in self._shores.values() if shore.is_owed)
+        shores = self._shores.items()
+        owed = (shore.full_scan_at for queue, shore in shores if shore.is_owed and not self._is_out(queue))
         set_back = (setback.retry_at for setback in self._setbacks.values())
-        return min([self._look_at, self._gates.reopen_at(), *owed, *set_back])
+        return min([self._next_look_at(), self._gates.reopen_at(), *owed, *set_back])
 
     def has_to_retry(self) -> bool:
-        """Whether a queue that was set back is to be claimed from again, apart."""
+        """Whether to claim apart: from a queue that was set back, or after a look at all queues that has failed."""
+        if self._failed_looks and time.monotonic() >= self._next_look_at():
+            return True
         return bool(self._setbacks) and self._due_setback() is not None
 
     def gates_changed(self, queues: Iterable[str]) -> None:
@@ -158,9 +171,8 @@ class Intake:
         """
         now = time.monotonic()
         self._asked = ("", False)
-        if now >= self._look_at:
-            self._add(ready_queues(database, self._served))
-            self._look_at = now + conf.poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+        if now >= self._next_look_at() and (apart or not self._failed_looks):
+            self._look(database, now)
         self._add(queue for queue, shore in self._shores.items() if shore.is_owed and now >= shore.full_scan_at)
         self._add(self._gates.reopened())
         queue = (self._retried(most_limited) if apart and self._setbacks else None) or self._next(most_limited)
@@ -181,23 +193,46 @@ class Intake:
             seconds: how long it took to fail.
         """
         queue, is_full_scan = self._asked
-        if not queue:  # it was the look for queues that have work
-            self._look_at = time.monotonic() + reconnect_delay(1)
+        if not queue:
+            self._look_failed(error, seconds)
             return
         now, before, shore = time.monotonic(), self._setbacks.get(queue), self._shores.get(queue)
         failures, reason = before.failures + 1 if before else 1, one_line(error)
-        retry_at = now + max(reconnect_delay(failures), min(FULL_SCAN_SHARE * seconds, LONGEST_SETBACK_SECONDS))
+        delay, seconds = reconnect_delay(failures), seconds if before else 0.0  # a lock may be gone the next time
+        retry_at = now + max(delay, min(FULL_SCAN_SHARE * seconds, LONGEST_SETBACK_SECONDS))
+        called_retry_at = now + max(delay, min(CALLED_SHARE * seconds, LONGEST_SETBACK_SECONDS))
         goes_on = False
         if is_full_scan and shore is not None:
             shore.full_scan_at = shore.called_scan_at = retry_at
             goes_on = before is not None and before.is_of_full_scans
             if before is None and shore.low_water is not None:
                 retry_at = now  # by a claim above the low-water mark
-        self._setbacks[queue] = Setback(failures, retry_at, goes_on, reason)
+        self._setbacks[queue] = Setback(failures, retry_at, min(retry_at, called_retry_at), goes_on, reason)
         if self._is_out(queue):
             self._ready.pop(queue, None)
         if failures % 10 == 1 or (before and before.reason != reason):
             logger.warning("Jobs of queue %r cannot be claimed (failure %d): %s", queue, failures, reason)
+
+    def _look(self, database: QueueConnection, now: float) -> None:
+        """Look which queues have work."""
+        self._add(ready_queues(database, self._served))
+        self._look_at = now + conf.poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+        if self._failed_looks:
+            logger.warning("The look for queues that have work succeeds again after %d failures", self._failed_looks)
+        self._failed_looks, self._retry_look_at = 0, 0.0
+
+    def _look_failed(self, error: Error, seconds: float) -> None:
+        """Put the look at all queues off, and go on with those that are known to have work."""
+        self._failed_looks += 1
+        delay = max(reconnect_delay(self._failed_looks), min(FULL_SCAN_SHARE * seconds, LONGEST_SETBACK_SECONDS))
+        self._retry_look_at = time.monotonic() + delay
+        if self._failed_looks % 10 == 1:
+            logger.warning(
+                "The look for queues that have work fails (failure %d): %s", self._failed_looks, one_line(error)
+            )
+
+    def _next_look_at(self) -> float:
+        return max(self._look_at, self._retry_look_at)
 
     def took(self, claimed: Claim, jobs: list[ClaimedJob], seconds: float) -> None:
         """Learn from the answer to a claim; a queue that gave less than it was asked for has nothing more for now.

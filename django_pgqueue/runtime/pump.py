@@ -16,7 +16,7 @@ from typing import NamedTuple
 from django.db import Error
 
 from django_pgqueue.base.conf import conf
-from django_pgqueue.base.database_errors import is_refusal, is_transient
+from django_pgqueue.base.database_errors import is_of_connection, is_refusal, is_transient
 from django_pgqueue.base.records import EXPIRED, ClaimedJob, Fate, Outcome, Receipt
 from django_pgqueue.base.states import Reason
 from django_pgqueue.db import QueueConnection
@@ -266,7 +266,8 @@ class Pump:
                 claim = self._claim(apart=True)
         except Error as error:
             self._trouble.met_by_claim()
-            self._intake.failed(error, time.monotonic() - begun)
+            if not is_of_connection(error):
+                self._intake.failed(error, time.monotonic() - begun)
             self.database.close()
             return
         found = self._take(claim, begun) if claim is not None else None

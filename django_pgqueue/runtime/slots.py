@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
@@ -283,6 +284,27 @@ class Lanes:
                 self._free.append(lane)
 
 
+class LaneThread(ThreadPoolExecutor):
+    """One thread for sync code, begun with its first call, which knows the calls that have not ended.
+
+    Attributes:
+        pending: calls that have not ended, the one that is running included.
+        is_used: whether there was a call.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(max_workers=1)
+        self.pending: set[Future[Any]] = set()
+        self.is_used = False
+
+    def submit(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        self.is_used = True
+        call = super().submit(function, *args, **kwargs)
+        self.pending.add(call)
+        call.add_done_callback(self.pending.discard)  # before that of the event loop, which comes later
+        return call
+
+
 class Lane:
     """One place in the event loop, with a context and a thread for sync code of its own."""
 
@@ -294,16 +316,19 @@ class Lane:
         self.context.run(own_caches)
         self._connections: list[Any] | None = None  # those of its thread, once it has one
         self._ended = time.monotonic()
+        self._take_thread()
 
     def is_stale(self) -> bool:
-        """Whether the lane has been idle for so long that its connections may have died."""
+        """Whether the lane has been idle for so long that its connections may have died, or its thread is in use."""
+        if self._thread.pending:  # by what an earlier job has left behind
+            return True
         return bool(self._connections) and time.monotonic() - self._ended > IDLE_SECONDS
 
     async def is_tidy(self) -> bool:
-        """Whether the last job has left nothing behind; asks the lane's thread only once, because that takes long."""
-        if self._sensitive not in SyncToAsync.context_to_thread_executor:
+        """Whether the last job has left nothing behind; asks the lane's thread only if it must: that takes long."""
+        if not self._thread.is_used:
             return True
-        if self._connections is None:
+        if self._connections is None or self._thread.pending:
             self._connections = await self.call(opened)
         self._ended = time.monotonic()
         return all(is_tidy(connection) for connection in self._connections or ())
@@ -336,6 +361,11 @@ class Lane:
         """
         logger.warning("A thread of the event loop does not answer for %g s: it gets a successor", ANSWER_SECONDS)
         self._connections = None
-        if executor := SyncToAsync.context_to_thread_executor.pop(self._sensitive, None):
-            executor.submit(drop_connections)
-            executor.shutdown(wait=False)
+        left = self._thread
+        self._take_thread()
+        left.submit(drop_connections)
+        left.shutdown(wait=False)
+
+    def _take_thread(self) -> None:
+        """Give sync code a new thread; asgiref looks here for it."""
+        self._thread = SyncToAsync.context_to_thread_executor[self._sensitive] = LaneThread()
