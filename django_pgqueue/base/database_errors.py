@@ -49,7 +49,7 @@ def is_rolled_back(error: BaseException) -> bool:
 
 def is_of_connection(error: BaseException) -> bool:
     """Whether the session has ended, cannot begin or does not answer, which says nothing about its statements."""
-    sqlstate = getattr(error.__cause__, "sqlstate", None)
+    sqlstate: str | None = getattr(error.__cause__, "sqlstate", None)
     if sqlstate is None:
         return isinstance(error, OperationalError | InterfaceError)
     return sqlstate[:2] == "08" or sqlstate[:3] == "57P"
