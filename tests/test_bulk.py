@@ -326,7 +326,9 @@ def test_what_is_locked_or_running_is_left_and_said(queue, other_queue):
     assert Job.objects.get(queue="new").id == free
 
 
-@pytest.mark.parametrize("wrong", ["queue = repeat('q', 129)", "task = repeat('t', 501)", "enqueued_at = '1969-01-01Z'"])
+@pytest.mark.parametrize(
+    "wrong", ["queue = repeat('q', 129)", "task = repeat('t', 501)", "enqueued_at = '1969-01-01Z'"]
+)
 def test_job_that_the_live_table_would_refuse_stays_dead_and_the_others_go(dead, sql, wrong):
     """As one that SQL has inserted before the table had its checks."""
     refused, free = dead(2)
