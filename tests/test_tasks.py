@@ -41,7 +41,7 @@ def test_using_makes_another_task_and_leaves_the_first():
 
 
 LAST = dt.datetime(9998, 12, 31, 23, tzinfo=dt.UTC)
-WEST = dt.timezone(dt.timedelta(hours=-2))
+AFTER_LAST = LAST.replace(tzinfo=dt.timezone(dt.timedelta(hours=-2)))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ WEST = dt.timezone(dt.timedelta(hours=-2))
         ({"concurrency_strict": 1}, "concurrency_strict is True or False, not 1"),
         ({"metadata": [1]}, r"metadata is a JSON object, not \[1\]"),
         ({"run_at": LAST, "expires": 3600}, "after run_at, which is later than the year 9998"),
-        ({"expires": LAST.replace(tzinfo=WEST)}, "expires is between the years 1970 and 9999"),
+        ({"expires": AFTER_LAST}, "expires is between the years 1970 and 9999"),
         ({"run_at": "tomorrow"}, "run_at is a datetime or a timedelta, not 'tomorrow'"),
         ({"run_at": dt.datetime(2030, 1, 1)}, r"run_at is naive .* USE_TZ is on. Use django.utils.timezone"),
         ({"colour": 1}, r"There is no option colour\. Options are: concurrency_key, "),
