@@ -133,7 +133,7 @@ def _text(error: BaseException) -> str:
         return ""
 
 
-LOGGERS = ("django_pgqueue", "django_pgqueue.worker", "django_pgqueue.jobs", FAILURES, "django_pgqueue.cutover")
+LOGGERS = ("django_pgqueue", "django_pgqueue.worker", "django_pgqueue.jobs", FAILURES)
 
 for _name in LOGGERS:
     logging.getLogger(_name).addFilter(OneLine())

@@ -10,6 +10,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 
 from django_pgqueue.base.conf import conf
+from django_pgqueue.base.logs import OneLine
 from django_pgqueue.cutover.mark import KEY, Mark
 from django_pgqueue.cutover.stages import Stage, stage_of
 from django_pgqueue.lifecycle.handle import JobHandle
@@ -18,6 +19,7 @@ from django_pgqueue.tasks import Task
 P = ParamSpec("P")
 
 logger = logging.getLogger("django_pgqueue.cutover")
+logger.addFilter(OneLine())
 
 
 @dataclass(frozen=True, kw_only=True)
