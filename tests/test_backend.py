@@ -353,6 +353,13 @@ def promoted(queue):
     promote(queue, limit=10)
 
 
+def test_row_that_is_nested_too_deeply_has_a_result_to_look_at(sql):
+    """Later Pythons read more levels than the framework's own functions can walk."""
+    deep = "[" * 3000 + "]" * 3000
+    [(job_id,)] = sql("INSERT INTO pgqueue_jobs (task, args) VALUES ('tests.app.contract.add', %s) RETURNING id", deep)
+    assert "nested too deeply" in str(task_backends["default"].get_result(str(job_id)).args)
+
+
 def test_result_that_cannot_be_stored_is_a_failure_without_another_attempt(queue, heard):
     result = app.give_back_a_set.using(max_attempts=5).enqueue()
     outcome = work(queue)

@@ -41,11 +41,15 @@ def read(text: str) -> Any:
 
 
 def read_exactly(text: str) -> Any:
-    """Return JSON as ``json.loads`` does, for programs; as ``read`` does where that raises."""
+    """Return JSON as ``json.loads`` does, for programs; as ``read`` does where that raises, or would nest too deeply.
+
+    Later Pythons read what no recursive function can walk.
+    """
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return read(text)
+    return value if may_not_be_deep(text) else _pruned(value)
 
 
 def read_object(text: str | None) -> dict[str, Any]:
