@@ -19,9 +19,10 @@ from django_pgqueue.lifecycle import ack, heartbeat
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.release import release
 from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.runtime import errands as errands_module
 from django_pgqueue.runtime import intake as intake_module
 from django_pgqueue.runtime.marks import CAPACITY, Marks, now
-from django_pgqueue.runtime.pump import Pump, Speed
+from django_pgqueue.runtime.pump import WORTHWHILE, Pump, Speed
 from django_pgqueue.runtime.slots import Slots
 from tests.support.slots import ended
 from tests.support.waiting import PATIENCE_SECONDS, eventually, until_gone
@@ -1121,3 +1122,34 @@ def test_first_failure_of_a_claim_sets_its_queue_back_for_a_moment_however_long_
     assert before + 50 <= intake._setbacks["default"].retry_at
     intake.hear(["default"])
     assert before + 15 <= intake._setbacks["default"].retry_at < before + 50
+
+
+def test_jobs_that_were_fetched_do_not_wait_for_a_queue_that_was_set_back(pump, damaged, monkeypatch):
+    pump.slots.concurrency = WORTHWHILE
+    [bad] = enqueue_many(app.noop.using(queue="bad"), [()])
+    damaged(bad, "57014")
+    turns(pump, 2)
+    pump._intake._setbacks["bad"].retry_at = pump._trouble.claim_at = 0.0
+    enqueue_many(app.noop, [()] * WORTHWHILE)
+    pump._intake.hear(["default"])
+    accepted_before, send = [], intake_module.claim.send
+
+    def noting(database, queue, **details):
+        accepted_before.append((queue, len(pump.slots.accepted)))
+        return send(database, queue, **details)
+
+    monkeypatch.setattr(intake_module.claim, "send", noting)
+    pump.slots.concurrency += 1
+    pump._turn()
+    assert accepted_before == [("default", 0), ("bad", WORTHWHILE)]
+
+
+def test_trouble_of_an_errand_is_not_forgotten_with_the_turn_that_it_follows(pump, monkeypatch):
+    enqueue_many(app.noop, [()])
+    with monkeypatch.context() as patch:
+        patch.setattr(errands_module, "note_queue", fall_silent)
+        turn(pump)
+    assert len(pump.slots.accepted) == 1
+    assert (pump._trouble.failures, pump._marks.failures()) == (1, 1)
+    turns(pump, 1)
+    assert (pump._trouble.failures, pump._marks.failures()) == (0, 0)

@@ -198,10 +198,8 @@ class Pump:
             return
         if self._trouble.failures:
             self._work_apart(batch, begun)
-        elif self._work(batch, begun):
-            self._trouble.over()
-            if self._intake.has_to_retry():
-                self._claim_apart()
+        elif self._work(batch, begun) and self._intake.has_to_retry():
+            self._claim_apart()
 
     def _work(self, batch: dict[int, Outcome], begun: float, *, admits: bool = True, claims: bool = True) -> bool:
         """Do the work of one turn, or a part of it, and return whether that has gone well."""
@@ -211,6 +209,8 @@ class Pump:
             self._hand_over()
             self._recover(error, batch)
             return False
+        if admits:
+            self._trouble.over()  # before the errands, which may meet some
         self._close(batch, turn, begun)
         return True
 
@@ -223,7 +223,6 @@ class Pump:
         if batch and not self._work(batch, begun, admits=False, claims=False):
             return
         if self._work({}, begun, claims=False):
-            self._trouble.over()
             self._claim_apart()
 
     def _exchange(self, outcomes: Collection[Outcome], begun: float, *, admits: bool, claims: bool) -> Turn:
@@ -261,6 +260,7 @@ class Pump:
         begun = time.monotonic()
         if not self._may_claim(begun):
             return
+        self._hand_over()  # a queue that was set back may keep the pump long
         try:
             with self.database.transaction():
                 claim = self._claim(apart=True)
@@ -345,9 +345,10 @@ class Pump:
     def _appetite(self) -> int:
         """Return how many jobs to claim: what fills the slots, and what they will need until the next turn.
 
+        A slot that checks its connections needs none: what it would have run may just have been given back.
         What is fetched ahead comes in two halves: one for the slots to run while the database hands out the other.
         """
-        room = self.slots.concurrency + self._speed.prefetch - self._book.outstanding()
+        room = self.slots.concurrency + self._speed.prefetch - self._book.outstanding() - self.slots.checking()
         half = self._speed.prefetch // 2
         return 0 if 0 < room < half else min(max(room, 0), max(half, self.slots.concurrency), self._book.room())
 
