@@ -261,12 +261,13 @@ class Pump:
         if not self._may_claim(begun):
             return
         self._hand_over()  # a queue that was set back may keep the pump long
+        self._intake.forget_asked()
         try:
             with self.database.transaction():
                 claim = self._claim(apart=True)
         except Error as error:
             self._trouble.met_by_claim()
-            if not is_of_connection(error):
+            if not is_of_connection(error) or self._intake.ended_connection():
                 self._intake.failed(error, time.monotonic() - begun)
             self.database.close()
             return
