@@ -40,7 +40,7 @@ CHARGED_CONFLICTS = 10
 """Number of the first conflict in a row, at the end of runs of one job in one process, that is an attempt."""
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 2.0
-"""Bounds of the pause after a conflict that is none. The first one in a row has no pause, and each later one doubles it."""
+"""Bounds of the pause after a conflict that is none. The first one in a row has no pause; each later one doubles it."""
 
 REMEMBERED_CONFLICTS = 1000
 """Maximum number of jobs whose conflicts are counted; of more, the one is forgotten whose last is the longest ago."""
