@@ -109,6 +109,7 @@ class Pump:
             self._marks.turned()
         self._errands.add_counts(is_last=True)
         self.database.close()
+        self._marks.end_turns()
 
     def stop(self) -> None:
         """Take no more jobs; may be called from a signal handler or any thread."""
