@@ -222,12 +222,14 @@ class QueueConnection:
     def __init__(self, alias: str, purpose: str, *, patience_seconds: float | None = None) -> None:
         self.alias = alias
         self._wrapper = own_wrapper(alias, purpose)
+        self._new_connection = self._wrapper.get_new_connection
+        self._wrapper.get_new_connection = self._impatient
         self.is_pooled = False  # whether a pooler stands between; known once it is open
         self.is_preparing: bool | None = None  # whether statements run often are prepared; None: not known yet
         self.may_be_committed = False  # whether a transaction may be since that was set, though an error was raised
         self.clock_offset = 0.0  # the server's clock, in seconds since 1970, less the monotonic one of this machine
         self._least_patience = patience_seconds
-        self._patience = 0.0  # in force, in seconds
+        self._patience = math.inf  # in force, in seconds
         self._inside = False
         self._must_begin = False  # the server's default isolation is another than the queue's
         self._knows_transaction_timeout = False
@@ -318,8 +320,16 @@ class QueueConnection:
             self.close()  # one that only reads would show a queue that stands still: nothing there changes any more
             self._wrapper.connect()
             connection = self._wrapper.connection
-            connection.wait = functools.partial(self._wait, connection)
             self._learn(connection)
+        return connection
+
+    def _impatient(self, parameters: Parameters) -> Any:
+        """Connect as Django does, which then sends statements to set the connection up: none is waited for without end.
+
+        A pooler lets clients in that has no server for them, and may keep their first statement for ever.
+        """
+        connection = self._new_connection(parameters)
+        connection.wait = functools.partial(self._wait, connection)
         return connection
 
     def _learn(self, connection: Any) -> None:

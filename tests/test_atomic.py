@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 from django.db import connection, transaction
 
@@ -8,9 +10,11 @@ from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.border import ThreadBorder
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.context import CurrentJob
-from django_pgqueue.lifecycle.run import run
+from django_pgqueue.lifecycle.run import CHARGED_CONFLICTS, Conflicts, run
 from django_pgqueue.models import FinishedJob, Job
 from tests.app.models import Mark
+
+run_module = sys.modules[run.__module__]
 
 
 @pytest.fixture
@@ -87,8 +91,9 @@ def test_hook_that_raises_after_the_commit_makes_no_failure_of_a_success(queue, 
 
 
 @pytest.fixture
-def conflict(sql):
+def conflict(sql, monkeypatch):
     """Let the transaction that removes a job fail, at its commit or before, with an SQLSTATE."""
+    monkeypatch.setattr(run_module, "conflicts", Conflicts())
 
     def plan(state, *, is_late):
         sql(
@@ -112,6 +117,41 @@ def test_conflict_after_the_function_has_returned_is_no_attempt(queue, claimed, 
     ack.write(queue, [outcome])
     assert list(Job.objects.values_list("status", "attempts", "errors")) == [("queued", 0, [])]
     assert Mark.objects.count() == 0
+
+
+def test_tenth_conflict_in_a_row_after_the_function_has_returned_is_an_attempt(claimed, conflict):
+    """As with a trigger that raises it each time; the pauses before that grow."""
+    conflict("40001", is_late=True)
+    outcomes = [run(app.record_atomic, claimed, CurrentJob(claimed), ThreadBorder()) for _ in range(11)]
+    assert [outcome.fate for outcome in outcomes] == [Fate.RELEASED] * 9 + [Fate.RETRIED] * 2
+    pauses = [outcome.delay_seconds for outcome in outcomes[:9]]
+    assert pauses == pytest.approx([0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0], rel=0.11)
+    assert "as planned" in outcomes[-1].error["message"]
+    last = claimed._replace(attempt=claimed.max_attempts)
+    assert run(app.record_atomic, last, CurrentJob(last), ThreadBorder()).fate is Fate.DIED
+    assert not run_module.conflicts._numbers, "if it is sent back, it begins anew"
+
+
+@pytest.mark.parametrize("end", ["success", "failure"])
+def test_conflicts_are_counted_anew_after_a_run_that_has_ended_in_another_way(claimed, conflict, monkeypatch, sql, end):
+    conflict("40001", is_late=True)
+    for _ in range(CHARGED_CONFLICTS - 1):
+        run(app.record_atomic, claimed, CurrentJob(claimed), ThreadBorder())
+    with monkeypatch.context() as patch:
+        if end == "failure":
+            patch.setattr(app.record_atomic, "func", lambda _: 1 / 0)
+        else:
+            sql("DROP TRIGGER fail ON pgqueue_jobs")
+        outcome = run(app.record_atomic, claimed, CurrentJob(claimed), ThreadBorder())
+    assert outcome.fate is (Fate.RETRIED if end == "failure" else Fate.RECORDED)
+    assert not run_module.conflicts._numbers
+
+
+def test_conflicts_are_counted_of_a_limited_number_of_jobs(claimed, monkeypatch):
+    monkeypatch.setattr(run_module, "REMEMBERED_CONFLICTS", 2)
+    conflicts = Conflicts()
+    numbers = [conflicts.add(claimed._replace(id=job_id)) for job_id in (1, 2, 1, 3, 1, 2)]
+    assert numbers == [1, 1, 2, 1, 3, 1], "of the second job none was known any more"
 
 
 @pytest.mark.parametrize("case", ["another error", "told its progress", "may start once"])

@@ -1,11 +1,13 @@
 """The queue's own connections, and what their errors mean."""
 
 import contextlib
+import threading
 
 import pytest
 from django.db import DataError, OperationalError
 
 from django_pgqueue.db import QueueConnection
+from tests.proxy import Detour
 from tests.support.waiting import PATIENCE_SECONDS
 
 SLEEP = "SELECT pg_sleep(60)"  # the server goes on for so long when the client has given up: it is ended by the fixture
@@ -41,6 +43,32 @@ def test_silence_outside_of_transactions_is_given_up_too(database):
         with database._wrapper.wrap_database_errors:
             connection.execute(SLEEP)
     assert database.autocommit().execute("SELECT 1").fetchall() == [(1,)]
+
+
+class Hung(Detour):
+    """A pooler that has no server for a client that it has let in."""
+
+    def must_lose(self, link, data):
+        if b"SET ROLE" in data:
+            link.flows.clear()
+        return super().must_lose(link, data)
+
+
+def test_silence_while_a_connection_is_set_up_is_given_up_too(database, monkeypatch):
+    """By a statement of Django's, here one that is sent in any case."""
+    hung = Hung()
+    settings = database._wrapper.settings_dict
+    for setting, value in (("HOST", "127.0.0.1"), ("PORT", str(hung.port))):
+        monkeypatch.setitem(settings, setting, value)
+    monkeypatch.setitem(settings["OPTIONS"], "assume_role", settings["USER"])
+    end = threading.Timer(PATIENCE_SECONDS, hung.cut)
+    end.start()
+    try:
+        with hasty(database), pytest.raises(OperationalError, match="has not answered"):
+            database.rows("SELECT 1", {})
+    finally:
+        end.cancel()
+        hung.close()
 
 
 def test_what_may_take_long_is_waited_for_and_nothing_after_it(database):

@@ -24,13 +24,14 @@ from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.reap import settle_dead_process
 from django_pgqueue.lifecycle.workers import request_stop
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
+from django_pgqueue.runtime.child import Brief
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.duties import Slice
 from django_pgqueue.runtime.heart import Heart, Pulse
 from django_pgqueue.runtime.marks import Marks, now
 from django_pgqueue.runtime.meters import Meters
 from django_pgqueue.runtime.plan import Plan
-from django_pgqueue.runtime.process import can_read_memory, resident_bytes
+from django_pgqueue.runtime.process import UNGUARDED, Process, can_read_memory, resident_bytes
 from django_pgqueue.runtime.reaper import Reaper
 from django_pgqueue.runtime.session import SILENT_SECONDS, Absences, Session
 from django_pgqueue.runtime.steward import Steward
@@ -502,7 +503,8 @@ def test_dead_process_is_kept_in_mind_until_the_last_of_its_jobs_is_settled(queu
         steward.database.close()
 
 
-def test_claim_in_flight_when_its_process_dies_is_settled_when_the_server_is_through_with_it(queue, sql):
+@pytest.mark.parametrize("exit_code", [-9, 0], ids=["killed", "ended by a job"])
+def test_claim_in_flight_when_its_process_dies_is_settled_when_the_server_is_through_with_it(queue, exit_code):
     """It is committed after its process was settled; not even a job that may start only once pays for it."""
     worker_id = register(queue)
     app.noop.using(max_attempts=1, lease=dt.timedelta(days=1)).enqueue()
@@ -511,7 +513,7 @@ def test_claim_in_flight_when_its_process_dies_is_settled_when_the_server_is_thr
         marks=Marks(),
         was_stopped=False,
         pid=1,
-        exit_code=-9,
+        exit_code=exit_code,
         overdue=set,
         close=lambda: None,
         ended_seconds=0.0,
@@ -532,6 +534,45 @@ def test_claim_in_flight_when_its_process_dies_is_settled_when_the_server_is_thr
     finally:
         pump.close()
         steward.database.close()
+
+
+def test_session_of_a_process_whose_pump_has_ended_is_not_waited_for(queue):
+    """It closed its own; what is there is that of a copy."""
+    worker_id = register(queue)
+    marks = Marks()
+    marks.end_turns()
+    process = SimpleNamespace(
+        worker_id=worker_id,
+        marks=marks,
+        was_stopped=False,
+        pid=1,
+        exit_code=0,
+        overdue=set,
+        close=lambda: None,
+        ended_seconds=0.0,
+    )
+    crew = SimpleNamespace(ended=[process])
+    steward = Steward("default", crew, Pulse(30), wake=lambda queues: None, drained=None)
+    copy = QueueConnection("default", f"pump {worker_id}")
+    try:
+        copy.rows("SELECT 1", {})
+        assert steward.settle_ended() is None
+        assert (crew.ended, Worker.objects.count()) == ([], 0)
+    finally:
+        copy.close()
+        steward.database.close()
+
+
+def test_exit_code_that_a_job_has_chosen_does_not_end_the_command(monkeypatch):
+    """Though its process has not turned yet: what it has claimed shows that it did begin."""
+    process = Process(Brief(7, (), 2, 1), Plan())
+    monkeypatch.setattr(process, "_process", SimpleNamespace(exitcode=UNGUARDED))
+    try:
+        assert process.is_unguarded
+        process.marks.hold([0], [SimpleNamespace(id=1, lease_token=2)])
+        assert not process.is_unguarded
+    finally:
+        process.discard()
 
 
 def test_session_of_a_dead_process_that_does_not_end_is_waited_for_no_longer_than_a_statement_may_take(queue):

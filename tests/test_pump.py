@@ -19,9 +19,10 @@ from django_pgqueue.lifecycle import ack, heartbeat
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.release import release
 from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.runtime import errands as errands_module
 from django_pgqueue.runtime import intake as intake_module
 from django_pgqueue.runtime.marks import CAPACITY, Marks, now
-from django_pgqueue.runtime.pump import Pump, Speed
+from django_pgqueue.runtime.pump import WORTHWHILE, Pump, Speed
 from django_pgqueue.runtime.slots import Slots
 from tests.support.slots import ended
 from tests.support.waiting import PATIENCE_SECONDS, eventually, until_gone
@@ -946,6 +947,7 @@ def damaged(sql):
     sql(
         "CREATE FUNCTION pgqueue_fail() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE code text; BEGIN "
         "SELECT state INTO code FROM pgqueue_plan WHERE id = NEW.id; "
+        "IF code = '57P01' THEN PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(60); END IF; "
         "IF FOUND THEN RAISE EXCEPTION 'a damaged row' USING ERRCODE = code; END IF; RETURN NEW; END $$"
     )
     sql(
@@ -1081,6 +1083,7 @@ def test_look_for_ready_queues_that_goes_on_failing_keeps_back_no_queue_that_is_
             turns(pump, 1)
             assert (pump._intake._failed_looks, pump._trouble.failures) == (failures, 0)
             assert len(pump.slots.accepted) == failures - 1
+            pump._intake._retry_look_at += 60  # on a slow machine it would be due by now
             turns(pump, 1)
             assert pump._intake._failed_looks == failures, "not before its time"
     pump._intake._retry_look_at = 0.0
@@ -1100,6 +1103,69 @@ def test_silence_while_a_queue_is_claimed_from_does_not_set_it_back(pump, monkey
     assert pump._intake._setbacks == {}
     turns(pump, 1)
     assert len(pump.slots.accepted) == 1
+
+
+def test_queue_whose_claim_ends_the_connection_twice_in_a_row_keeps_back_no_other_queue(pump, damaged, sql, caplog):
+    """Once may be chance, as a server that is restarted."""
+    [bad] = enqueue_many(app.noop, [()])
+    damaged(bad, "57P01")
+    turns(pump, 2)
+    assert (pump._trouble.failures, pump._trouble._failed_claims) == (0, 1), "it has failed apart"
+    assert pump._intake._setbacks == {}
+    turns(pump, 2)
+    assert pump._intake._setbacks["default"].failures == 1
+    [other] = enqueue_many(app.noop.using(queue="mail"), [()])
+    turns(pump, 2)
+    assert accepted(pump) == [other]
+    pump._intake._setbacks["default"].retry_at = 0.0
+    turns(pump, 1)
+    assert pump._intake._setbacks["default"].failures >= 2, "one that was set back needs no second time"
+    sql("DELETE FROM pgqueue_plan")
+    pump._intake._setbacks["default"].retry_at = 0.0
+    turns(pump, 1)
+    assert accepted(pump) == [other, bad]
+    assert "Jobs of queue 'default' can be claimed again" in caplog.text
+
+
+def test_claim_that_goes_well_in_between_makes_the_end_of_a_connection_the_first_again(pump, damaged, sql):
+    [bad] = enqueue_many(app.noop, [()])
+    damaged(bad, "57P01")
+    for _ in range(2):
+        turns(pump, 2)
+        assert (pump._trouble._failed_claims, pump._intake._setbacks) == (1, {})
+        sql("DELETE FROM pgqueue_plan")
+        turns(pump, 1)
+        assert accepted(pump) == [bad]
+        pump.slots.finish(Fate.RELEASED)
+        damaged(bad, "57P01")
+
+
+@pytest.mark.parametrize("ready", [["default"], []])
+def test_look_for_ready_queues_that_ends_the_connection_twice_in_a_row_is_put_off(pump, monkeypatch, ready):
+    ends = "SELECT pg_terminate_backend(pg_backend_pid()), pg_sleep(60)"
+    monkeypatch.setattr(intake_module, "ready_queues", lambda database, _: database.rows(ends, {}))
+    turns(pump, 2)
+    assert (pump._trouble._failed_claims, pump._intake._failed_looks) == (1, 0)
+    turns(pump, 2)
+    assert pump._intake._failed_looks == 1
+    enqueue_many(app.noop, [()])
+    pump._intake._retry_look_at += 60
+    pump._intake.hear(ready)
+    turns(pump, 1)
+    assert len(pump.slots.accepted) == len(ready)
+
+
+def test_connection_that_cannot_be_opened_for_a_claim_sets_no_queue_back(pump, monkeypatch):
+    enqueue_many(app.noop, [()])
+    turn(pump)
+    monkeypatch.setitem(pump.database._wrapper.settings_dict, "HOST", "/nowhere")
+    for failures in (1, 2, 3):
+        pump.database.close()
+        pump._trouble.claim_at = 0.0
+        pump._intake.hear(["default"])
+        pump._claim_apart()
+        assert pump._trouble._failed_claims == failures
+    assert (pump._intake._setbacks, pump._intake._failed_looks) == ({}, 0)
 
 
 def fall_silent(*_, **__):
@@ -1124,3 +1190,34 @@ def test_first_failure_of_a_claim_sets_its_queue_back_for_a_moment_however_long_
     assert before + 50 <= intake._setbacks["default"].retry_at
     intake.hear(["default"])
     assert before + 15 <= intake._setbacks["default"].retry_at < before + 50
+
+
+def test_jobs_that_were_fetched_do_not_wait_for_a_queue_that_was_set_back(pump, damaged, monkeypatch):
+    pump.slots.concurrency = WORTHWHILE
+    [bad] = enqueue_many(app.noop.using(queue="bad"), [()])
+    damaged(bad, "57014")
+    turns(pump, 2)
+    pump._intake._setbacks["bad"].retry_at = pump._trouble.claim_at = 0.0
+    enqueue_many(app.noop, [()] * WORTHWHILE)
+    pump._intake.hear(["default"])
+    accepted_before, send = [], intake_module.claim.send
+
+    def noting(database, queue, **details):
+        accepted_before.append((queue, len(pump.slots.accepted)))
+        return send(database, queue, **details)
+
+    monkeypatch.setattr(intake_module.claim, "send", noting)
+    pump.slots.concurrency += 1
+    pump._turn()
+    assert accepted_before == [("default", 0), ("bad", WORTHWHILE)]
+
+
+def test_trouble_of_an_errand_is_not_forgotten_with_the_turn_that_it_follows(pump, monkeypatch):
+    enqueue_many(app.noop, [()])
+    with monkeypatch.context() as patch:
+        patch.setattr(errands_module, "note_queue", fall_silent)
+        turn(pump)
+    assert len(pump.slots.accepted) == 1
+    assert (pump._trouble.failures, pump._marks.failures()) == (1, 1)
+    turns(pump, 1)
+    assert (pump._trouble.failures, pump._marks.failures()) == (0, 0)

@@ -235,6 +235,7 @@ def test_job_can_be_taken_back_while_its_slot_checks_connections(slots, give, ch
     assert slots.waiting() == 1
     assert slots.withdraw() == [(3, job)]
     checked.set()
+    assert slots.outbox.get(timeout=PATIENCE_SECONDS) is None, "the pump may claim for this slot again"
     again = give(task, cell=4)
     cell, outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)
     assert (cell, outcome.job, outcome.fate) == (4, again, Fate.SUCCEEDED)
@@ -250,6 +251,22 @@ def test_job_is_given_to_others_when_its_slot_waits_for_a_silent_server(slots, q
     slots.concurrency = 0  # it claims nothing again
     eventually(lambda: pump._turn() or Job.objects.filter(pk=job.id, status="queued", attempts=0).exists())
     checked.set()
+    pump.database.close()
+
+
+@pytest.mark.parametrize("task", [app.noop, app.noop_async])
+def test_job_that_its_slot_cannot_begin_is_left_to_others(slots, queue, monkeypatch, check, task):
+    """The pump does not claim it again while the only slot waits for a silent server, and does so afterwards."""
+    monkeypatch.setattr(pump_module, "STALLED_SECONDS", 0.0)
+    checking, checked = check
+    pump = Pump(1, (), slots, slots._marks)
+    job = claim_one(queue, task)
+    pump._accept([job])
+    assert checking.wait(PATIENCE_SECONDS)
+    eventually(lambda: pump._turn() or Job.objects.filter(pk=job.id, status="queued", attempts=0).exists())
+    assert pump._appetite() == 0
+    checked.set()
+    eventually(lambda: pump._collect(0.01) or pump._turn() or not Job.objects.filter(pk=job.id).exists())
     pump.database.close()
 
 

@@ -5,6 +5,7 @@ import contextlib
 import contextvars
 import json
 import logging
+import threading
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,15 @@ logger = logging.getLogger("django_pgqueue.jobs")
 
 UNBEGUN_DELAY_SECONDS = 2.0
 """A job goes back for so long when its transaction cannot begin: the database may be away for this slot alone."""
+
+CHARGED_CONFLICTS = 10
+"""Number of the first conflict in a row, at the end of runs of one job in one process, that is an attempt."""
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 2.0
+"""Bounds of the pause after a conflict that is none. The first one in a row has no pause; each later one doubles it."""
+
+REMEMBERED_CONFLICTS = 1000
+"""Maximum number of jobs whose conflicts are counted; of more, the one is forgotten whose last is the longest ago."""
 
 
 def run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, border: ThreadBorder) -> Outcome:
@@ -203,7 +213,8 @@ def _call_atomic(
     Nothing can interrupt the removal and the commit, after which the job is done.
 
     Raises:
-        NotCharged: what failed was the queue's part, for a reason that passes. Everything is rolled back.
+        NotCharged: what failed was the queue's part, for a reason that passes. Everything is rolled back. From the
+            tenth conflict in a row on, the conflict itself is raised.
         LeaseLost: likewise, because another worker has the job.
     """
     progress = _Progress()
@@ -218,9 +229,15 @@ def _call_atomic(
         elif progress.outcome is None and not progress.has_begun and is_transient(error):
             raise NotCharged("its transaction cannot begin", delay_seconds=UNBEGUN_DELAY_SECONDS) from error
         elif progress.outcome is not None and is_conflict(error) and _may_run_again(job, current):
-            raise NotCharged("its transaction was in conflict with another one when it ended") from error
+            number = conflicts.add(job)
+            if number >= CHARGED_CONFLICTS:
+                raise
+            why = "its transaction was in conflict with another one when it ended"
+            raise NotCharged(why, delay_seconds=_pause_after(number)) from error
         else:
+            conflicts.forget(job)
             raise
+    conflicts.forget(job)
     outcome.fate = Fate.RECORDED
     return outcome
 
@@ -235,6 +252,37 @@ class _Progress:
 
     def committed(self) -> None:
         self.is_committed = True
+
+
+class Conflicts:
+    """How many runs of a job have ended in a conflict, one after the other, in this process. Safe for all threads."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}  # by job id; the latest last
+        self._lock = threading.Lock()
+
+    def add(self, job: ClaimedJob) -> int:
+        """Count one more, and return how many that makes; a job that dies of it begins anew if it is sent back."""
+        with self._lock:
+            number = self._numbers.pop(job.id, 0) + 1
+            if number < CHARGED_CONFLICTS or job.attempt < job.max_attempts:
+                self._numbers[job.id] = number
+            if len(self._numbers) > REMEMBERED_CONFLICTS:
+                del self._numbers[next(iter(self._numbers))]
+        return number
+
+    def forget(self, job: ClaimedJob) -> None:
+        """Take note that a run has ended in another way; takes no lock while nothing is counted, as almost always."""
+        if self._numbers:
+            with self._lock:
+                self._numbers.pop(job.id, None)
+
+
+conflicts = Conflicts()
+
+
+def _pause_after(number: int) -> float:
+    return 0.0 if number == 1 else min(FIRST_PAUSE_SECONDS * 2.0 ** (number - 2), LONGEST_PAUSE_SECONDS)
 
 
 def _may_run_again(job: ClaimedJob, current: CurrentJob) -> bool:

@@ -8,7 +8,8 @@ long as the last one took, or three times if it was announced, and after a secon
 
 A queue whose claim fails, as for a damaged row, is set back: it waits for a time of its own, and the next claim has its
 transaction to itself. If it was a full scan that failed, the claims in between go on. The look for queues that have
-work is treated likewise: while it fails, queues whose work is announced are claimed from.
+work is treated likewise: while it fails, queues whose work is announced are claimed from. A connection that ends while
+a queue is claimed from sets that queue back when it has happened twice in a row: once may be chance.
 """
 
 import logging
@@ -104,7 +105,8 @@ class Intake:
         self._ready: dict[str, None] = {}  # queues that may have work, in the order in which to ask them
         self._shores: dict[str, Shore] = {}
         self._setbacks: dict[str, Setback] = {}
-        self._asked = ("", False)  # the queue of the last claim, and whether that was a full scan; "": none was sent
+        self._asked: tuple[str, bool] | None = None  # the last claim: its queue, "" for a look, and whether a full scan
+        self._suspected: str | None = None  # likewise the queue with whose claim the connection ended the last time
         self._look_at = 0.0  # when to look at all queues again, monotonic
         self._failed_looks = 0  # in a row, sent apart
         self._retry_look_at = 0.0  # no look before, monotonic
@@ -186,12 +188,34 @@ class Intake:
         self._asked = (queue, above is None)
         return claim.send(database, queue, limit=limit, worker_id=worker_id, above=above)
 
+    def forget_asked(self) -> None:
+        """Forget the last claim, before the next one: it must not answer for a connection that cannot be opened."""
+        self._asked = None
+
+    def ended_connection(self) -> bool:
+        """Learn that the connection has ended during the last claim, which was sent apart.
+
+        Returns:
+            Whether that is to count as a failure of this queue: it has happened twice in a row, or the queue was set
+            back already.
+        """
+        if self._asked is None:
+            return False
+        queue, _ = self._asked
+        if queue in self._setbacks or (not queue and self._failed_looks):
+            return True
+        is_second = queue == self._suspected
+        self._suspected = queue
+        return is_second
+
     def failed(self, error: Error, seconds: float) -> None:
         """Learn that the last claim has failed, which was sent apart: set its queue back.
 
         Args:
             seconds: how long it took to fail.
         """
+        if self._asked is None:
+            return
         queue, is_full_scan = self._asked
         if not queue:
             self._look_failed(error, seconds)
@@ -217,6 +241,8 @@ class Intake:
         """Look which queues have work."""
         self._add(ready_queues(database, self._served))
         self._look_at = now + conf.poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+        if self._suspected == "":
+            self._suspected = None
         if self._failed_looks:
             logger.warning("The look for queues that have work succeeds again after %d failures", self._failed_looks)
         self._failed_looks, self._retry_look_at = 0, 0.0
@@ -243,6 +269,8 @@ class Intake:
             seconds: how long the claim took, whatever was sent along with it included.
         """
         self._ready.pop(claimed.queue, None)
+        if self._suspected == claimed.queue:
+            self._suspected = None
         if self._setbacks:
             self._recovered(claimed)
         if claimed.is_limited:

@@ -28,7 +28,7 @@ class Marks:
             (
                 context.RawArray("q", CAPACITY),
                 context.RawArray("b", CAPACITY),
-                context.RawArray("q", 4),
+                context.RawArray("q", 5),
                 context.RawArray("d", 1),
                 context.RawArray("q", CAPACITY),
                 context.RawArray("d", CAPACITY),
@@ -41,7 +41,7 @@ class Marks:
         held, started, counts, deadline, limited, limits = (memoryview(array).cast("B") for array in memory)
         self._held = held.cast("q")
         self._started = started.cast("b")
-        self._counts = counts.cast("q")  # turns, jobs finished, failures in a row, jobs that had a time limit
+        self._counts = counts.cast("q")  # turns, finished jobs, failures in a row, jobs with a time limit, end
         self._deadline = deadline.cast("d")
         self._limited = limited.cast("q")  # the mark of the last job in this cell that had a time limit
         self._limits = limits.cast("d")  # and when that passes, monotonic
@@ -111,6 +111,14 @@ class Marks:
 
     def turns(self) -> int:
         return self._counts[0]
+
+    def end_turns(self) -> None:
+        """Note that the pump has ended: all that it has claimed is settled, and its connection is closed."""
+        self._counts[4] = 1
+
+    def has_ended_turns(self) -> bool:
+        """Whether the pump has ended; what ends the process earlier, with whatever exit code, ends it in the middle."""
+        return self._counts[4] > 0
 
     def add_finished(self, number: int) -> None:
         """Note that so many jobs more have been run and written down."""

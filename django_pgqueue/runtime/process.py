@@ -135,8 +135,9 @@ class Process:
 
     @property
     def is_unguarded(self) -> bool:
-        """Whether it ended before it could begin, as will every other one."""
-        return self.exit_code == UNGUARDED and not self.is_at_work
+        """Whether it ended before it could begin, as will every other one; a job may have ended it by the same code."""
+        has_claimed = self.marks.started() or self.marks.unbegun()
+        return self.exit_code == UNGUARDED and not self.is_at_work and not has_claimed
 
     def excess(self) -> str | None:
         """Say what it has used up; None where it is within its limits, or a new process would be no better.

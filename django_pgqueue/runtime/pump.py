@@ -109,6 +109,7 @@ class Pump:
             self._marks.turned()
         self._errands.add_counts(is_last=True)
         self.database.close()
+        self._marks.end_turns()
 
     def stop(self) -> None:
         """Take no more jobs; may be called from a signal handler or any thread."""
@@ -198,10 +199,8 @@ class Pump:
             return
         if self._trouble.failures:
             self._work_apart(batch, begun)
-        elif self._work(batch, begun):
-            self._trouble.over()
-            if self._intake.has_to_retry():
-                self._claim_apart()
+        elif self._work(batch, begun) and self._intake.has_to_retry():
+            self._claim_apart()
 
     def _work(self, batch: dict[int, Outcome], begun: float, *, admits: bool = True, claims: bool = True) -> bool:
         """Do the work of one turn, or a part of it, and return whether that has gone well."""
@@ -211,6 +210,8 @@ class Pump:
             self._hand_over()
             self._recover(error, batch)
             return False
+        if admits:
+            self._trouble.over()  # before the errands, which may meet some
         self._close(batch, turn, begun)
         return True
 
@@ -223,7 +224,6 @@ class Pump:
         if batch and not self._work(batch, begun, admits=False, claims=False):
             return
         if self._work({}, begun, claims=False):
-            self._trouble.over()
             self._claim_apart()
 
     def _exchange(self, outcomes: Collection[Outcome], begun: float, *, admits: bool, claims: bool) -> Turn:
@@ -261,12 +261,14 @@ class Pump:
         begun = time.monotonic()
         if not self._may_claim(begun):
             return
+        self._hand_over()  # a queue that was set back may keep the pump long
+        self._intake.forget_asked()
         try:
             with self.database.transaction():
                 claim = self._claim(apart=True)
         except Error as error:
             self._trouble.met_by_claim()
-            if not is_of_connection(error):
+            if not is_of_connection(error) or self._intake.ended_connection():
                 self._intake.failed(error, time.monotonic() - begun)
             self.database.close()
             return
@@ -345,9 +347,10 @@ class Pump:
     def _appetite(self) -> int:
         """Return how many jobs to claim: what fills the slots, and what they will need until the next turn.
 
+        A slot that checks its connections needs none: what it would have run may just have been given back.
         What is fetched ahead comes in two halves: one for the slots to run while the database hands out the other.
         """
-        room = self.slots.concurrency + self._speed.prefetch - self._book.outstanding()
+        room = self.slots.concurrency + self._speed.prefetch - self._book.outstanding() - self.slots.checking()
         half = self._speed.prefetch // 2
         return 0 if 0 < room < half else min(max(room, 0), max(half, self.slots.concurrency), self._book.room())
 

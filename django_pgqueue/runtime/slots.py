@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -62,6 +62,7 @@ class Slots:
         self._marks = marks
         self._inbox: queue.SimpleQueue[Work] = queue.SimpleQueue()
         self._put_back: deque[Work] = deque()  # by slots that check their connections first
+        self._checking: set[object] = set()  # slots that check their connections, and can begin nothing meanwhile
         self._threads = 0
         self._lanes = Lanes(self)
         self.news = UnwrittenNews(lambda: outbox.put(None), marks)
@@ -86,6 +87,21 @@ class Slots:
     def waiting(self) -> int:
         """Return how many jobs no slot has begun."""
         return self._inbox.qsize() + len(self._put_back) + self._lanes.waiting()
+
+    def checking(self) -> int:
+        """Return how many slots check their connections and have nothing to begin then."""
+        return max(len(self._checking) - self.waiting(), 0) if self._checking else 0
+
+    @contextlib.contextmanager
+    def check(self, slot: object) -> Iterator[None]:
+        """Count a slot as one that checks its connections; when it has done so, the pump may claim for it."""
+        self._checking.add(slot)
+        try:
+            yield
+        finally:
+            self._checking.discard(slot)
+            if not self.waiting():
+                self.outbox.put(None)
 
     def withdraw(self) -> list[tuple[int, ClaimedJob]]:
         """Take back all jobs that no slot has begun, with their cells."""
@@ -176,7 +192,8 @@ class Slots:
         taken and not begun can be given back by nobody, nor killed, and its time limit has not begun.
         """
         self._put_back.append(work)
-        check_connections()
+        with self.check(threading.get_ident()):
+            check_connections()
         return _popped(self._put_back)
 
 
@@ -260,7 +277,8 @@ class Lanes:
         """
         try:
             if lane.is_stale():
-                await lane.call(check_connections)
+                with self._slots.check(lane):
+                    await lane.call(check_connections)
             work = _popped(self._pending)
         finally:
             self._opening -= 1

@@ -156,11 +156,12 @@ class Steward:
     def _settle(self, process: Process) -> bool:
         """Settle what is there of one; return whether nothing is left, nor can come, for which its marks are needed.
 
-        The server may still be at a claim that a process sent which was killed then: it is committed all the same. But
-        a session that outlives every statement is held by another process, a copy that a job has made by fork.
+        The server may still be at a claim that a process sent which ended then, killed, or by a job that has called
+        ``os._exit(0)``: it is committed all the same. But a session that outlives every statement is held by another
+        process, a copy that a job has made by fork.
         """
         may_come = (
-            process.exit_code != 0
+            not process.marks.has_ended_turns()
             and process.ended_seconds <= 2.0 * conf.statement_timeout_seconds
             and heartbeat.has_session(self.database, process.worker_id, is_pooled=self.database.is_pooled)
         )

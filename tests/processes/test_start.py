@@ -1,6 +1,8 @@
 """The first second of a worker command: what keeps it from starting, and what it says of that."""
 
+import io
 import os
+import signal
 import subprocess
 import sys
 
@@ -48,6 +50,16 @@ def test_manage_py_without_guard_ends_the_command_with_the_remedy(tmp_path, proj
     )
     assert "Traceback" not in ended.stderr
     assert "freeze_support" not in ended.stderr
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_signal_that_comes_when_all_is_over_is_not_said_to_have_come_early(has_begun):
+    command = Command(stderr=io.StringIO(), no_color=True)
+    command._called_from_command_line = True
+    with command.until_it_begins():
+        command.has_begun = has_begun
+        signal.raise_signal(signal.SIGTERM)
+    assert command.stderr._out.getvalue() == ("" if has_begun else "Stopped by SIGTERM before it has begun.\n")
 
 
 def test_excluded_queue_without_equals_sign_is_told_how(capsys):

@@ -76,6 +76,8 @@ class Command(BaseCommand):
         )
         parser.add_argument("--tether", type=int, default=0, help=argparse.SUPPRESS)  # of a worker with a reloader
 
+    has_begun = False
+
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         """Let the error of an option without its value say how a queue is excluded."""
         parser = super().create_parser(prog_name, subcommand, **kwargs)
@@ -132,7 +134,8 @@ class Command(BaseCommand):
             with stop_signals(stop_at_once):
                 yield
         except StoppedEarly as stopped:
-            self.stderr.write(f"Stopped by {stopped} before it has begun.", self.style.WARNING)
+            if not self.has_begun:  # else it was about to end
+                self.stderr.write(f"Stopped by {stopped} before it has begun.", self.style.WARNING)
 
     def handle(self, *args: Any, **options: Any) -> None:
         plan = plan_from(options)
@@ -148,6 +151,7 @@ class Command(BaseCommand):
         supervisor = supervisor_of(plan)
         if options["tether"]:
             hold(options["tether"], when_gone=supervisor.stop)
+        self.has_begun = True
         try:
             supervisor.run()
         except ConfigurationError as error:
