@@ -171,6 +171,7 @@ class Steward:
             started=process.marks.started(),
             overdue=process.overdue(),
             was_stopped=process.was_stopped,
+            was_careful=process.was_careful,
         )
         self._tally.count_ends(settled.ends)
         self._tell(settled.queues, settled.keys)
