@@ -5,14 +5,18 @@ E005 schedule that cannot be stored ·
 W001 router missing · W002 psycopg without its C speedups · W003 no role that can look after the tables ·
 W005 schedule of a task that another backend runs · W006 IMMEDIATE without DEBUG ·
 W007 tables, indexes, checks or functions missing or of no use · W008 partitions missing ·
-W009 storage options changed · W010 packages that import the backport beside django.tasks ·
+W009 storage options changed · W010 packages of the project that import the backport beside django.tasks ·
 W011 atomic tasks on a database that works at SERIALIZABLE.
 E006 to E009 and W004 are about aliases in TASKS, see backend
 """
 
 import re
+import sys
+import sysconfig
 from collections.abc import Collection, Iterator
 from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import psycopg
@@ -122,19 +126,33 @@ def check_immediate(**_: Any) -> list[CheckMessage]:
 
 @register("pgqueue")
 def check_backport(**_: Any) -> list[CheckMessage]:
-    """Name the packages that import the backport of the Tasks framework where Django has the framework itself."""
-    if not (packages := backport.users()) or not find_spec("django.tasks") or not _runs_tasks():
+    """Name packages of the project that import the backport of the framework where Django has the framework itself.
+
+    Packages that are installed, as Wagtail, are left out: their tasks run, and the project cannot change them.
+    """
+    packages = [package for package in backport.users() if not _is_installed(package)]
+    if not packages or not find_spec("django.tasks") or not _runs_tasks():
         return []
     return [
         Caution(
             f"{', '.join(packages)} import{'s' if len(packages) == 1 else ''} django_tasks, the backport of the Tasks "
             "framework, which this Django has as django.tasks.",
             hint="Their tasks run, errors and signals are of both; isinstance() with a class of django_tasks is False, "
-            "and its log is written where LOGGING names it. In your own code import from django.tasks. Where only "
-            "packages of others are left, as Wagtail, silence this check.",
+            "and its log is written where LOGGING names it. Import from django.tasks.",
             id="pgqueue.W010",
         )
     ]
+
+
+def _is_installed(package: str) -> bool:
+    """Return whether a package is where installers put them."""
+    module = sys.modules.get(package)
+    if not isinstance(module, ModuleType):
+        return False
+    file = ModuleType.__getattribute__(module, "__dict__").get("__file__")
+    return isinstance(file, str) and any(
+        Path(file).is_relative_to(sysconfig.get_path(name)) for name in ("purelib", "platlib")
+    )
 
 
 def _runs_tasks() -> bool:

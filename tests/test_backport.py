@@ -4,6 +4,7 @@ import importlib
 import logging
 import pickle
 import sys
+import sysconfig
 import types
 
 import django
@@ -206,6 +207,19 @@ def test_check_names_the_packages_that_import_the_backport(backport, monkeypatch
     [told] = told_of_the_backport()
     assert told.msg.startswith("gallery, mailer, shop import django_tasks, ")
     assert "from django.tasks" in told.hint
+
+
+@pytest.mark.parametrize("place", ["purelib", "platlib"])
+def test_check_names_no_package_that_is_installed(backport, monkeypatch, place):
+    """Nobody could do anything about it but silence the check: its tasks run."""
+    for name, file in (("wagtail", f"{sysconfig.get_path(place)}/wagtail/__init__.py"), ("shop", "/srv/shop/tasks.py")):
+        module = types.ModuleType(name)
+        module.task, module.__file__ = backport.task, file
+        monkeypatch.setitem(sys.modules, name, module)
+    [told] = told_of_the_backport()
+    assert told.msg.startswith("shop imports django_tasks, ")
+    monkeypatch.delitem(sys.modules, "shop")
+    assert told_of_the_backport() == []
 
 
 def test_check_asks_no_module_that_loads_itself(backport, monkeypatch):

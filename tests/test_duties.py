@@ -142,7 +142,7 @@ def test_command_that_ends_says_which_duty_has_not_come_back_and_leaves_it_its_c
 
 
 def test_duty_that_does_not_come_back_is_named_once(transactional_db, monkeypatch, caplog):
-    """A receiver of a signal runs there, and may block: only the log says so."""
+    """As while the database hangs."""
     supervisor = Supervisor(Plan(queues=(), processes=1, concurrency=1))
     seconds = [59.0]
     supervisor._steward.duties.doing_seconds = lambda: seconds[0]

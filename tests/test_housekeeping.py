@@ -14,6 +14,7 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.base.exceptions import JobKilled
 from django_pgqueue.base.records import Fate, Lease, Outcome
 from django_pgqueue.base.served import Served
+from django_pgqueue.base.states import NEVER
 from django_pgqueue.db import QueueConnection
 from django_pgqueue.housekeeping.promote import promote
 from django_pgqueue.housekeeping.reaper import forget_workers, reap_gone, reap_lost
@@ -25,7 +26,7 @@ from django_pgqueue.lifecycle.reap import settle_dead_process
 from django_pgqueue.lifecycle.workers import request_stop
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from django_pgqueue.runtime.child import Brief
-from django_pgqueue.runtime.crew import Crew
+from django_pgqueue.runtime.crew import Crew, Vacancy
 from django_pgqueue.runtime.duties import Slice
 from django_pgqueue.runtime.heart import Heart, Pulse
 from django_pgqueue.runtime.marks import Marks, now
@@ -410,6 +411,39 @@ def test_dead_process_pays_only_for_what_it_had_started(queue):
     assert all((rows[job.id].attempts, rows[job.id].lost) == (0, 0) for job in unrun)
 
 
+def test_one_job_that_a_careful_process_had_not_begun_pays_and_those_beside_it_do_not(queue):
+    """However many attempts it has, it dies with its third process; none of them counts as an attempt."""
+    worker_id = register(queue)
+    culprit = app.noop.using(max_attempts=1).enqueue().id
+    beside = app.noop.using(priority=1).enqueue().id
+    for lost in (1, 2, 3):
+        claimed = claim(queue, "default", limit=2, worker_id=worker_id)
+        marks = {job.mark for job in claimed if job.id == beside}
+        leases = heartbeat.leases(queue, [worker_id])
+        settled = settle_dead_process(queue, leases, started=marks, was_stopped=False, was_careful=True)
+        assert settled[:2] == ((2, 0) if lost < 3 else (1, 1))
+        rows = Job.objects.in_bulk()
+        assert (rows[beside].attempts, rows[beside].lost) == (0, 0)
+        if lost < 3:
+            row = rows[culprit]
+            assert (row.attempts, row.lost, row.first_started_at) == (0, lost, NEVER)
+    dead = DeadJob.objects.get()
+    assert (dead.id, dead.reason, dead.lost) == (culprit, "lost", 3)
+    assert {entry["message"] for entry in dead.errors} == {"Its process ended before it was begun, and because of it."}
+
+
+@pytest.mark.parametrize(("number", "was_careful"), [(1, False), (2, True)])
+def test_nobody_is_blamed_where_it_is_not_known_which_job_has_ended_the_process(queue, number, was_careful):
+    worker_id = register(queue)
+    enqueue_many(app.noop, [()] * (number + 1))
+    started, *_ = claim(queue, "default", limit=4, worker_id=worker_id)
+    leases = heartbeat.leases(queue, [worker_id])
+    settle_dead_process(queue, leases, started={started.mark}, was_stopped=False, was_careful=was_careful)
+    lost = dict(Job.objects.values_list("id", "lost"))
+    assert lost.pop(started.id) == 1
+    assert set(lost.values()) == {0}
+
+
 def test_job_that_was_to_be_killed_does_not_go_back_when_its_process_is_stopped(queue, sql):
     worker_id = register(queue)
     app.noop.enqueue()
@@ -478,6 +512,7 @@ def test_dead_process_is_kept_in_mind_until_the_last_of_its_jobs_is_settled(queu
         worker_id=worker_id,
         marks=Marks(),
         was_stopped=False,
+        was_careful=False,
         pid=1,
         exit_code=0,
         overdue=set,
@@ -512,6 +547,7 @@ def test_claim_in_flight_when_its_process_dies_is_settled_when_the_server_is_thr
         worker_id=worker_id,
         marks=Marks(),
         was_stopped=False,
+        was_careful=False,
         pid=1,
         exit_code=exit_code,
         overdue=set,
@@ -581,6 +617,7 @@ def test_session_of_a_dead_process_that_does_not_end_is_waited_for_no_longer_tha
     process = SimpleNamespace(
         worker_id=worker_id, marks=Marks(), was_stopped=False, pid=1, exit_code=-9, overdue=set, close=lambda: None
     )
+    process.was_careful = False
     crew = SimpleNamespace(ended=[process])
     steward = Steward("default", crew, Pulse(30), wake=lambda queues: None, drained=None)
     pump = QueueConnection("default", f"pump {worker_id}")
@@ -863,6 +900,34 @@ def test_process_is_among_those_that_may_run_jobs_all_the_while_it_is_parted_wit
         logging.getLogger("django_pgqueue.worker").removeHandler(look)
     assert seen == [[4711]]
     assert (crew.worker_ids(), crew.living, crew.ended) == ([4711], [], [process])
+
+
+@pytest.mark.parametrize(
+    ("end", "is_careful"),
+    [
+        ({"exit_code": -9, "held": [0]}, True),
+        ({"exit_code": 1, "is_young": True}, True),  # a row may end it that is not even written down
+        ({"exit_code": 1}, False),
+        ({"exit_code": -9, "was_stopped": True, "is_young": True, "held": [0]}, False),
+        ({"exit_code": 0, "is_young": True, "held": [0]}, False),
+    ],
+)
+def test_place_of_a_process_that_crashed_with_jobs_unbegun_gets_a_careful_one(queue, monkeypatch, end, is_careful):
+    crew = Crew(Plan(), supervisor_id=1, lease_seconds=30)
+    crew._vacancies.clear()
+    known = {"was_stopped": False, "is_young": False, "is_replaced": False, "failures": 0, "held": []} | end
+    process = SimpleNamespace(worker_id=1, pid=1, marks=Marks(), meter=None, replaces=None, **known)
+    process.marks.hold(process.held, [SimpleNamespace(id=1, lease_token=2) for _ in process.held])
+    crew.living.append(process)
+    crew.part_with(process)
+    monkeypatch.setattr(Vacancy, "seconds_left", lambda self: 0.0)
+    briefs = []
+    monkeypatch.setattr(
+        "django_pgqueue.runtime.crew.Process",
+        lambda brief, plan, **more: briefs.append(brief) or SimpleNamespace(marks=Marks(), start=lambda: None),
+    )
+    crew.fill(queue)
+    assert [brief.is_careful for brief in briefs] == [is_careful]
 
 
 @pytest.mark.parametrize("step", ["__init__", "start"])

@@ -309,6 +309,11 @@ def test_value_in_a_line_makes_no_other_line_and_no_colours(value, caplog):
     assert all(message.isprintable() for message in caplog.messages)
 
 
+def test_values_that_are_given_by_name_make_no_other_line_either(caplog):
+    logging.getLogger("django_pgqueue.jobs").error("Job of %(task)s, %(number)d", {"task": "a\nforged", "number": 1})
+    assert [record.getMessage() for record in caplog.records] == ["Job of a?forged, 1"]
+
+
 def test_text_that_people_read_is_left_as_it_is(caplog):
     """A no-break space, a joined emoji, a soft hyphen, a private sign."""
     value = "5\u00a0€ \U0001f469\u200d\U0001f680 co\u00adop \ue000"

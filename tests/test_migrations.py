@@ -3,6 +3,7 @@ from io import StringIO
 import pytest
 from django.core.management import call_command
 from django.db import connection, connections
+from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue.base.states import NEVER
 from django_pgqueue.models import FinishedJob, Job
@@ -62,6 +63,22 @@ def test_migrating_down_and_up_again_gives_the_same_schema():
     finally:
         call_command("migrate", "django_pgqueue", verbosity=0)
     assert describe() == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_checks_of_limits_are_added_by_one_statement(sql):
+    """The table is locked while its rows are checked, and they are read once."""
+    definitions = "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE conname LIKE %s ORDER BY conname"
+    before = sql(definitions, "pgqueue_jobs_%")
+    call_command("migrate", "django_pgqueue", "0013", verbosity=0)
+    try:
+        assert len(sql(definitions, "pgqueue_jobs_%")) == len(before) - 2
+    finally:
+        with CaptureQueriesContext(connection) as captured:
+            call_command("migrate", "django_pgqueue", verbosity=0)
+    statements = [query["sql"] for query in captured if "CHECK" in query["sql"] and "ALTER TABLE" in query["sql"]]
+    assert ["pgqueue_jobs_lengths" in one and "pgqueue_jobs_instants" in one for one in statements] == [True]
+    assert sql(definitions, "pgqueue_jobs_%") == before
 
 
 @pytest.mark.django_db(transaction=True)

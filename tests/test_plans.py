@@ -172,7 +172,7 @@ def reaping_touches_only_its_own_rows(queue) -> None:
     jobs = claim(queue, "default", limit=500, worker_id=77)
     fences = {"ids": [job.id for job in jobs], "lease_tokens": [job.lease_token for job in jobs]}
     for name in ("standing", "reap"):
-        nodes = explain(queue, statement(name), fences | {"errors": ["{}"] * 500})
+        nodes = explain(queue, statement(name), fences | {"errors": ["{}"] * 500, "begun": [True] * 500})
         assert nodes[0]["Actual Rows"] == 500
         for scan in scans_of_jobs(nodes):
             assert scan["Actual Rows"] * scan["Actual Loops"] <= 500

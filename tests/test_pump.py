@@ -400,6 +400,38 @@ def test_only_what_is_not_begun_goes_back(pump):
     ]
 
 
+def test_careful_pump_claims_the_next_job_when_the_last_one_has_ended_or_runs_for_a_second(pump):
+    pump._careful_until = time.monotonic() + 3600
+    pump._speed.prefetch = 8
+    pump._speed._since += 3600
+    ids = enqueue_many(app.noop, [()] * 10)
+    pump._found_at = time.monotonic() + 3600
+    turn(pump)
+    turn(pump)
+    pump._found_at = time.monotonic() + 3600
+    pump._marks.start(pump.slots.accepted[0][0])
+    turn(pump)
+    assert accepted(pump) == ids[:1], "one at a time"
+    pump.slots.finish()
+    turn(pump)
+    assert accepted(pump) == ids[1:2], "it has ended"
+    for number in (2, 3, 4, 5):
+        pump._found_at = time.monotonic() - 1
+        turn(pump)
+        assert accepted(pump) == ids[1:number], "one that was not begun is waited for"
+        assert pump._patience() <= 0.01, "and it looks soon whether it was"
+        pump._marks.start(pump.slots.accepted[-1][0])
+        turn(pump)
+    pump._found_at = time.monotonic() - 1
+    turn(pump)
+    assert accepted(pump) == ids[1:5], "none is fetched ahead"
+    pump._careful_until = 0.0
+    pump._speed.prefetch = 8
+    turn(pump)
+    turn(pump)
+    assert accepted(pump) == ids[1:]
+
+
 def test_others_are_told_of_jobs_that_are_given_back(pump, monkeypatch, sql):
     """Idle workers poll seldom, and would leave them alone for that long; they are queued when that is said."""
     told = []

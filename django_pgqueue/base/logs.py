@@ -63,6 +63,8 @@ class OneLine(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple):
             record.args = tuple(map(_in_line, record.args))
+        elif isinstance(record.args, dict):  # values by name
+            record.args = {name: _in_line(value) for name, value in record.args.items()}
         if record.exc_info and (error := record.exc_info[1]) is not None and _quotes(error):
             copy = _unquoted(error, {})
             record.exc_info = type(copy), copy, copy.__traceback__

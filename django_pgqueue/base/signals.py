@@ -24,10 +24,15 @@ signal              sent by                                      arguments
 ``job_purged``      the caller of purge, in its transaction      ``ids``, ``by``, ``finished``, ``database``
 ==================  ===========================================  =====================================================
 
-Receivers run in the thread of the sender. An exception in one is logged and harms nothing.
+Receivers run in the thread of the sender, but for what housekeeping sends: that has a thread for them. An exception in
+one is logged and harms nothing.
 """
 
+import contextlib
+import functools
 import logging
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from django.dispatch import Signal
@@ -62,8 +67,34 @@ OF_FATE: Final = {
 
 def announce(signal: Signal, sender: str | None = None, **named: Any) -> None:
     """Send a signal, if anybody listens. A receiver that calls ``sys.exit()`` ends neither the caller nor a worker."""
-    if signal.receivers:
-        try:
-            signal.send_robust(sender, **named)
-        except SystemExit:
-            logger.exception("A receiver of a signal has called sys.exit(), which is ignored")
+    if not signal.receivers:
+        return
+    send = functools.partial(_send, signal, sender, **named)
+    collected: list[Callable[[], None]] | None = getattr(_thread, "collected", None)
+    if collected is None:
+        send()
+    else:
+        collected.append(send)
+
+
+@contextlib.contextmanager
+def sent_elsewhere(call_later: Callable[[Callable[[], None]], None]) -> Iterator[None]:
+    """Send no signal of this thread in it: what sends them is passed on when the block ends, after its transactions."""
+    collected: list[Callable[[], None]] = []
+    _thread.collected = collected
+    try:
+        yield
+    finally:
+        _thread.collected = None
+        for send in collected:
+            call_later(send)
+
+
+_thread = threading.local()
+
+
+def _send(signal: Signal, sender: str | None, **named: Any) -> None:
+    try:
+        signal.send_robust(sender, **named)
+    except SystemExit:
+        logger.exception("A receiver of a signal has called sys.exit(), which is ignored")

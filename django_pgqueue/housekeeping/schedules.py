@@ -5,13 +5,14 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from django.db import Error
 
 from django_pgqueue import tasks
+from django_pgqueue.base import keys
 from django_pgqueue.base.database_errors import is_locked, is_too_much, is_transient
 from django_pgqueue.base.exceptions import PgQueueError
 from django_pgqueue.base.states import CatchUp
@@ -56,17 +57,24 @@ class Fired:
 
 Arguments = tuple[tuple[Any, ...], Mapping[str, Any]]
 
+Ticks = Sequence[tuple[dt.datetime, tasks.Task[..., Any]]]
+"""Those that become jobs, with the task of each job: its keys are computed."""
+
+Compute = Callable[[str, Callable[[], Ticks]], Ticks]
+"""Calls what computes the keys of the schedule with this name, and returns what that returns."""
+
+
+def directly(_: str, call: Callable[[], Ticks]) -> Ticks:
+    """Call it here and now."""
+    return call()
+
 
 class Turn(NamedTuple):
-    """What is to be done about one schedule that is due.
-
-    Attributes:
-        ticks: those that become jobs, with the task of each job: its keys are computed.
-    """
+    """What is to be done about one schedule that is due."""
 
     row: ScheduleRow
     next_at: dt.datetime
-    ticks: Sequence[tuple[dt.datetime, tasks.Task[..., Any]]] = ()
+    ticks: Ticks = ()
     arguments: Arguments = ((), {})
     error: str = ""
 
@@ -78,6 +86,7 @@ def fire_due(
     until: float = math.inf,
     now: dt.datetime | None = None,
     known: Mapping[str, Sequence[str]] | None = None,
+    compute: Compute = directly,
 ) -> Fired:
     """Make jobs of the ticks of up to ``limit`` schedules, 1 to 1,000, that are due.
 
@@ -87,9 +96,10 @@ def fire_due(
     another database too.
 
     Args:
-        until: no transaction begins after this instant but the first, monotonic.
+        until: no keys are computed after this instant, monotonic, but those of the first; nor does a transaction begin.
         now: None: the time of the database's clock.
         known: ``names`` of schedules of the code, and ``tasks`` of others. None: all that this code knows.
+        compute: calls the functions of the project.
     """
     known = {"names": list(declared()), "tasks": tasks.answering()} if known is None else known
     coming = database.rows(sized("next_schedules", ladder_size(limit)), {**known, "now": now})
@@ -99,8 +109,15 @@ def fire_due(
         if start and time.monotonic() >= until:
             break
         rows = _take(database, due[start : start + MOST_TOGETHER], now)
-        fired.add(_fire(database, [_turn(row) for row in rows], now))
+        fired.add(_fire(database, list(_turns(rows, compute, until)), now))
     return fired
+
+
+def _turns(rows: Sequence[ScheduleRow], compute: Compute, until: float) -> Iterator[Turn]:
+    for position, row in enumerate(rows):
+        if position and time.monotonic() >= until:
+            return
+        yield _turn(row, compute)
 
 
 def _take(database: QueueConnection, ids: Sequence[int], now: dt.datetime | None) -> list[ScheduleRow]:
@@ -182,13 +199,15 @@ def _advance(database: QueueConnection, turns: Sequence[Turn], jobs: Sequence[li
         raise RuntimeError("a tick was moved on by somebody else, though its schedule was locked")
 
 
-def _turn(row: ScheduleRow) -> Turn:
+def _turn(row: ScheduleRow, compute: Compute) -> Turn:
     """Decide which ticks of a schedule become jobs, and compute their keys."""
     try:
         task, args, kwargs = row.call()
         ticks = _ticks(row)
         following = ticks[MOST_TICKS:] or [row.rhythm().next_after(row.now, known=row.next_at)]
-        made = [(tick, task.with_keys(args, kwargs)) for tick in ticks[:MOST_TICKS]]
+        made: Ticks = [(tick, task) for tick in ticks[:MOST_TICKS]]
+        if task.keys_by != keys.NONE:
+            made = compute(row.name, lambda: [(tick, task.with_keys(args, kwargs)) for tick, _ in made])
         return Turn(row, following[0], made, (args, kwargs))
     except PgQueueError as error:
         return _passed(row, str(error))

@@ -21,25 +21,28 @@ from django_pgqueue.lifecycle.sql import statement
 logger = logging.getLogger("django_pgqueue.jobs")
 
 
-def settle(database: Database, leases: Sequence[Lease]) -> Reaped:
+def settle(database: Database, leases: Sequence[Lease], *, unbegun: Collection[int] = ()) -> Reaped:
     """Send jobs of a dead worker back to queued, their attempt counted; those without an attempt left die.
 
     Every change is fenced, so two reapers, or a reaper and a late ack, cannot both have it.
+
+    Args:
+        unbegun: the marks of jobs that have ended their worker before they were begun: that is counted, but no attempt.
     """
     if not leases:
         return Reaped()
-    verdicts = [(lease, verdict(lease)) for lease in leases]
+    verdicts = [(lease, verdict(lease, has_begun=lease.mark not in unbegun)) for lease in leases]
     lost = [lease for lease, reason in verdicts if reason is None]
     letters = [
-        DeadLetter(lease.id, lease.lease_token, reason, last_entry(lease, reason))
+        DeadLetter(lease.id, lease.lease_token, reason, last_entry(lease, reason, has_begun=lease.mark not in unbegun))
         for lease, reason in verdicts
         if reason is not None
     ]
-    returned = set(_send_back(database, lost)) if lost else set()
+    returned = set(_send_back(database, lost, unbegun)) if lost else set()
     dead = dead_letter(database, letters) if letters else {}
     for lease, reason in verdicts:
         if lease.id in returned or lease.id in dead:
-            _report(lease, reason)
+            _report(lease, reason, has_begun=lease.mark not in unbegun)
     queues = frozenset(lease.queue for lease in lost if lease.id in returned)
     ends = Ends(lost=_kinds(leases, returned | dead.keys()), died=_kinds(leases, dead))
     return Reaped(len(returned), len(dead), queues, _keys(dead), ends)
@@ -52,6 +55,7 @@ def settle_dead_process(
     started: Collection[int],
     overdue: Collection[int] = (),
     was_stopped: bool,
+    was_careful: bool = False,
 ) -> Reaped:
     """Settle what a worker process left whose end its supervisor has seen.
 
@@ -63,17 +67,23 @@ def settle_dead_process(
         started: the marks of the jobs it had started.
         overdue: the marks of those among them whose time limit had passed, though they still ran.
         was_stopped: the supervisor ended the process itself, because its time to stop was over.
+        was_careful: it ended by itself, and claimed one job at a time: if there is one that it had not begun, that is
+            what has ended it, and what had started goes back as from a process that was stopped.
     """
+    unbegun = {lease.mark for lease in leases if lease.mark not in started}
+    culprit = unbegun if was_careful and len(unbegun) == 1 else frozenset()
 
     def goes_back(lease: Lease) -> bool:
-        return not lease.is_cancelled and (lease.mark not in started or (was_stopped and lease.max_attempts > 1))
+        if lease.mark in culprit or lease.is_cancelled:
+            return False
+        return lease.mark not in started or bool((was_stopped or culprit) and lease.max_attempts > 1)
 
     timed_out = [lease for lease in leases if lease.mark in overdue and not lease.is_cancelled]
     rest = [lease for lease in leases if lease.mark not in overdue or lease.is_cancelled]
     unrun = [lease for lease in rest if goes_back(lease)]
     failed = fail_overdue(database, timed_out)
     released = set(release(database, unrun)) if unrun else set()
-    lost = settle(database, [lease for lease in rest if not goes_back(lease)])
+    lost = settle(database, [lease for lease in rest if not goes_back(lease)], unbegun=culprit)
     queues = lost.queues | {lease.queue for lease in unrun if lease.id in released}
     returned = failed.returned + len(released) + lost.returned
     ends = failed.ends.and_also(lost.ends)
@@ -105,16 +115,16 @@ def fail_overdue(database: Database, leases: Sequence[Lease]) -> Reaped:
     return Reaped(len(retried), len(dead), keys=_keys(written), ends=ends)
 
 
-def verdict(lease: Lease) -> Reason | None:
+def verdict(lease: Lease, *, has_begun: bool = True) -> Reason | None:
     """Say why a job of a dead worker will not run again; None if it will."""
     if lease.is_cancelled:
         return Reason.KILLED
-    if lease.attempts >= lease.max_attempts or lease.lost + 1 >= MAX_LOST:
+    if (has_begun and lease.attempts >= lease.max_attempts) or lease.lost + 1 >= MAX_LOST:
         return Reason.LOST
     return None
 
 
-def last_entry(lease: Lease, reason: Reason | None) -> dict[str, Any]:
+def last_entry(lease: Lease, reason: Reason | None, *, has_begun: bool = True) -> dict[str, Any]:
     """Return the entry for a job's history: what had become of it when its worker was gone."""
     match reason:
         case Reason.KILLED:
@@ -123,19 +133,19 @@ def last_entry(lease: Lease, reason: Reason | None) -> dict[str, Any]:
             limit = f"Its time limit of {lease.timeout_seconds} s had passed, and it had not stopped"
             return _interrupted(TimeLimitExceeded, f"{limit} when its process ended.", lease)
         case _:
-            return {"error": "worker lost", "worker": lease.worker}
+            why = {} if has_begun else {"message": "Its process ended before it was begun, and because of it."}
+            return {"error": "worker lost", **why, "worker": lease.worker}
 
 
-def _report(lease: Lease, reason: Reason | None) -> None:
+def _report(lease: Lease, reason: Reason | None, *, has_begun: bool) -> None:
+    died = "its worker died" if has_begun else "its worker died before it was begun"
     about = (lease.id, lease.task, lease.attempts, lease.max_attempts)
     if reason is None:
         logger.warning(
-            "Lost: job %s (%s) attempt %d of %d, its worker died: it goes back", *about, extra=_fields(lease, reason)
+            "Lost: job %s (%s) attempt %d of %d, %s: it goes back", *about, died, extra=_fields(lease, reason)
         )
     else:
-        logger.error(
-            "Dead: job %s (%s) attempt %d of %d, %s: its worker died", *about, reason, extra=_fields(lease, reason)
-        )
+        logger.error("Dead: job %s (%s) attempt %d of %d, %s: %s", *about, reason, died, extra=_fields(lease, reason))
     _announce(lease, reason)
 
 
@@ -162,8 +172,10 @@ def _interrupted(kind: type[JobInterrupted], message: str, lease: Lease) -> dict
     return {"error": f"{kind.__module__}.{kind.__qualname__}", "message": message, "worker": lease.worker}
 
 
-def _send_back(database: Database, leases: Sequence[Lease]) -> list[int]:
-    parameters = fence(leases) | {"errors": [json.dumps(last_entry(lease, None)) for lease in leases]}
+def _send_back(database: Database, leases: Sequence[Lease], unbegun: Collection[int]) -> list[int]:
+    begun = [lease.mark not in unbegun for lease in leases]
+    entries = [last_entry(lease, None, has_begun=has) for lease, has in zip(leases, begun, strict=True)]
+    parameters = fence(leases) | {"errors": [json.dumps(entry) for entry in entries], "begun": begun}
     return [job_id for (job_id,) in database.rows(statement("reap"), parameters)]
 
 

@@ -13,6 +13,7 @@
         unique     when to look after unique keys
         operations when to carry on with what staff want done to many jobs
         fair       when to look whether fair keys have their turns
+      user_code  threads for what of the project's code housekeeping calls
       janitor    partitions and VACUUM, by the role that owns the tables
         pruning    when to prune jobs by age, and how much at once
       duties     several duties of one thread, and what a failing one means for the others

@@ -42,6 +42,7 @@ class Brief:
     concurrency: int
     verbosity: int
     databases: dict[str, str] = field(default_factory=dict)  # alias -> NAME, which a test runner may have changed
+    is_careful: bool = False  # it claims one job at a time at first: the process before it ended by an error
 
 
 def main(brief: Brief, orders: Connection, marks: Marks, meter: Meter | None = None) -> None:
@@ -60,7 +61,7 @@ def main(brief: Brief, orders: Connection, marks: Marks, meter: Meter | None = N
     watch_connections()
     outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
     slots = Slots(brief.concurrency, marks, outbox)
-    pump = Pump(brief.worker_id, brief.queues, slots, marks, meter)
+    pump = Pump(brief.worker_id, brief.queues, slots, marks, meter, is_careful=brief.is_careful)
     if meter:
         tell_of_enqueued(meter.enqueued)
         os.register_at_fork(after_in_child=meter.disown)

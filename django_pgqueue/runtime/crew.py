@@ -90,10 +90,14 @@ class Crew:
         elif process.is_replaced:
             logger.warning("Process %d ended (%s) while it was replaced", process.pid, ending(process.exit_code))
         elif not self._closed:
-            failed = process.is_young and process.exit_code and not process.was_stopped
-            failures = process.failures + 1 if failed else 0
-            logger.warning("Process %d ended (%s), starting another", process.pid, ending(process.exit_code))
-            self._vacancies.append(Vacancy(failures, replaces=process.replaces))
+            has_crashed = not process.was_stopped and (bool(process.exit_code) or not process.marks.has_ended_turns())
+            failures = process.failures + 1 if has_crashed and process.is_young else 0
+            is_careful = has_crashed and bool(failures or process.marks.unbegun())
+            logger.warning(
+                "Process %d ended (%s), starting another%s",
+                *(process.pid, ending(process.exit_code), ", careful at first" if is_careful else ""),
+            )
+            self._vacancies.append(Vacancy(failures, replaces=process.replaces, is_careful=is_careful))
         self.ended.append(process)  # from here on it belongs to housekeeping, which closes it
         self._parting.remove(process)
 
@@ -250,7 +254,9 @@ class Crew:
         with self._door:
             if vacancy in self._vacancies:
                 self._vacancies.remove(vacancy)
-                self._vacancies.append(Vacancy(vacancy.failures + 1, replaces=vacancy.replaces))
+                self._vacancies.append(
+                    Vacancy(vacancy.failures + 1, replaces=vacancy.replaces, is_careful=vacancy.is_careful)
+                )
 
     def _discard(self, database: Database, worker_id: int, process: Process | None) -> None:
         """Forget a process that was not started, or not even made."""
@@ -267,7 +273,9 @@ class Crew:
         """
         plan = self.plan
         databases = {alias: connections[alias].settings_dict["NAME"] for alias in connections}
-        brief = Brief(worker_id, plan.queues, plan.concurrency, plan.verbosity, databases)
+        brief = Brief(
+            worker_id, plan.queues, plan.concurrency, plan.verbosity, databases, is_careful=vacancy.is_careful
+        )
         meter = self._meters.made() if self._meters else None
         try:
             process = Process(brief, plan, failures=vacancy.failures, replaces=vacancy.replaces, meter=meter)
@@ -287,10 +295,12 @@ class Vacancy:
 
     Args:
         replaces: who has the place until then.
+        is_careful: the process is to claim one job at a time at first, see ``CAREFUL_SECONDS``.
     """
 
-    def __init__(self, failures: int = 0, *, replaces: Process | None = None) -> None:
+    def __init__(self, failures: int = 0, *, replaces: Process | None = None, is_careful: bool = False) -> None:
         self.failures = failures
+        self.is_careful = is_careful
         self.replaces = replaces
         self._start_at = time.monotonic() + (reconnect_delay(failures) if failures else 0.0)
 

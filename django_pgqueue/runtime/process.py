@@ -14,6 +14,7 @@ from django_pgqueue.runtime.limits import PATIENCE_SECONDS
 from django_pgqueue.runtime.marks import Marks
 from django_pgqueue.runtime.meter import Meter
 from django_pgqueue.runtime.plan import Plan
+from django_pgqueue.runtime.suspects import CAREFUL_SECONDS
 
 SPAWN = multiprocessing.get_context("spawn")
 """A fresh interpreter: no connection, lock or thread of the supervisor's is inherited."""
@@ -61,6 +62,7 @@ class Process:
     ) -> None:
         self.worker_id = brief.worker_id
         self.failures = failures
+        self._is_careful = brief.is_careful
         self.replaces = replaces
         self.is_replaced = False  # another one has been asked for
         self.is_leaving = False  # it takes no more
@@ -115,6 +117,12 @@ class Process:
     @property
     def is_young(self) -> bool:
         return time.monotonic() - self._started_at < SETTLED_SECONDS
+
+    @property
+    def was_careful(self) -> bool:
+        """Whether it has ended by itself while it claimed one job at a time."""
+        lived = (self._ended_at or math.inf) - self._started_at
+        return self._is_careful and not self.was_stopped and lived < CAREFUL_SECONDS
 
     @property
     def is_at_work(self) -> bool:

@@ -34,7 +34,7 @@ from django_pgqueue.runtime.refused import in_place_of
 from django_pgqueue.runtime.report import report_all
 from django_pgqueue.runtime.slots import Slots
 from django_pgqueue.runtime.speed import LINGER_SECONDS, Speed
-from django_pgqueue.runtime.suspects import Suspects
+from django_pgqueue.runtime.suspects import APART_SECONDS, CAREFUL_SECONDS, Suspects
 from django_pgqueue.runtime.trouble import Trouble
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -46,6 +46,9 @@ WORTHWHILE = 250
 
 STALLED_SECONDS = 1.0
 """A job that was fetched ahead goes back when no slot has begun it for so long, or for twice as long at most."""
+
+BEGUN_SECONDS = 0.01
+"""Interval between looks, in a process that is careful, at whether a job was begun that should have been."""
 
 
 class Turn(NamedTuple):
@@ -70,10 +73,18 @@ class Pump:
         worker_id: the process's id in ``pgqueue_workers``.
         queues: those to serve, as ``Served`` takes them; empty means all.
         meter: sums up what is done, for metrics; None: nobody reads it.
+        is_careful: claim one job at a time at first, see ``CAREFUL_SECONDS``.
     """
 
     def __init__(
-        self, worker_id: int, queues: tuple[str, ...], slots: Slots, marks: Marks, meter: Meter | None = None
+        self,
+        worker_id: int,
+        queues: tuple[str, ...],
+        slots: Slots,
+        marks: Marks,
+        meter: Meter | None = None,
+        *,
+        is_careful: bool = False,
     ) -> None:
         self.worker_id = worker_id
         self.slots = slots
@@ -90,6 +101,8 @@ class Pump:
         self._news = slots.news
         self._heard: deque[Collection[str] | None] = deque()  # queues that have work; None: perhaps any
         self._suspects = Suspects()
+        self._careful_until = time.monotonic() + CAREFUL_SECONDS if is_careful else 0.0
+        self._found_at = 0.0  # when a claim last brought jobs, monotonic
         self._returned: set[str] = set()  # the queues of jobs that are given back: others may be free for them
         self._unbegun: set[int] = set()  # marks of jobs that no slot had begun when that was last looked at
         self._look_again_at = 0.0  # monotonic
@@ -149,6 +162,8 @@ class Pump:
             until = min(until, self._claim_at())
         if self._has_unbegun():
             until = min(until, self._gates.look_at())
+        if now < self._careful_until and self._book.outstanding():
+            until = min(until, max(self._found_at + APART_SECONDS, now + BEGUN_SECONDS))
         return max(until - now, 0.0)
 
     def _collect(self, patience: float) -> None:
@@ -279,6 +294,8 @@ class Pump:
         """Accept the jobs that a claim has found; return how many."""
         jobs = claim.jobs()
         self._intake.took(claim, jobs, time.monotonic() - begun)
+        if jobs:
+            self._found_at = time.monotonic()
         self._accept(jobs, is_limited=claim.is_limited)
         return len(jobs)
 
@@ -350,9 +367,17 @@ class Pump:
         A slot that checks its connections needs none: what it would have run may just have been given back.
         What is fetched ahead comes in two halves: one for the slots to run while the database hands out the other.
         """
+        if time.monotonic() < self._careful_until:
+            return int(self._may_claim_carefully())
         room = self.slots.concurrency + self._speed.prefetch - self._book.outstanding() - self.slots.checking()
         half = self._speed.prefetch // 2
         return 0 if 0 < room < half else min(max(room, 0), max(half, self.slots.concurrency), self._book.room())
+
+    def _may_claim_carefully(self) -> bool:
+        """Whether the last job has ended, or runs for so long that it is not what will end the process at once."""
+        outstanding = self._book.outstanding()
+        may_be_beside = time.monotonic() >= self._found_at + APART_SECONDS and outstanding < self.slots.concurrency
+        return (not outstanding or may_be_beside) and not self._marks.unbegun()
 
     def _claim(self, *, apart: bool = False) -> Claim | None:
         """Send a claim if there is room for more jobs, and a queue that may have some."""

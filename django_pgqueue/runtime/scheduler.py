@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from django_pgqueue.db import QueueConnection
 from django_pgqueue.housekeeping.declaring import Declaration, declare
-from django_pgqueue.housekeeping.schedules import fire_due
+from django_pgqueue.housekeeping.schedules import Compute, directly, fire_due
 from django_pgqueue.runtime.duties import SPELL_SECONDS
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -23,10 +23,14 @@ class Scheduler:
 
     Args:
         announce: called with the payloads of wake-ups, once jobs are committed.
+        compute: as of ``fire_due``.
     """
 
-    def __init__(self, database: QueueConnection, announce: Callable[[set[str]], None]) -> None:
+    def __init__(
+        self, database: QueueConnection, announce: Callable[[set[str]], None], compute: Compute = directly
+    ) -> None:
         self._database = database
+        self._compute = compute
         self._announce = announce
         self._declare_at = self._look_at = 0.0  # monotonic
         self._told: dict[str, set[str]] = {}  # of which schedules what was logged
@@ -48,7 +52,7 @@ class Scheduler:
         now = time.monotonic()
         if tick_seconds is None or tick_seconds > 0 or now < self._look_at:
             return tick_seconds if tick_seconds is None or tick_seconds > 0 else self._look_at - now
-        fired = fire_due(self._database, until=now + SPELL_SECONDS)
+        fired = fire_due(self._database, until=now + SPELL_SECONDS, compute=self._compute)
         if fired.payloads:
             self._announce(fired.payloads)
         if fired.jobs:

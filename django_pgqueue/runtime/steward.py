@@ -9,6 +9,7 @@ from django_pgqueue.db import QueueConnection
 from django_pgqueue.housekeeping.chores import Chores, look
 from django_pgqueue.housekeeping.promote import Promoted, promote
 from django_pgqueue.housekeeping.queues import end_pauses, note_queues
+from django_pgqueue.housekeeping.schedules import Compute, directly
 from django_pgqueue.lifecycle import heartbeat
 from django_pgqueue.lifecycle.drain import is_drained
 from django_pgqueue.lifecycle.reap import settle_dead_process
@@ -52,6 +53,7 @@ class Steward:
         wake: called with what is announced to all, for the own children: queues that have work again.
         drained: called when the plan is to drain and nothing is left to do; None otherwise.
         meter: as of ``Tally``.
+        compute: calls functions of the project that compute the keys of schedules.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Steward:
         wake: Callable[[set[str]], None],
         drained: Callable[[], None] | None,
         meter: Meter | None = None,
+        compute: Compute = directly,
     ) -> None:
         self.database = QueueConnection(alias, "housekeeping")
         self._crew = crew
@@ -77,7 +80,7 @@ class Steward:
         self._reaper = Reaper(self.database, crew, pulse, tell=self._tell, tally=self._tally)
         self._expiry = Expiry(self.database, self.admit, self._tally)
         self._unique = UniqueKeys(self.database, self._tally)
-        self._scheduler = Scheduler(self.database, self._call)
+        self._scheduler = Scheduler(self.database, self._call, compute)
         self._operations = Operations(self.database, self._pass_on)
         self.duties = Duties(
             self.settle_ended,
@@ -172,6 +175,7 @@ class Steward:
             started=process.marks.started(),
             overdue=process.overdue(),
             was_stopped=process.was_stopped,
+            was_careful=process.was_careful,
         )
         self._tally.count_ends(settled.ends)
         self._tell(settled.queues, settled.keys)

@@ -20,6 +20,7 @@ from django.db import Error, OperationalError, connections
 
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import ConfigurationError
+from django_pgqueue.base.signals import sent_elsewhere
 from django_pgqueue.base.version import VERSION
 from django_pgqueue.lifecycle.wake import CANCEL, OPERATE, gates_of, keys_of, queues_of
 from django_pgqueue.runtime.crew import Crew
@@ -36,6 +37,7 @@ from django_pgqueue.runtime.probes import Probes
 from django_pgqueue.runtime.session import Session
 from django_pgqueue.runtime.steward import Steward
 from django_pgqueue.runtime.stopping import stop_signals
+from django_pgqueue.runtime.user_code import KeyThread, UserThread
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -78,6 +80,7 @@ class Supervisor:
         self._stop_until: float | None = None  # stopping: how long to wait for running jobs, monotonic
         session = Session(changed=self._session_changed)
         self._heart = Heart(self.alias, self.crew, session, told_to_stop=self._told_to_stop)
+        self._receivers, self._keys = UserThread("signals"), KeyThread()
         self._steward = Steward(
             self.alias,
             self.crew,
@@ -85,11 +88,12 @@ class Supervisor:
             wake=self._heard,
             drained=self._drained if plan.drain else None,
             meter=meter,
+            compute=self._keys.compute,
         )
         self._listener = Listener(session, self._heard)
         self._janitor = Janitor(self.crew)
         self._heart_loop = Loop("heartbeat", self._heart.pass_once, longest_pause=conf.lease_seconds / 3)
-        self._house_loop = Loop("housekeeping", self._steward.pass_once, stop=self._steward.duties.stop)
+        self._house_loop = Loop("housekeeping", self._keep_house, stop=self._steward.duties.stop)
         self._listen_loop = Loop("listener", self._listener.pass_once, stop=self._listener.stop)
         self._janitor_loop = Loop("maintenance", self._janitor.pass_once, stop=self._janitor.stop)
         self._loops = (self._house_loop, self._heart_loop, self._listen_loop, self._janitor_loop)
@@ -227,6 +231,10 @@ class Supervisor:
         elif self.crew.recycle():
             self._house_loop.wake()
 
+    def _keep_house(self) -> float:
+        with sent_elsewhere(self._receivers.call_later):
+            return self._steward.pass_once()
+
     def _tell_of_long_duty(self) -> None:
         """Name the duty in which housekeeping hangs, as where a receiver of a signal does not come back."""
         seconds = self._steward.duties.doing_seconds()
@@ -273,9 +281,13 @@ class Supervisor:
         try:
             if self._house_loop.is_alive():
                 raise OperationalError(f"housekeeping is still at its duty {self._steward.duties.doing}")
-            self._steward.finish()
+            with sent_elsewhere(self._receivers.call_later):
+                self._steward.finish()
         except Error as error:
             logger.warning("What this worker left is not settled, its leases will run out: %s", error)
+        self._keys.close(0)
+        if not self._receivers.close(FAREWELL_SECONDS):
+            logger.warning("Receivers of signals have not returned, and are not waited for any longer")
         self._close_connections()
         self._stop_probes()
         logger.info("Stopped")

@@ -24,6 +24,17 @@ ALONE_SECONDS = 60.0
 """A suspect has run alone for so long: then the child takes other jobs again, for a long job must not stop a queue."""
 
 
+CAREFUL_SECONDS = 60.0
+"""A process claims one job at a time for so long if the one before it ended by an error with jobs that had not begun.
+
+Should it end before it has begun the job that it has claimed, then that job is the cause: whatever stands in its row is
+what no code expects. It pays for that as if it had run, and those that ran beside it do not.
+"""
+
+APART_SECONDS = 1.0
+"""Such a process claims a job when the last one has ended, or runs for so long: most jobs that crash do so sooner."""
+
+
 class Suspects:
     """Those of one child, with their cells; not safe for two threads at once."""
 

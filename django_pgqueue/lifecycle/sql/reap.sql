@@ -1,9 +1,11 @@
--- Send jobs back whose worker died while running them: queued at once, the attempt counted, "worker lost" in the
--- history. The slot of a concurrency key is kept. Called by reap.settle(). Never waits: locked rows are left for the
--- next pass. Found like those of finish.sql.
+-- Send jobs back whose worker died while running them: queued at once, the attempt counted where it had begun,
+-- "worker lost" in the history. The slot of a concurrency key is kept. Called by reap.settle(). Never waits: locked rows
+-- are left for the next pass. Found like those of finish.sql.
 WITH lost AS MATERIALIZED (
-    SELECT job.place, ack.error::jsonb AS error
-    FROM unnest(%(ids)s::bigint[], %(lease_tokens)s::bigint[], %(errors)s::text[]) AS ack (id, lease_token, error)
+    SELECT job.place, ack.error::jsonb AS error, ack.begun
+    FROM unnest(
+        %(ids)s::bigint[], %(lease_tokens)s::bigint[], %(errors)s::text[], %(begun)s::boolean[]
+    ) AS ack (id, lease_token, error, begun)
     CROSS JOIN LATERAL (
         SELECT one.ctid AS place
         FROM pgqueue_jobs AS one
@@ -14,6 +16,8 @@ WITH lost AS MATERIALIZED (
 )
 UPDATE pgqueue_jobs AS job
 SET status = 'queued',
+    attempts = job.attempts - (NOT lost.begun)::integer,
+    first_started_at = CASE WHEN lost.begun OR job.attempts > 1 THEN job.first_started_at ELSE 'epoch' END,
     lease_token = 0,
     worker_id = 0,
     lost = job.lost + 1,
