@@ -44,7 +44,7 @@ given = $(if $(filter command environment,$(word 1,$(origin $(1)))),$(1)=$($(1))
 timed = @started=$$(date +%s); echo "$(1) ..." && $(2) && echo "$(1): $$(($$(date +%s) - started)) s"
 
 # One group of modules for each process, the same ones each time: tests/support/groups.py.
-PYTEST := $(BIN)/python -m pytest -q --dist each --max-worker-restart=0 $(if $(GROUP),--group $(GROUP),-n $(N)) $(call yes,$(GUARD),--guard) \
+PYTEST = $(BIN)/python -m pytest -q --dist each --max-worker-restart=0 $(if $(GROUP),--group $(GROUP),-n $(N)) $(call yes,$(GUARD),--guard) \
 	$(if $(SEED),-p randomly --randomly-seed=$(SEED) --hypothesis-seed=$(SEED))
 # For the command that repeats what has failed.
 export MADE_WITH := $(strip $(call given,PYTHON) $(call given,DJANGO) $(call given,VENV) $(call given,GUARD))
@@ -78,7 +78,7 @@ weights: $(INSTALLED) ## Measure how long each module of tests takes; the groups
 	@$(PYTEST) --write-weights
 
 foreign: export FOREIGN := 1
-foreign: N = 4
+foreign: N = 5
 foreign: TESTS = tests/foreign
 foreign: $(INSTALLED) ## Run packages from PyPI with this one; needs Python 3.12, a package index, and Chromium
 	$(call timed,Packages of others,$(PYTEST) $(TESTS))
