@@ -12,6 +12,7 @@
 #   make pytest SEED=7        shuffled, by that seed; what fails says how to repeat it: make pytest SEED=7 GROUP=2/6
 #   make pytest GUARD=1       with a check, after each module, for what its tests have left behind
 #   make test DJANGO=6.1 PYTHON=python3.13 VENV=.venv-313
+#   make test CONSTRAINTS=.ci/constraints.txt   in an environment with the versions that .ci/run installs
 
 VENV ?= .venv
 DJANGO ?=
@@ -25,6 +26,7 @@ PASSWORD ?=
 SEED ?=
 GROUP ?=
 GUARD ?=
+CONSTRAINTS ?=
 
 CHECK := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -33,6 +35,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 BIN := $(VENV)/bin
 # Errors only: pip warns of every index that it is configured to ask and does not reach.
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
+CONSTRAIN = $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 INSTALLED := $(VENV)/.installed$(if $(DJANGO),-django-$(DJANGO))
 # Hundreds of processes are started by the tests: none is to compile the code again, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
@@ -44,7 +47,7 @@ given = $(if $(filter command environment,$(word 1,$(origin $(1)))),$(1)=$($(1))
 timed = @started=$$(date +%s); echo "$(1) ..." && $(2) && echo "$(1): $$(($$(date +%s) - started)) s"
 
 # One group of modules for each process, the same ones each time: tests/support/groups.py.
-PYTEST := $(BIN)/python -m pytest -q --dist each --max-worker-restart=0 $(if $(GROUP),--group $(GROUP),-n $(N)) $(call yes,$(GUARD),--guard) \
+PYTEST = $(BIN)/python -m pytest -q --dist each --max-worker-restart=0 $(if $(GROUP),--group $(GROUP),-n $(N)) $(call yes,$(GUARD),--guard) \
 	$(if $(SEED),-p randomly --randomly-seed=$(SEED) --hypothesis-seed=$(SEED))
 # For the command that repeats what has failed.
 export MADE_WITH := $(strip $(call given,PYTHON) $(call given,DJANGO) $(call given,VENV) $(call given,GUARD))
@@ -78,7 +81,7 @@ weights: $(INSTALLED) ## Measure how long each module of tests takes; the groups
 	@$(PYTEST) --write-weights
 
 foreign: export FOREIGN := 1
-foreign: N = 4
+foreign: N = 5
 foreign: TESTS = tests/foreign
 foreign: $(INSTALLED) ## Run packages from PyPI with this one; needs Python 3.12, a package index, and Chromium
 	$(call timed,Packages of others,$(PYTEST) $(TESTS))
@@ -112,11 +115,11 @@ clean: ## Remove what was built, and the data of demo and tests
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The build backend is installed first and used without isolation: what is there already is then not asked for again.
-$(INSTALLED): pyproject.toml
+$(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c '$(CHECK)' || { echo "django-pgqueue needs Python 3.11 or newer; $(PYTHON) is" \
 		"$$($(PYTHON) --version 2>&1 | head -n 1). Say which one to use: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	$(call timed,Installing into $(VENV),{ test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); } && \
-		$(PIP) install hatchling editables && \
-		$(PIP) install --no-build-isolation -e ".[dev]" $(if $(DJANGO),"django~=$(DJANGO).0"))
+		$(PIP) install hatchling editables $(CONSTRAIN) && \
+		$(PIP) install --no-build-isolation -e ".[dev]" $(if $(DJANGO),"django~=$(DJANGO).0") $(CONSTRAIN))
 	@rm -f $(VENV)/.installed*
 	@touch $@

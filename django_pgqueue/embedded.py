@@ -32,6 +32,8 @@ def embedded_database_url(folder: str | Path) -> str:
     It listens on a local socket only, works as root too, and stops when the last process that asked for it ends. The
     version is the package's newest, or ``PGSERVER_POSTGRES_VERSION``; each version gets a folder of its own.
 
+    Only for a machine without other users: it asks for no password, and who reaches the socket is a superuser.
+
     Raises:
         ImportError: the extra is not installed.
     """

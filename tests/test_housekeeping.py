@@ -581,6 +581,7 @@ def test_session_of_a_process_whose_pump_has_ended_is_not_waited_for(queue):
         worker_id=worker_id,
         marks=marks,
         was_stopped=False,
+        was_careful=False,
         pid=1,
         exit_code=0,
         overdue=set,
@@ -909,7 +910,8 @@ def test_process_is_among_those_that_may_run_jobs_all_the_while_it_is_parted_wit
         ({"exit_code": 1, "is_young": True}, True),  # a row may end it that is not even written down
         ({"exit_code": 1}, False),
         ({"exit_code": -9, "was_stopped": True, "is_young": True, "held": [0]}, False),
-        ({"exit_code": 0, "is_young": True, "held": [0]}, False),
+        ({"exit_code": 0, "is_young": True, "held": [0]}, True),  # as a job chooses it by os._exit(0)
+        ({"exit_code": 0, "has_ended_turns": True, "is_young": True}, False),
     ],
 )
 def test_place_of_a_process_that_crashed_with_jobs_unbegun_gets_a_careful_one(queue, monkeypatch, end, is_careful):
@@ -917,6 +919,8 @@ def test_place_of_a_process_that_crashed_with_jobs_unbegun_gets_a_careful_one(qu
     crew._vacancies.clear()
     known = {"was_stopped": False, "is_young": False, "is_replaced": False, "failures": 0, "held": []} | end
     process = SimpleNamespace(worker_id=1, pid=1, marks=Marks(), meter=None, replaces=None, **known)
+    if "has_ended_turns" in end:
+        process.marks.end_turns()
     process.marks.hold(process.held, [SimpleNamespace(id=1, lease_token=2) for _ in process.held])
     crew.living.append(process)
     crew.part_with(process)

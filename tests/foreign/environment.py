@@ -1,13 +1,18 @@
 """Where packages of others run: an environment for each, which is kept, with the wheel of this package before it."""
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
 import venv
 import zipfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.support.waiting import LONG_PATIENCE_SECONDS
@@ -15,10 +20,17 @@ from tests.wheel import OF_THE_TESTS, ROOT, run
 
 HERE = Path(__file__).parent
 KEPT = ROOT / ".foreign"
+REQUIREMENTS = HERE / "requirements"
 INSIDE = HERE / "inside"
 """Modules that only Python of such an environment imports."""
 
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+
+DOWNLOADS = 8
+"""Number of pip processes that download at the same time: one waits for the index more than a second per package."""
+
+SOURCES = ("django", "django-tasks-db")
+"""Projects whose tests are in their source archive, and not in their wheel; in the version that tasks_db.txt names."""
 
 
 class Foreign:
@@ -32,15 +44,15 @@ class Foreign:
     """
 
     def __init__(self, name: str, *, wheel: Path, folder: Path, server: dict[str, str]) -> None:
-        requirements = HERE / "requirements" / f"{name}.txt"
-        digest = hashlib.sha256(requirements.read_bytes() + sys.version.encode()).hexdigest()[:12]
-        self._folder = KEPT / f"{name}-{digest}"
-        self.python = self._folder / "bin" / "python"
-        if not (self._folder / "complete").exists():
-            venv.create(self._folder, clear=True, symlinks=True)
-            # All are listed: nothing is resolved, so nothing comes in another version on another day.
-            run([*PIP, "--python", str(self.python), "install", "--no-deps", "-r", str(requirements)], cwd=HERE)
-            (self._folder / "complete").touch()
+        requirements = REQUIREMENTS / f"{name}.txt"
+        packages = downloaded()
+        environment = KEPT / f"{name}-{digest(requirements)}"
+        self.python = environment / "bin" / "python"
+        with made_once(environment) as wanted:
+            if wanted:
+                venv.create(environment, symlinks=True)
+                offline = ["--no-index", "--find-links", str(packages), "--no-deps", "--no-compile"]
+                run([*PIP, "--python", str(self.python), "install", *offline, "-r", str(requirements)], cwd=HERE)
         self.folder = folder
         self._server = server
         unpacked = folder / "django-pgqueue"
@@ -102,18 +114,65 @@ class Suite:
         return outcomes
 
 
-def source(project: str, version: str, *parts: str, into: Path) -> Path:
-    """Unpack parts of the source of a project, as PyPI has it; return its folder. The archive is kept."""
-    archives = KEPT / "sources" / f"{project}-{version}"
-    if not list(archives.glob("*.tar.gz")):
-        wanted = ["--no-deps", "--no-binary", ":all:", f"{project}=={version}"]
-        run([*PIP, "download", "-d", str(archives), *wanted], cwd=HERE)
-    [archive] = archives.glob("*.tar.gz")
+def downloaded() -> Path:
+    """Return the folder with the wheels of all requirements, and the archives of ``SOURCES``; download them once.
+
+    All are listed: nothing is resolved, so nothing comes in another version on another day.
+    """
+    files = sorted(REQUIREMENTS.glob("*.txt"))
+    packages = KEPT / f"packages-{digest(*files, more=repr(SOURCES))}"
+    wheels = sorted({line for file in files for line in file.read_text().splitlines()})
+    commands = [
+        ["wheel", "-w", str(packages), "--no-deps", *wheels[first::DOWNLOADS]]  # two versions of one: to two commands
+        for first in range(DOWNLOADS)
+    ] + [
+        ["download", "-d", str(packages), "--no-deps", "--no-binary", ":all:", f"{project}=={version(project)}"]
+        for project in SOURCES
+    ]
+    with made_once(packages) as wanted:
+        if wanted:
+            with ThreadPoolExecutor(len(commands)) as pool:
+                list(pool.map(lambda command: run([*PIP, *command], cwd=HERE), commands))
+    return packages
+
+
+def source(project: str, *parts: str, into: Path) -> Path:
+    """Unpack parts of the source of one of ``SOURCES``; return its folder."""
+    [archive] = downloaded().glob(f"{project.replace('-', '_')}-{version(project)}.tar.gz")
     with tarfile.open(archive) as packed:
         top = packed.getnames()[0].partition("/")[0]
         members = [one for one in packed.getmembers() if one.name.startswith(tuple(f"{top}/{part}" for part in parts))]
         packed.extractall(into, members=members, filter="data")
     return into / top
+
+
+def version(project: str) -> str:
+    """Return the version of one of ``SOURCES``."""
+    lines = (REQUIREMENTS / "tasks_db.txt").read_text().lower().splitlines()
+    return dict(line.split("==") for line in lines)[project]
+
+
+def digest(*files: Path, more: str = "") -> str:
+    contents = b"".join(file.read_bytes() for file in files)
+    return hashlib.sha256(contents + more.encode() + sys.version.encode()).hexdigest()[:12]
+
+
+@contextlib.contextmanager
+def made_once(folder: Path) -> Iterator[bool]:
+    """Give whether the folder is still to be made by the block; then it is empty. Other processes wait meanwhile.
+
+    What an earlier process began and did not complete is removed first.
+    """
+    folder.parent.mkdir(exist_ok=True)
+    complete = folder / "complete"
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed, by the end of the process if need be
+        wanted = not complete.exists()
+        if wanted:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+        yield wanted
+        complete.touch()
 
 
 def failed(outcomes: dict[str, str]) -> dict[str, str]:

@@ -8,7 +8,6 @@ import pytest
 from tests.foreign.environment import check, failed, source
 
 REQUIREMENTS = "django"
-VERSION = "6.1.3"
 
 IN_ASYNC_CODE = "it calls get_result() or refresh() in async code, where Django lets nobody ask a database"
 RESULTS = "it reads or changes DummyBackend.results, which are rows here"
@@ -39,7 +38,7 @@ IN_PLACE_OF_IMMEDIATE = {
 
 @pytest.fixture(scope="module")
 def suite(foreign):
-    return source("django", VERSION, "tests/tasks/", into=foreign.folder) / "tests" / "tasks"
+    return source("django", "tests/tasks/", into=foreign.folder) / "tests" / "tasks"
 
 
 def run(foreign, folder: Path, *modules: str, name: str, settings: str = "django_settings") -> dict[str, str]:

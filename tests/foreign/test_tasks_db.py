@@ -3,8 +3,6 @@
 from tests.foreign.environment import check, failed, source
 
 REQUIREMENTS = "tasks_db"
-VERSION = "0.13.0"
-DJANGO = "6.1.3"
 
 DIFFERENT = {
     "tasks_db_suite.Backend.test_enqueue_task": "it wants a UUID; ids of jobs are numbers",
@@ -15,12 +13,12 @@ DIFFERENT = {
 
 
 def test_what_is_true_of_any_backend_is_true_of_ours(foreign, tmp_path):
-    suite = source("django-tasks-db", VERSION, "tests/", into=tmp_path) / "tests"
+    suite = source("django-tasks-db", "tests/", into=tmp_path) / "tests"
     text = (suite / "tests.py").read_text()
     (suite / "tests.py").write_text(
         text.replace("django_tasks_db.DatabaseBackend", "django_pgqueue.backend.PgQueueBackend")
     )
-    [tasks] = (source("django", DJANGO, "tests/tasks/", into=tmp_path) / "tests" / "tasks").glob("tasks.py")
+    [tasks] = (source("django", "tests/tasks/", into=tmp_path) / "tests" / "tasks").glob("tasks.py")
     # Its source lacks the tasks of its tests; those of Django's tests are the same, but for a letter.
     (suite / "tasks.py").write_text(tasks.read_text().replace("This Task failed", "This task failed"))
     (suite / "__init__.py").touch()

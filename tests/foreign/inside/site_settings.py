@@ -21,3 +21,6 @@ TASKS = {
         },
     },
 }
+# The editor saves a draft by itself, half a second after its form has changed. A page that is published while its first
+# draft is on the way would be made twice: that is answered by an error, since the slug is in use.
+WAGTAIL_AUTOSAVE_INTERVAL = 0
