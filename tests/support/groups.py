@@ -15,7 +15,7 @@ import math
 import random
 import re
 from collections import defaultdict
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -55,10 +55,10 @@ class Groups:
         if count > 1:
             modules = modules_asked_for(self._config)
             mine = split(modules, read_weights(), count)[number - 1]
-            self._elsewhere = {*modules} - {*mine}
+            self._elsewhere = with_folders(modules) - with_folders(mine)
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        """Import no module of another group, but one that is asked for by its name."""
+        """Import no module of another group, nor the conftest of a folder of such, but what is asked for by name."""
         return True if name_of(self._config, collection_path) in self._elsewhere else None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -142,6 +142,10 @@ def modules_below(path: Path, config: pytest.Config) -> Iterator[Path]:
         is_wanted = child.is_dir() or any(child.match(pattern) for pattern in config.getini("python_files"))
         if is_wanted and not config.hook.pytest_ignore_collect(collection_path=child, config=config):
             yield from modules_below(child, config)
+
+
+def with_folders(modules: Iterable[str]) -> set[str]:
+    return {str(path) for module in modules for path in (PurePath(module), *PurePath(module).parents)}
 
 
 def name_of(config: pytest.Config, path: Path) -> str:
