@@ -3,7 +3,8 @@
 import pytest
 from django.contrib import admin
 from django.contrib.auth.models import Permission, User
-from django.test import Client
+from django.core.exceptions import SuspiciousOperation
+from django.test import Client, RequestFactory
 
 from django_pgqueue.models import Queue, Schedule
 
@@ -33,13 +34,20 @@ def test_hidden_argument_of_a_schedule_cannot_be_guessed_letter_by_letter(db):
 
 @pytest.mark.parametrize("made", LISTS, ids=lambda made: made.opts.model_name)
 def test_address_bar_compares_no_column_but_those_that_the_list_offers(made):
-    client = client_with(*(f"{right}_{made.opts.model_name}" for right in ("view", "change")))
+    """The view is asked directly, without the session and the user that each of so many requests would read."""
+    client_with(*(f"{right}_{made.opts.model_name}" for right in ("view", "change")))
+    user = User.objects.get()
     for field in made.opts.fields:
         for lookup in (field.name, *(f"{field.name}__{kind}" for kind in KINDS)):
             allowed = lookup in getattr(made, "lookups", ())
-            answer = client.get(f"/admin/django_pgqueue/{made.opts.model_name}/", {lookup: "1"})
-            assert allowed or answer.status_code in {302, 400}, lookup
-            assert allowed or answer.status_code == 400 or "e=1" in answer["Location"], lookup
+            request = RequestFactory().get(f"/admin/django_pgqueue/{made.opts.model_name}/", {lookup: "1"})
+            request.user = user
+            try:
+                answer = made.changelist_view(request)
+            except SuspiciousOperation:  # which Django answers with 400
+                continue
+            assert allowed or answer.status_code == 302, lookup
+            assert allowed or "e=1" in answer["Location"], lookup
 
 
 def test_queue_that_may_be_paused_but_not_seen_is_neither_shown_nor_limited(db):

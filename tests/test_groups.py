@@ -104,6 +104,14 @@ def test_seed_makes_other_groups_and_repeats_them(suite):
         assert len({*modules}) == 1 + sum(one != other for one, other in itertools.pairwise(modules))
 
 
+def test_no_process_imports_modules_of_another_group(suite, tmp_path):
+    for number in range(1, 6):
+        module = tmp_path / f"test_{number}.py"
+        module.write_text(f"open('imported-{number}.txt', 'a').write('once')\n{module.read_text()}")
+    suite("-n", "2", "--dist", "each")
+    assert [file.read_text() for file in sorted(tmp_path.glob("imported-*.txt"))] == ["once"] * 5
+
+
 def test_tests_that_are_not_asked_for_do_not_run(suite):
     assert suite("-k", "skips or fails")[1] == [["test_5.py::test_fails"]]
 

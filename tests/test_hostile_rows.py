@@ -209,7 +209,7 @@ def do_everything(queue) -> None:
 
 @given(hostile=st.lists(rows(), min_size=2, max_size=4))
 @hypothesis.settings(
-    max_examples=hypothesis.settings.default.max_examples * 2 // 5, suppress_health_check=list(HealthCheck)
+    max_examples=hypothesis.settings.default.max_examples // 4, suppress_health_check=list(HealthCheck)
 )
 def test_no_row_ends_a_worker_fails_a_page_a_command_or_an_operation(hostile, pump, queue, sql, admin_client):
     """And others run on."""

@@ -63,6 +63,11 @@ def walk(client: Client, url: str, link: str) -> list[list[int]]:
 
 def finish(number: int, **columns) -> int:
     """Make a finished job."""
+    FinishedJob.objects.bulk_create([finished(number, **columns)])
+    return number
+
+
+def finished(number: int, **columns) -> FinishedJob:
     now = dt.datetime.now(dt.UTC)
     values = {
         **dict.fromkeys(("finished_at", "enqueued_at", "run_at", "first_started_at", "started_at"), now),
@@ -76,8 +81,7 @@ def finish(number: int, **columns) -> int:
         "metadata": {},
         "errors": [],
     }
-    FinishedJob.objects.bulk_create([FinishedJob(pk=number, **values | columns)])
-    return number
+    return FinishedJob(pk=number, **values | columns)
 
 
 def dead(*args, **values) -> int:
@@ -102,8 +106,9 @@ def many(sql) -> None:
         "'shop.task_' || n % 3, 'q' || n % 2, CASE WHEN n % 10 = 0 THEN 'killed' ELSE 'lost' END, "
         "'2031-01-01T00:00Z'::timestamptz + n % 4 * interval '1 ms', now(), now() FROM generate_series(1, 100) AS n"
     )
-    for number in range(1, 101):
-        finish(number, task=f"shop.task_{number % 3}", queue=f"q{number % 2}")
+    FinishedJob.objects.bulk_create(
+        [finished(number, task=f"shop.task_{number % 3}", queue=f"q{number % 2}") for number in range(1, 101)]
+    )
 
 
 # Pages

@@ -315,8 +315,8 @@ def test_short_outages_get_no_living_worker_reaped(start_worker, sql, tmp_path):
 
 
 def test_worker_stopped_while_it_starts_leaves_no_row(start_worker):
-    for _ in range(4):
-        worker = start_worker("--processes", "2", afresh=True)
+    for is_fresh in (True, False, False, False):
+        worker = start_worker("--processes", "2", afresh=is_fresh)
         eventually(lambda worker=worker: Worker.objects.exists() or worker.process.poll() is not None)
         worker.signal(signal.SIGTERM)
         worker.wait()

@@ -4,15 +4,18 @@
 one process. Which modules share a group follows from what ``weights.json`` says that they take, never from how quick a
 process was, so a failure that depends on what ran before comes back. With a seed (``make pytest SEED=…``) order and
 groups are shuffled, both by that seed.
+
+Which modules there are is read from the folders, so that each process imports those of its own group alone.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import random
 import re
 from collections import defaultdict
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -43,6 +46,20 @@ class Groups:
         self._config = config
         self._collected = 0
         self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._elsewhere: set[str] = set()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        """Find out which modules are of other groups."""
+        number, count = group_of(self._config)
+        if count > 1:
+            modules = modules_asked_for(self._config)
+            mine = split(modules, read_weights(), count)[number - 1]
+            self._elsewhere = with_folders(modules) - with_folders(mine)
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        """Import no module of another group, nor the conftest of a folder of such, but what is asked for by name."""
+        return True if name_of(self._config, collection_path) in self._elsewhere else None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
@@ -58,9 +75,7 @@ class Groups:
         modules = defaultdict(list)
         for item in items:
             modules[module_of(item.nodeid)].append(item)
-        number, count = group_of(self._config)
-        group = split(modules, read_weights(), count)[number - 1]
-        items[:] = [item for module in group for item in modules[module]]
+        items[:] = [item for module in modules if module not in self._elsewhere for item in modules[module]]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node) -> None:
@@ -106,6 +121,35 @@ def parse(text: str) -> tuple[int, int]:
     if not (match := re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)) or int(match[1]) > int(match[2]):
         raise pytest.UsageError(f"--group is {text!r}, and should be like 2/4: which group, of how many.")
     return int(match[1]), int(match[2])
+
+
+def modules_asked_for(config: pytest.Config) -> list[str]:
+    """Return the modules of tests in the folders and files that pytest was given, shuffled where there is a seed."""
+    given = [config.invocation_params.dir / argument.partition("::")[0] for argument in config.args]
+    found = dict.fromkeys(name_of(config, path) for start in given for path in modules_below(start, config))
+    modules = list(found)
+    if (seed := seed_of(config)) is not None:
+        random.Random(seed).shuffle(modules)
+    return modules
+
+
+def modules_below(path: Path, config: pytest.Config) -> Iterator[Path]:
+    """Give the modules in a folder, but those that pytest is to ignore; or that module itself."""
+    if path.is_file():
+        yield path
+        return
+    for child in sorted(path.iterdir()):
+        is_wanted = child.is_dir() or any(child.match(pattern) for pattern in config.getini("python_files"))
+        if is_wanted and not config.hook.pytest_ignore_collect(collection_path=child, config=config):
+            yield from modules_below(child, config)
+
+
+def with_folders(modules: Iterable[str]) -> set[str]:
+    return {str(path) for module in modules for path in (PurePath(module), *PurePath(module).parents)}
+
+
+def name_of(config: pytest.Config, path: Path) -> str:
+    return path.relative_to(config.rootpath).as_posix() if path.is_relative_to(config.rootpath) else path.as_posix()
 
 
 def module_of(nodeid: str) -> str:
