@@ -26,15 +26,12 @@ from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation, Queue
 from django_pgqueue.runtime.marks import Marks, now
 from django_pgqueue.runtime.pump import Pump
 from django_pgqueue.runtime.slots import Slots
+from tests.support.hostile import DIGITS, UNREADABLE
 from tests.support.slots import ended
 from tests.support.waiting import eventually
 from tests.test_pump import turn
 
 TABLES = {"job": Job, "deadjob": DeadJob, "finishedjob": FinishedJob}
-DIGITS = "9" * 5000
-DEEP = "[" * 3000 + "]" * 3000
-UNREADABLE = [f'{{"a": {DIGITS}}}', f"[{DIGITS}]", DEEP, f'{{"a": {DEEP}}}', DIGITS]
-
 
 NAMES = st.sampled_from(["at", "error", "message", "attempt", "traceback", "done", "total", "backend", "traceparent"])
 TEXTS = st.text(

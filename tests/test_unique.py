@@ -478,7 +478,7 @@ def test_job_that_runs_is_met_though_it_has_expired_or_is_asked_to_stop(queue, s
 @pytest.mark.parametrize("ends", [let_expire, fail_once_killed])
 @pytest.mark.parametrize("send", [claim.send, functools.partial(claim.send, above=(-1, 0.0, 0)), claim.send_limited])
 @BOTH_WAYS
-def test_job_that_is_claimed_only_to_die_is_not_met(queue, sql, enqueue_keyed, ends, scope, send):
+def test_job_that_is_claimed_only_to_die_is_not_met(queue, sql, enqueue_keyed, *, ends, scope, send):
     """Its worker may be frozen before it has written that down, and give the job back when it thaws."""
     first = enqueue_keyed("k", unique_scope=scope)
     ends(queue, sql, first)
