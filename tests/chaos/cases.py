@@ -17,7 +17,10 @@ from django.db import IntegrityError, connection, transaction
 from tests.chaos.marks import now
 from tests.support.hostile import UNREADABLE
 
-DOCUMENTS = 30
+AT_A_TIME, CHANGING_SECONDS = 10, 3
+DOCUMENTS = AT_A_TIME * 2000
+"""A few change at a time, for some seconds, then others: each has a last change, and only that one can be missed."""
+
 REMINDERS = 20
 INTERVAL_SECONDS = 0.05
 
@@ -74,7 +77,8 @@ class Cases:
         from tests.chaos.tasks import refresh
 
         with contextlib.suppress(_UndoneError), transaction.atomic():
-            for key in sorted(self._draw.sample(range(1, DOCUMENTS + 1), self._draw.randint(1, 3))):
+            first = int(time.time()) // CHANGING_SECONDS * AT_A_TIME % DOCUMENTS + 1
+            for key in sorted(self._draw.sample(range(first, first + AT_A_TIME), self._draw.randint(1, 3))):
                 row = Document.objects.select_for_update().get(pk=key)
                 row.version += 1
                 steps = [row.save, lambda key=key: refresh.enqueue(key)]
@@ -95,7 +99,7 @@ class Cases:
             handle = remind.using(expires=expires).enqueue(self._draw.randint(1, REMINDERS))
             with connection.cursor() as cursor:
                 cursor.execute(FETCHED_IN_TIME, [handle.id])
-                is_fetched = bool(cursor.fetchone())
+                is_fetched = cursor.fetchone() is not None
         entry = {"job_id": handle.id, "created": handle.created, "at": at, "was_fetched": is_fetched}
         os.write(self._file, (json.dumps(entry) + "\n").encode())
 
