@@ -17,8 +17,8 @@ from django.db import IntegrityError, connection, transaction
 from tests.chaos.marks import now
 from tests.support.hostile import UNREADABLE
 
-AT_A_TIME, CHANGING_SECONDS = 10, 3
-DOCUMENTS = AT_A_TIME * 2000
+AT_A_TIME, CHANGING_SECONDS = 3, 2
+DOCUMENTS = AT_A_TIME * 5000
 """A few change at a time, for some seconds, then others: each has a last change, and only that one can be missed."""
 
 REMINDERS = 20
@@ -69,7 +69,7 @@ class Cases:
         """
         if time.monotonic() >= self._next_at:
             self._next_at = time.monotonic() + INTERVAL_SECONDS
-            self._draw.choices((self._change, self._remind, self._poison), (10, 10, 1))[0]()
+            self._draw.choices((self._change, self._remind, self._poison), (20, 10, 1))[0]()
 
     def _change(self) -> None:
         """Change some documents, and have them read, in one transaction; sometimes for nothing."""
@@ -78,13 +78,13 @@ class Cases:
 
         with contextlib.suppress(_UndoneError), transaction.atomic():
             first = int(time.time()) // CHANGING_SECONDS * AT_A_TIME % DOCUMENTS + 1
-            for key in sorted(self._draw.sample(range(first, first + AT_A_TIME), self._draw.randint(1, 3))):
+            for key in sorted(self._draw.sample(range(first, first + AT_A_TIME), self._draw.randint(1, 2))):
                 row = Document.objects.select_for_update().get(pk=key)
                 row.version += 1
                 steps = [row.save, lambda key=key: refresh.enqueue(key)]
                 for step in self._draw.sample(steps, 2):
                     step()
-            time.sleep(self._draw.uniform(0, 0.02))
+            time.sleep(self._draw.uniform(0, 0.05))
             if self._draw.random() < 0.1:
                 raise _UndoneError
 

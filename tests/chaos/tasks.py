@@ -115,7 +115,7 @@ def refresh(key: int) -> None:
     """Read a document, and be slow to do something about it."""
     began_at = now()
     version = Document.objects.get(pk=key).version
-    time.sleep(random.uniform(0, 0.05))
+    time.sleep(random.uniform(0, 0.3))
     note("saw", key, version, began_at)
 
 
