@@ -16,6 +16,8 @@ from pathlib import Path
 import django
 import psutil
 import psycopg
+from django.db.models import F
+from django.utils import timezone
 
 from tests.chaos.command import Command, within
 from tests.chaos.journal import Journal
@@ -23,7 +25,8 @@ from tests.support.waiting import LONG_PATIENCE_SECONDS
 
 RATE = 8000
 PARTS = 10  # of a second
-AHEAD_SECONDS = 3.0
+AHEAD_SECONDS = 3600
+BEGIN_SECONDS = 2
 KEYS_FROM = 10**12
 PAUSE_SECONDS = 2.0
 LOOK_SECONDS = 0.01
@@ -31,11 +34,15 @@ GIVEN_UP_AFTER = 60.0
 
 
 def enqueue_ahead(folder: Path, seconds: float) -> None:
-    """Enqueue what comes due in so many seconds, and write it down as any producer does."""
+    """Enqueue what comes due in so many seconds, and write it down as any producer does.
+
+    On a slow machine they would come due while they are enqueued; so it begins when all are there.
+    """
     from django_pgqueue import enqueue_many
+    from django_pgqueue.models import Job
     from tests.chaos.tasks import plain
 
-    first = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=AHEAD_SECONDS)
+    first = timezone.now() + dt.timedelta(seconds=AHEAD_SECONDS)
     number = RATE // PARTS
     attempts = plain.options.attempts_allowed
     with (folder / "producer-stream.jsonl").open("w") as file:
@@ -47,6 +54,8 @@ def enqueue_ahead(folder: Path, seconds: float) -> None:
             due = first + dt.timedelta(seconds=part / PARTS)
             enqueue_many(plain.using(queue="stream", keep=False, run_at=due), [(key,) for key, *_ in jobs])
             file.write(json.dumps({"answered": start}) + "\n")
+    early = first - timezone.now() - dt.timedelta(seconds=BEGIN_SECONDS)
+    Job.objects.filter(queue="stream").update(run_at=F("run_at") - early)
 
 
 def replace_processes(
@@ -60,12 +69,16 @@ def replace_processes(
 
     if not within(LONG_PATIENCE_SECONDS, lambda: is_due("run_at <= clock_timestamp()")):
         journal.trouble("nothing came due in the stream")
+    number = 0
     while is_due("run_at > clock_timestamp()"):
         if len(command.children()) == processes:
+            number += 1
             victim = min(command.children(), key=_started_at)
             with journal.fault("kill_child", [victim]):
                 yield _seconds_without(victim, database)
         time.sleep(PAUSE_SECONDS)
+    if not number:
+        journal.trouble("no process could be killed while jobs came due")
 
 
 def _seconds_without(victim: int, database: psycopg.Connection) -> float:
