@@ -20,21 +20,21 @@ from django_pgqueue import job
 from django_pgqueue.base.framework import TaskResultDoesNotExist, task_backends
 from django_pgqueue.housekeeping.operations import carry_on
 from django_pgqueue.lifecycle.browse import Filter
+from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.lifecycle.heartbeat import leases
 from django_pgqueue.lifecycle.operations import begin
+from django_pgqueue.lifecycle.reap import settle
 from django_pgqueue.lifecycle.verbs import KILL, MOVE, PURGE, REQUEUE, SET_PRIORITY
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation, Queue
 from django_pgqueue.runtime.marks import Marks, now
 from django_pgqueue.runtime.pump import Pump
 from django_pgqueue.runtime.slots import Slots
+from tests.support.hostile import DIGITS, UNREADABLE
 from tests.support.slots import ended
 from tests.support.waiting import eventually
 from tests.test_pump import turn
 
 TABLES = {"job": Job, "deadjob": DeadJob, "finishedjob": FinishedJob}
-DIGITS = "9" * 5000
-DEEP = "[" * 3000 + "]" * 3000
-UNREADABLE = [f'{{"a": {DIGITS}}}', f"[{DIGITS}]", DEEP, f'{{"a": {DEEP}}}', DIGITS]
-
 
 NAMES = st.sampled_from(["at", "error", "message", "attempt", "traceback", "done", "total", "backend", "traceparent"])
 TEXTS = st.text(
@@ -92,6 +92,15 @@ def test_worker_outlives_json_that_python_cannot_read(pump, sql, column):
     good = app.noop.enqueue().id
     run_until(pump, FinishedJob.objects.filter(pk=good).exists)
     assert not Job.objects.filter(status__in=["queued", "running"]).exists()
+
+
+def test_job_that_was_lost_as_often_as_can_be_counted_keeps_no_other_from_being_sent_back(queue, sql):
+    sql("INSERT INTO pgqueue_jobs (task, lost) VALUES ('tests.app.tasks.noop', 32767)")
+    other = app.noop.enqueue().id
+    assert len(claim(queue, "default", limit=2, worker_id=1)) == 2
+    settle(queue, leases(queue, [1]))
+    assert (Job.objects.get().id, Job.objects.get().status) == (other, "queued")
+    assert DeadJob.objects.get().lost == 32767
 
 
 # Whatever a row holds

@@ -19,13 +19,30 @@ COMMANDS = "1,1,1,2,1,1"
 SETTLING_SECONDS = 45
 """What start and end take of the minutes."""
 
+SHORTEST_STORM = 5.0
+STREAM_PART, LONGEST_STREAM, STREAM_TAKES = 12, 20.0, 3.0
+"""Jobs come due by the thousand for a part of the time, in seconds; to make and to run them takes some times that."""
+
+HOG_PART, LONGEST_HOG = 10, 20.0
+"""A job may keep its process from anything else for a part of the time, in seconds."""
+
 
 def main() -> None:
     options = parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("Stopped."))
     folder = options.folder or ROOT / ".soak" / f"{time.strftime('%Y%m%d-%H%M%S')}-{options.seed}"
-    seconds = max(options.minutes * 60 - SETTLING_SECONDS, 5.0)
-    plan = Plan(folder, options.seed, seconds, options.rate, options.commands, options.lease)
+    seconds = max(options.minutes * 60 - SETTLING_SECONDS, SHORTEST_STORM)
+    stream = min(seconds / STREAM_PART, LONGEST_STREAM) if seconds > SHORTEST_STORM else 0.0
+    plan = Plan(
+        folder,
+        options.seed,
+        max(seconds - STREAM_TAKES * stream, SHORTEST_STORM),
+        options.rate,
+        options.commands,
+        options.lease,
+        stream_seconds=stream,
+        hog_seconds=min(seconds / HOG_PART, LONGEST_HOG),
+    )
     soak = Soak(plan)
     print(f"seed {options.seed}, {folder}", flush=True)
     ledger = soak.run()

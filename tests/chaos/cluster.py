@@ -9,6 +9,7 @@ from tests import cluster
 SETTINGS = """
 max_connections = 300
 log_min_messages = fatal
+track_commit_timestamp = on
 """
 
 

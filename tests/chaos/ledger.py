@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 
+from tests.chaos.case_facts import CaseFacts, gather_cases
 from tests.chaos.journal import Fault
 from tests.chaos.marks import Run, read_runs
 
@@ -39,13 +40,14 @@ class Ending:
     at: int
     reason: str  # empty: finished
     errors: list[dict[str, Any]]  # without tracebacks
+    claimed_at: int = 0  # for the last time
 
 
 @dataclass(slots=True)
 class Left:
     """One row that is still in jobs."""
 
-    key: int
+    key: int | None
     job_id: int
     status: str
     text: str
@@ -63,6 +65,8 @@ class Ledger:
     faults: list[Fault] = field(default_factory=list)
     leaks: list[str] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
+    cases: CaseFacts = field(default_factory=CaseFacts)
+    lease_seconds: int = 4
 
     @cached_property
     def runs_of(self) -> dict[int, list[Run]]:
@@ -81,7 +85,7 @@ class Ledger:
 
     @cached_property
     def left_keys(self) -> set[int]:
-        return {left.key for left in self.left}
+        return {left.key for left in self.left if left.key is not None}
 
     @cached_property
     def faults_of(self) -> dict[int, list[Fault]]:
@@ -117,6 +121,7 @@ def gather(folder: Path, database: psycopg.Connection) -> Ledger:
         endings=[Ending(*row) for name in ("finished_jobs", "dead_jobs") for row in _rows(database, ENDINGS[name])],
         left=[Left(*row) for row in _rows(database, LEFT)],
         effects=Counter(dict(_rows(database, "SELECT key, count(*) FROM chaos_effect GROUP BY key"))),
+        cases=gather_cases(folder, database),
     )
 
 
@@ -159,14 +164,20 @@ HISTORY = (
     "COALESCE((SELECT jsonb_agg(entry - 'traceback' - 'message' ORDER BY place) "
     "FROM jsonb_array_elements(errors) WITH ORDINALITY AS history (entry, place)), '[]')"
 )
+KEYED = "queue IN ('default', 'emails', 'reports', 'stream')"
+"""Jobs whose runs are compared one by one: each has a key of its own, as its first argument."""
+
 ENDINGS = {
     "finished_jobs": (
         "SELECT (args ->> 0)::bigint, id, attempts, lost, (extract(epoch FROM finished_at) * 1e6)::bigint, '', "
-        f"{HISTORY} FROM pgqueue_finished_jobs"
+        f"{HISTORY}, (extract(epoch FROM started_at) * 1e6)::bigint FROM pgqueue_finished_jobs WHERE {KEYED}"
     ),
     "dead_jobs": (
         "SELECT (args ->> 0)::bigint, id, attempts, lost, (extract(epoch FROM died_at) * 1e6)::bigint, reason, "
-        f"{HISTORY} FROM pgqueue_dead_jobs"
+        f"{HISTORY}, (extract(epoch FROM started_at) * 1e6)::bigint FROM pgqueue_dead_jobs WHERE {KEYED}"
     ),
 }
-LEFT = "SELECT (args ->> 0)::bigint, id, status, to_jsonb(job)::text FROM pgqueue_jobs AS job"
+LEFT = (
+    f"SELECT CASE WHEN {KEYED} THEN (args ->> 0)::bigint END, id, status, left(to_jsonb(job)::text, 5000) "
+    "FROM pgqueue_jobs AS job"
+)

@@ -21,6 +21,8 @@ from typing import Any
 import django
 from django.db import Error, OperationalError, connection, transaction
 
+from tests.chaos.cases import Cases
+
 BACKLOG = 30_000
 """Jobs that may lie about before producers pause."""
 
@@ -60,11 +62,14 @@ class Producer:
     Args:
         number: from 1; says which keys and batches are its own.
         rate: jobs in a second, on average; what was missed while the database was away is caught up with.
+        hog_seconds: how long a job may keep its process from anything else.
     """
 
-    def __init__(self, number: int, folder: Path, *, rate: float, seed: str) -> None:
+    def __init__(self, number: int, folder: Path, *, rate: float, seed: str, hog_seconds: float) -> None:
         self.produced = 0
         self._rate = rate
+        self._hog_seconds = hog_seconds
+        self._cases = Cases(folder / f"calls-{number}.jsonl", random.Random(f"{seed}/cases {number}"))
         self._random = random.Random(f"{seed}/producer {number}")
         self._next_key = self._next_batch = number * KEYS
         self._file = os.open(folder / f"producer-{number}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -77,6 +82,7 @@ class Producer:
         while not select.select([sys.stdin], [], [], pause)[0]:
             pause = 0.05
             try:
+                self._cases.go_on()
                 if self.produced < (time.monotonic() - began) * self._rate and not self._must_wait():
                     self.produce()
                     pause = 0.0
@@ -127,7 +133,11 @@ class Producer:
             options["keep"] = draw.random() < 0.8
         if draw.random() < 0.1:
             options["run_at"] = dt.timedelta(seconds=draw.uniform(0.1, 5))
-        size = 1 if draw.random() < 0.4 else draw.randint(2, 120 if name in ("plain", "coroutine") else 20)
+        size = (
+            1
+            if name == "hog" or draw.random() < 0.4
+            else draw.randint(2, 120 if name in ("plain", "coroutine") else 20)
+        )
         return Group(getattr(tasks, name).using(**options), [self._call(name) for _ in range(size)])
 
     def _call(self, name: str) -> tuple[Any, ...]:
@@ -139,6 +149,8 @@ class Producer:
                 return key, time.time() + self._random.uniform(0, 1)
             case "doomed" | "discarded":
                 return (key,)
+            case "hog":
+                return key, self._random.uniform(min(3.0, self._hog_seconds), self._hog_seconds)
         return key, self._seconds()
 
     def _seconds(self) -> float:
@@ -152,7 +164,7 @@ class Producer:
         """Whether so much is left to do that more would only wait; looks once a second."""
         if time.monotonic() >= self._look_at:
             with connection.cursor() as cursor:
-                cursor.execute("SELECT count(*) FROM pgqueue_jobs")
+                cursor.execute("SELECT count(*) FROM pgqueue_jobs WHERE queue = ANY (%s)", [list(QUEUES)])
                 self._is_crowded = cursor.fetchone()[0] > BACKLOG
             self._look_at = time.monotonic() + 1.0
         return self._is_crowded
@@ -171,6 +183,7 @@ TASKS = {
     "doomed": 4,
     "discarded": 3,
     "later": 4,
+    "hog": 0.3,
 }
 """How often each is chosen, by weight."""
 
@@ -181,9 +194,12 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--rate", type=float, required=True)
     parser.add_argument("--seed", required=True)
+    parser.add_argument("--hog-seconds", type=float, required=True)
     options = parser.parse_args()
     django.setup()
-    Producer(options.number, options.folder, rate=options.rate, seed=options.seed).run()
+    Producer(
+        options.number, options.folder, rate=options.rate, seed=options.seed, hog_seconds=options.hog_seconds
+    ).run()
 
 
 if __name__ == "__main__":

@@ -19,9 +19,17 @@ START, END, RAISE, LATER, DISCARD = "start", "end", "raise", "later", "discard"
 def mark(word: str, key: int) -> None:
     """Write down that the current job's run has come so far."""
     job = current_job()
-    line = f"{word} {key} {job.id} {job.attempt} {job._job.lease_token} {os.getpid()} {now()}\n"
+    _write("marks", f"{word} {key} {job.id} {job.attempt} {job._job.lease_token} {os.getpid()} {now()}\n")
+
+
+def note(word: str, *numbers: int) -> None:
+    """Write down what a job has done whose runs are not compared one by one."""
+    _write("notes", f"{word} {' '.join(map(str, numbers))} {now()}\n")
+
+
+def _write(folder: str, line: str) -> None:
     with _opening:
-        file = _file()
+        file = _file(folder)
     os.write(file, line.encode())
 
 
@@ -29,9 +37,9 @@ _opening = threading.Lock()
 
 
 @functools.cache
-def _file() -> int:
-    folder = Path(os.environ["CHAOS_FOLDER"], "marks")
-    return os.open(folder / f"{os.getpid()}-{time.time_ns()}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+def _file(folder: str) -> int:
+    path = Path(os.environ["CHAOS_FOLDER"], folder, f"{os.getpid()}-{time.time_ns()}")
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
 
 def now() -> int:
@@ -65,13 +73,18 @@ def read_runs(folder: Path) -> Iterator[Run]:
     SIGKILL may come between two pages of a file: then a last line has no end, and its event did not happen.
     """
     open_runs: dict[tuple[int, int, int], Run] = {}
+    for word, (key, job_id, attempt, token, pid, at) in read_lines(folder):
+        if word == START:
+            run = open_runs[key, token, pid] = Run(key, job_id, attempt, token, pid, at)
+            yield run
+        else:
+            run = open_runs[key, token, pid]
+            run.how, run.ended_at = word, at
+
+
+def read_lines(folder: Path) -> Iterator[tuple[str, list[int]]]:
+    """Yield the word and the numbers of each line that is whole."""
     for path in sorted(folder.iterdir()):
         for line in path.read_text().rpartition("\n")[0].splitlines():
             word, *numbers = line.split()
-            key, job_id, attempt, token, pid, at = map(int, numbers)
-            if word == START:
-                run = open_runs[key, token, pid] = Run(key, job_id, attempt, token, pid, at)
-                yield run
-            else:
-                run = open_runs[key, token, pid]
-                run.how, run.ended_at = word, at
+            yield word, list(map(int, numbers))

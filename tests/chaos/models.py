@@ -11,3 +11,9 @@ class Witness(models.Model):
     """Written in a producer's transaction: that it is there says that the transaction has committed."""
 
     batch = models.BigIntegerField(primary_key=True)
+
+
+class Document(models.Model):
+    """A row that changes, and that a job reads after each change."""
+
+    version = models.IntegerField(default=0)

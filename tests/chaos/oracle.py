@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from tests.chaos import case_checks
 from tests.chaos.ledger import ROLLED_BACK, WORKER_LOST, Ending, Ledger
 from tests.chaos.marks import DISCARD, END, LATER, Run
 
-LOST, DUPLICATED, STUCK, WRONG = "lost", "silently duplicated", "stuck", "wrong"
+LOST, DUPLICATED, STUCK, MISSED, WRONG = "lost", "silently duplicated", "stuck", "missed changes", "wrong"
 
 Breaks = Iterator[tuple[int | None, str]]
 """The key of the job, where there is one, and what is wrong with it."""
@@ -192,6 +193,12 @@ CHECKS = (
     Check(WRONG, attempts_stay_in_bounds),
     Check(WRONG, only_workers_in_trouble_lose_jobs),
     Check(STUCK, nothing_is_stuck),
+    Check(MISSED, case_checks.each_change_is_seen_by_a_later_run),
+    Check(LOST, case_checks.no_call_is_swallowed_by_its_twin),
+    Check(STUCK, case_checks.what_a_stuck_process_fetched_goes_to_others),
+    Check(LOST, case_checks.sound_schedules_keep_their_ticks),
+    Check(WRONG, case_checks.killed_processes_are_replaced_in_time),
+    Check(WRONG, case_checks.no_process_ends_by_itself),
     Check(WRONG, nothing_leaks),
     Check(WRONG, workers_do_as_they_are_told),
 )

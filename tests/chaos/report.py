@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from tests.chaos.ledger import Ledger
-from tests.chaos.oracle import CHECKS, DUPLICATED, LOST, STUCK, Violation, excused_starts
+from tests.chaos.oracle import CHECKS, DUPLICATED, LOST, MISSED, STUCK, Violation, excused_starts
 from tests.chaos.storm import kinds
 
 SHOWN, WIDEST = 20, 300
@@ -13,13 +13,15 @@ SHOWN, WIDEST = 20, 300
 
 def table(ledger: Ledger, violations: list[Violation], facts: Mapping[str, str]) -> str:
     """Return the counts of jobs, runs, endings, faults and checks, and the verdict."""
-    return "\n".join([*_counts(ledger, facts), "", *_checks(violations), "", verdict(violations)])
+    return "\n".join([*_counts(ledger, facts), "", *_checks(violations), "", verdict(ledger, violations)])
 
 
-def verdict(violations: list[Violation]) -> str:
+def verdict(ledger: Ledger, violations: list[Violation]) -> str:
     """Return the line that all is about."""
     means = Counter(violation.means for violation in violations)
-    return ", ".join(f"{meaning} {means[meaning]}" for meaning in (LOST, DUPLICATED, STUCK))
+    line = ", ".join(f"{meaning} {means[meaning]}" for meaning in (LOST, DUPLICATED, STUCK, MISSED))
+    replaced = ledger.cases.replaced_seconds
+    return line + (f", replaced within {max(replaced):.2f} s (of {len(replaced)})" if replaced else "")
 
 
 def details(ledger: Ledger, violations: list[Violation]) -> Iterator[str]:
@@ -38,6 +40,7 @@ def _counts(ledger: Ledger, facts: Mapping[str, str]) -> Iterator[str]:
     yield _row("outcomes", _told(Counter(ending.reason or "finished" for ending in ledger.endings)))
     yield _row("jobs run again", f"{sum(len(runs) > 1 for runs in ledger.runs_of.values()):,}")
     yield _row("late starts", f"{excused_starts(ledger)}, in processes that had been frozen")
+    yield _row("cases", ledger.cases.told())
     yield _row("faults", f"{faults.total():,}")
     yield from (_row(f"  {kind}", f"{faults[kind]:,}") for kind in (*kinds(), "starve") if faults[kind])
 
@@ -46,7 +49,7 @@ def _checks(violations: list[Violation]) -> Iterator[str]:
     found = Counter(violation.check for violation in violations)
     for check in CHECKS:
         number = found[check.name]
-        yield f"{check.name:<45} {f'{number} TIMES BROKEN' if number else 'holds'}"
+        yield f"{check.name:<50} {f'{number} TIMES BROKEN' if number else 'holds'}"
 
 
 def _row(name: str, value: str) -> str:

@@ -16,12 +16,15 @@ import django
 import psutil
 import psycopg
 
+from tests.chaos.cases import DOCUMENTS, UNKNOWN_TASKS
 from tests.chaos.cluster import Cluster
 from tests.chaos.command import MANAGE, Command, within
 from tests.chaos.faults import Scene
 from tests.chaos.journal import Journal
 from tests.chaos.ledger import Ledger, gather
+from tests.chaos.marks import now
 from tests.chaos.storm import Storm
+from tests.chaos.stream import replace_processes
 from tests.proxy import Proxy
 from tests.support.waiting import LONG_PATIENCE_SECONDS
 
@@ -29,6 +32,10 @@ ROOT = Path(__file__).parent.parent.parent
 PRODUCERS = 2
 CONCURRENCY = 16
 GRACE_SECONDS = 2
+STREAM_PROCESSES = 3
+PUT_BACK = "queue = 'poison' AND task = ANY (%s) AND run_at > enqueued_at"
+"""A job whose task nobody knows is put back, again and again, for a day."""
+
 CALM_SECONDS = LONG_PATIENCE_SECONDS
 """Timeout of all that is left once nothing goes wrong any more: leases, restarts and the backlog."""
 
@@ -42,6 +49,8 @@ class Plan:
         storm_seconds: how long things go wrong.
         rate: jobs in a second, of all producers.
         commands: worker processes of each command; every second command is behind the proxy.
+        stream_seconds: how long jobs come due by the thousand before that; 0: not at all.
+        hog_seconds: how long a job may keep its process from anything else.
     """
 
     folder: Path
@@ -50,6 +59,8 @@ class Plan:
     rate: float
     commands: tuple[int, ...]
     lease_seconds: int
+    stream_seconds: float
+    hog_seconds: float
 
 
 class Soak:
@@ -62,14 +73,18 @@ class Soak:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.facts: dict[str, str] = {}
-        (plan.folder / "marks").mkdir(parents=True)
+        for name in ("marks", "notes"):
+            (plan.folder / name).mkdir(parents=True)
+        self._replaced_seconds: list[float] = []
         self.journal = Journal(plan.folder / "journal.jsonl")
 
     def run(self) -> Ledger:
         """Soak; return what is known at the end. Nothing that was started is left running."""
         with contextlib.ExitStack() as stack:
             self._timed("started in", lambda: self._set_up(stack))
-            self._timed("storm", self._storm)
+            if self.plan.stream_seconds:
+                self._timed("stream", self._stream)
+            self._timed("storm", lambda: self._storm(stack))
             self._timed("calm", self._calm)
             return self._timed("ended in", self._gather)
 
@@ -89,12 +104,32 @@ class Soak:
         self.proxy = Proxy(self.cluster.address)
         stack.callback(self.proxy.close)
         self._django("migrate", "--verbosity", "0")
+        with self.cluster.connect() as database:
+            database.execute("INSERT INTO chaos_document (version) SELECT 0 FROM generate_series(1, %s)", [DOCUMENTS])
         self.commands = [self._command(number, processes) for number, processes in enumerate(self.plan.commands, 1)]
-        self.producers = [self._producer(number) for number in range(1, PRODUCERS + 1)]
-        for one in (*self.commands, *self.producers):
-            stack.callback(end, one)
+        for command in self.commands:
+            stack.callback(command.end)
 
-    def _storm(self) -> None:
+    def _stream(self) -> None:
+        """Let jobs come due by the thousand, and kill the processes of the only command there is; run what came due."""
+        command = self._command(0, STREAM_PROCESSES, "--queues=stream")
+        producer = self._python("tests.chaos.stream", "stream", seconds=self.plan.stream_seconds)
+        try:
+            command.start()
+            with self.cluster.connect() as database:
+                replaced = replace_processes(command, STREAM_PROCESSES, database, self.journal)
+                self._replaced_seconds = list(replaced)
+                left = "SELECT count(*) FROM pgqueue_jobs WHERE queue = 'stream'"
+                within(CALM_SECONDS, lambda: database.execute(left).fetchone() == (0,))
+            command.terminate()
+        finally:
+            end(command)
+            end(producer)
+
+    def _storm(self, stack: contextlib.ExitStack) -> None:
+        self.producers = [self._producer(number) for number in range(1, PRODUCERS + 1)]
+        for producer in self.producers:
+            stack.callback(end, producer)
         for command in self.commands:
             command.start()
         marks = self.plan.folder / "marks"
@@ -108,10 +143,14 @@ class Soak:
             if producer.wait():
                 self.journal.trouble(f"a producer ended with {producer.returncode}")
         within(CALM_SECONDS, self._are_at_work)
-        left = "SELECT count(*) FROM pgqueue_jobs"
+        left = f"SELECT count(*) FROM pgqueue_jobs WHERE queue <> 'ticks' AND NOT ({PUT_BACK})"
         with self.cluster.connect() as database:
-            [(number,)] = database.execute(left).fetchall()
-            within(CALM_SECONDS, lambda: database.execute(left).fetchone() == (0,))
+            [(number,)] = database.execute(left, [list(UNKNOWN_TASKS)]).fetchall()
+            within(CALM_SECONDS, lambda: database.execute(left, [list(UNKNOWN_TASKS)]).fetchone() == (0,))
+            self._paused_at = now()
+            database.execute("UPDATE pgqueue_schedules SET is_enabled = false, paused_by = 'soak'")
+            database.execute(f"DELETE FROM pgqueue_jobs WHERE {PUT_BACK}", [list(UNKNOWN_TASKS)])
+            within(CALM_SECONDS, lambda: database.execute("SELECT count(*) FROM pgqueue_jobs").fetchone() == (0,))
         self.facts["calm"] = f", for {number:,} jobs that were left"
 
     def _gather(self) -> Ledger:
@@ -124,6 +163,8 @@ class Soak:
             ledger.leaks = [*leaks, *leaks_of_gone(database)]
             self._write_facts(database)
         ledger.faults, ledger.troubles = self.journal.faults, self.journal.troubles
+        ledger.lease_seconds = self.plan.lease_seconds
+        ledger.cases.paused_at, ledger.cases.replaced_seconds = self._paused_at, self._replaced_seconds
         return ledger
 
     def _are_at_work(self) -> bool:
@@ -150,31 +191,38 @@ class Soak:
         environment = {**os.environ, **self._environment(self.cluster.url)}
         subprocess.run([sys.executable, str(MANAGE), *arguments], env=environment, stdin=self._lifeline, check=True)
 
-    def _command(self, number: int, processes: int) -> Command:
-        is_proxied = number % 2 == 0
+    def _command(self, number: int, processes: int, *more: str) -> Command:
+        is_proxied = number > 0 and number % 2 == 0
         url = f"postgresql://postgres@127.0.0.1:{self.proxy.port}/postgres" if is_proxied else self.cluster.url
         options = [f"--processes={processes}", f"--concurrency={CONCURRENCY}", f"--grace={GRACE_SECONDS}"]
         return Command(
             number,
             self.plan.folder,
             environment=self._environment(url),
-            options=[*options, f"--name=soak {number}"],
+            options=[*options, f"--name=soak {number}", *more],
             journal=self.journal,
             lifeline=self._lifeline,
             is_proxied=is_proxied,
         )
 
     def _producer(self, number: int) -> subprocess.Popen[bytes]:
-        arguments = {
-            "number": number,
-            "folder": self.plan.folder,
-            "rate": self.plan.rate / PRODUCERS,
-            "seed": self.plan.seed,
-        }
-        with (self.plan.folder / f"producer-{number}.log").open("wb") as log:
+        return self._python(
+            "tests.chaos.load",
+            str(number),
+            number=number,
+            rate=self.plan.rate / PRODUCERS,
+            seed=self.plan.seed,
+            hog_seconds=self.plan.hog_seconds,
+        )
+
+    def _python(self, module: str, name: str, **arguments: float | str) -> subprocess.Popen[bytes]:
+        """Start a producer; it is told where everything is kept."""
+        given = {"folder": self.plan.folder, **arguments}
+        options = [f"--{key.replace('_', '-')}={value}" for key, value in given.items()]
+        with (self.plan.folder / f"producer-{name}.log").open("wb") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "tests.chaos.load", *(f"--{key}={value}" for key, value in arguments.items())],
-                env={**os.environ, **self._environment(self.cluster.url), "CHAOS_NAME": f"chaos producer {number}"},
+                [sys.executable, "-m", module, *options],
+                env={**os.environ, **self._environment(self.cluster.url), "CHAOS_NAME": f"chaos producer {name}"},
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

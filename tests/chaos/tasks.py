@@ -1,13 +1,22 @@
-"""What the jobs of a soak do. Each is called with a key of its own first, and marks what becomes of the run."""
+"""What the jobs of a soak do.
+
+Most are called with a key of their own first, and mark what becomes of the run. Those at the end have queues of their
+own, and leave notes.
+"""
 
 import asyncio
 import contextlib
+import datetime as dt
+import functools
+import math
+import random
+import re
 import time
 from collections.abc import Iterator
 
-from django_pgqueue import Discard, RetryLater, current_job, task
-from tests.chaos.marks import DISCARD, END, LATER, RAISE, START, mark
-from tests.chaos.models import Effect
+from django_pgqueue import Discard, RetryLater, current_job, periodic, task
+from tests.chaos.marks import DISCARD, END, LATER, RAISE, START, mark, note, now
+from tests.chaos.models import Document, Effect
 
 
 @contextlib.contextmanager
@@ -74,3 +83,70 @@ def later(key: int, until: float) -> None:
     with marked(key):
         if time.time() < until:
             raise RetryLater(0.3, "not before its time")
+
+
+@task(backoff=0.2)
+def hog(key: int, seconds: float) -> None:
+    """Let no other thread of the process run for about so long: the search of a match does not let go of the GIL."""
+    with marked(key):
+        re.match(BACKTRACKING, "a" * (LETTERS + round(math.log2(max(seconds / _seconds_of_search(), 1.0)))) + "b")
+
+
+BACKTRACKING = "(a+)+$"
+LETTERS = 16
+"""With each letter more the search takes twice as long."""
+
+
+@functools.cache
+def _seconds_of_search() -> float:
+    def measured() -> float:
+        began = time.perf_counter()
+        re.match(BACKTRACKING, "a" * LETTERS + "b")
+        return time.perf_counter() - began
+
+    return min(measured() for _ in range(3))
+
+
+# With notes
+
+
+@task(queue="search", unique_by="key", unique_scope="start", concurrency_by="key", max_attempts=50, backoff=0.2)
+def refresh(key: int) -> None:
+    """Read a document, and be slow to do something about it."""
+    began_at = now()
+    version = Document.objects.get(pk=key).version
+    time.sleep(random.uniform(0, 0.3))
+    note("saw", key, version, began_at)
+
+
+@task(queue="reminders", unique_by="key", max_attempts=50, backoff=0.2)
+def remind(key: int) -> None:
+    note("reminded", current_job().id)
+
+
+@task(queue="poison")
+def victim(value: object) -> None: ...
+
+
+@periodic(name="sound", every=dt.timedelta(seconds=1), catch_up="all", catch_up_limit=10_000)
+@periodic(name="sound too", every=dt.timedelta(seconds=3), catch_up="all", catch_up_limit=10_000)
+@task(queue="ticks")
+def tick() -> None: ...
+
+
+def no_key() -> str:
+    raise RuntimeError("no key")
+
+
+def key_from_elsewhere() -> str:
+    return str(Document.objects.using("away").count())
+
+
+@periodic(name="broken: raises", every=dt.timedelta(seconds=1))
+@task(queue="ticks", unique_by=no_key)
+def never() -> None: ...
+
+
+@periodic(name="broken: unreachable", every=dt.timedelta(seconds=1))
+@task(queue="ticks", unique_by=key_from_elsewhere)
+def never_either() -> None: ...

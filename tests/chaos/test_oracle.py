@@ -7,10 +7,13 @@ from copy import deepcopy
 import pytest
 
 from tests.chaos import report
+from tests.chaos.case_facts import Call, CaseFacts, Document, Outcome, Read, Schedule, _odd_ends
 from tests.chaos.journal import Fault, Journal
 from tests.chaos.ledger import COMMITTED, ROLLED_BACK, UNKNOWN, Ending, Job, Ledger, Left, read_jobs
 from tests.chaos.marks import END, LATER, RAISE, Run, read_runs
 from tests.chaos.oracle import CHECKS, excused_starts, judge
+
+SECOND = 1_000_000
 
 WELL, DEAD, FROZEN = 100, 200, 300
 """Process ids: of one that nothing has happened to, one that was killed, one that was frozen."""
@@ -74,7 +77,34 @@ def ledger() -> Ledger:
         finished(12, 2, errors=[lost(1, FROZEN)]),
     ]
     faults = [Fault("kill_child", [DEAD], 15, 15), Fault("stop_command", [FROZEN], 5, 55)]
-    return Ledger({job.key: job for job in jobs}, runs, endings, effects=Counter({3: 1}), faults=faults)
+    return Ledger({job.key: job for job in jobs}, runs, endings, effects=Counter({3: 1}), faults=faults, cases=cases())
+
+
+def cases() -> CaseFacts:
+    """Likewise of what producers do beside their batches."""
+    return CaseFacts(
+        documents=[Document(1, 5, 1000), Document(2, 3, 1000)],  # the second one's job was lost each time
+        reads=[Read(1, 4, 900), Read(1, 5, 990), Read(1, 5, 1100)],
+        calls=[
+            Call(71, created=True, at=100, was_fetched=False),
+            Call(71, created=False, at=110, was_fetched=False),
+            Call(72, created=True, at=100, was_fetched=False),  # expired
+            Call(72, created=False, at=140, was_fetched=False),  # before that
+            Call(72, created=False, at=160, was_fetched=True),  # it was given back
+        ],
+        outcomes={
+            71: Outcome(71, 1, "", 120, 1, 0),
+            72: Outcome(72, 2, "expired", 200, 0, 150),
+            73: Outcome(73, 2, "lost", 1200, 3, 0),
+        },
+        reminded={71},
+        schedules=[
+            Schedule("sound", 2.0, "", [10 * SECOND, 12 * SECOND, 14 * SECOND]),
+            Schedule("broken", 1.0, "RuntimeError", []),
+        ],
+        paused_at=15 * SECOND,
+        replaced_seconds=[0.2, 1.9],
+    )
 
 
 def found(ledger: Ledger) -> set[tuple[str, int | None]]:
@@ -92,7 +122,10 @@ def ending_of(ledger: Ledger, key: int) -> Ending:
 def test_nothing_is_wrong_with_what_may_happen(ledger):
     assert judge(ledger) == []
     assert excused_starts(ledger) == 1
-    assert report.verdict([]) == "lost 0, silently duplicated 0, stuck 0"
+    assert (
+        report.verdict(ledger, [])
+        == "lost 0, silently duplicated 0, stuck 0, missed changes 0, replaced within 1.90 s (of 2)"
+    )
 
 
 def never_ran(ledger):
@@ -250,6 +283,61 @@ def disobedient(ledger):
     ledger.troubles.append("a command ended by itself")
 
 
+def changed_after_its_last_run(ledger):
+    ledger.cases.documents[0].version = 6
+
+
+def changed_while_its_last_run_was_on(ledger):
+    ledger.cases.reads.pop()
+
+
+def read_in_vain_by_what_was_lost_before(ledger):
+    ledger.cases.outcomes[73].at = 999
+
+
+def call_without_a_job(ledger):
+    del ledger.cases.outcomes[71]
+
+
+def call_whose_job_finished_without_a_run(ledger):
+    ledger.cases.reminded.clear()
+
+
+def call_that_met_what_had_expired(ledger):
+    ledger.cases.calls[3].at = 151
+
+
+def fetched_behind_a_hog(ledger):
+    ledger.jobs[11].task = "hog"
+    ledger.runs.append(Run(11, 11, 1, 1111, DEAD, 1 * SECOND, END, 20 * SECOND))
+    ledger.runs.append(run(2, 2, pid=DEAD, at=20 * SECOND, token=2222))
+    ending_of(ledger, 2).claimed_at = 2 * SECOND
+
+
+def tick_missed(ledger):
+    del ledger.cases.schedules[0].ticks[1]
+
+
+def tick_doubled(ledger):
+    ledger.cases.schedules[0].ticks.append(14 * SECOND)
+
+
+def ticked_no_more(ledger):
+    ledger.cases.paused_at = 60 * SECOND
+
+
+def broken_schedule_says_nothing(ledger):
+    ledger.cases.schedules[1].last_error = ""
+
+
+def replaced_late(ledger):
+    ledger.cases.replaced_seconds.append(2.1)
+
+
+def ended_by_itself(ledger):
+    ledger.cases.odd_ends.append("Process 7 ended (exit code 1), starting another")
+
+
 RAN = "every committed job ran or is dead"
 DONE = "what is finished was done"
 REASON = "dead jobs tell the true reason"
@@ -262,6 +350,10 @@ HISTORY = "the history tells of each attempt"
 ATOMIC = "atomic tasks take effect once"
 ONCE = "jobs of one attempt start once"
 BOUNDS = "attempts stay in bounds"
+SEEN = "each change is seen by a later run"
+SWALLOWED = "no call is swallowed by its twin"
+OTHERS = "what a stuck process fetched goes to others"
+TICKS = "sound schedules keep their ticks"
 WELL_OFF = "only workers in trouble lose jobs"
 
 
@@ -303,6 +395,19 @@ WELL_OFF = "only workers in trouble lose jobs"
         (lost_by_a_worker_that_was_well, WELL_OFF, 2),
         (lost_before_anything_happened, WELL_OFF, 2),
         (stuck, "nothing is stuck", 1),
+        (changed_after_its_last_run, SEEN, None),
+        (changed_while_its_last_run_was_on, SEEN, None),
+        (read_in_vain_by_what_was_lost_before, SEEN, None),
+        (call_without_a_job, SWALLOWED, None),
+        (call_whose_job_finished_without_a_run, SWALLOWED, None),
+        (call_that_met_what_had_expired, SWALLOWED, None),
+        (fetched_behind_a_hog, OTHERS, 2),
+        (tick_missed, TICKS, None),
+        (tick_doubled, TICKS, None),
+        (ticked_no_more, TICKS, None),
+        (broken_schedule_says_nothing, TICKS, None),
+        (replaced_late, "killed processes are replaced in time", None),
+        (ended_by_itself, "no process ends by itself", None),
         (leaking, "nothing leaks", None),
         (disobedient, "workers do as they are told", None),
     ],
@@ -332,12 +437,23 @@ def test_table_counts_what_is_lost_duplicated_and_stuck(ledger):
     violations = judge(ledger)
     text = report.table(ledger, violations, {"on": "this machine"})
     assert "lost 0, silently duplicated 1, stuck 1" in text
-    assert "atomic tasks take effect once                 1 TIMES BROKEN" in text
+    assert "atomic tasks take effect once                      1 TIMES BROKEN" in text
     assert "committed 9, rolled back 1, unknown 2" in text
     assert "  stop_command       1" in text
     details = "\n".join(report.details(ledger, violations))
     assert "nothing is stuck: key 1: still running" in details
     assert "started_at=10" in details
+
+
+def test_ends_that_nobody_brought_about_are_found_in_the_logs(tmp_path):
+    odd = [
+        "Process 2 ended (exit code 1), starting another",
+        "Process 3 ended (killed by SIGSEGV), starting another",
+        "Process 4 is ended: for 241 s it has not turned",
+    ]
+    even = ["Process 1 ended (killed by SIGKILL), starting another", "Process 5 ended (exit code 0), starting another"]
+    (tmp_path / "worker-1-0001.log").write_text("\n".join([*even, *odd]))
+    assert [line.partition(": ")[2] for line in _odd_ends(tmp_path)] == odd
 
 
 def test_marks_become_runs(tmp_path):

@@ -1,14 +1,20 @@
 -- Take the next jobs of one queue, in the order of pgqueue_jobs_claim. Called by claim.claim() in the pump. Locks the rows
 -- it takes, steps over those that others hold, and leaves one edited between snapshot and lock to the next claim. Stops at
 -- LIMIT: the array is computed once, so no plan can take more. Takes nothing from a queue that is paused or limited, see
--- claim_limited.sql. Returns the columns of records.ClaimedJob; instants as seconds, because a datetime costs much to make.
+-- claim_limited.sql. A job that it takes only to let it die, as expired or killed, gives up its unique key. Returns the
+-- columns of records.ClaimedJob; instants as seconds, because a datetime costs much to make.
 UPDATE pgqueue_jobs
 SET status = 'running',
     attempts = LEAST(attempts + 1, 32767),
     lease_token = %(lease_token)s::bigint,
     lease_until = statement_timestamp() + make_interval(secs => lease_seconds),
     worker_id = %(worker_id)s::bigint,
-    unique_scope = CASE WHEN unique_scope = 'start' THEN 'started' ELSE unique_scope END,
+    unique_scope = CASE
+        WHEN unique_scope = 'start' THEN 'started'
+        WHEN unique_scope = 'live' AND (expires_at <= statement_timestamp() OR cancel_requested_at IS NOT NULL)
+        THEN 'given_up'
+        ELSE unique_scope
+    END,
     started_at = statement_timestamp(),
     first_started_at = CASE WHEN first_started_at = 'epoch' THEN statement_timestamp() ELSE first_started_at END
 WHERE ctid = ANY (ARRAY(

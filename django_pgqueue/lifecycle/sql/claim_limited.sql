@@ -54,7 +54,12 @@ claimed AS (
         lease_token = %(lease_token)s::bigint,
         lease_until = statement_timestamp() + make_interval(secs => lease_seconds),
         worker_id = %(worker_id)s::bigint,
-        unique_scope = CASE WHEN unique_scope = 'start' THEN 'started' ELSE unique_scope END,
+        unique_scope = CASE
+            WHEN unique_scope = 'start' THEN 'started'
+            WHEN unique_scope = 'live' AND (expires_at <= statement_timestamp() OR cancel_requested_at IS NOT NULL)
+            THEN 'given_up'
+            ELSE unique_scope
+        END,
         started_at = statement_timestamp(),
         first_started_at = CASE WHEN first_started_at = 'epoch' THEN statement_timestamp() ELSE first_started_at END
     WHERE ctid = ANY (ARRAY(

@@ -41,9 +41,9 @@ buried AS (
         CASE WHEN gone.reason = 'expired' AND gone.runs = 0 THEN 'epoch' ELSE gone.first_started_at END,
         gone.started_at, gone.worker_id, gone.schedule_id, gone.parent_id, gone.expires_at, gone.lease_seconds,
         gone.timeout_seconds, gone.priority, gone.runs, gone.max_attempts,
-        gone.lost + (gone.reason = 'lost')::integer, gone.concurrency_limit, gone.unique_for_seconds, gone.keep,
-        gone.keep_seconds, gone.concurrency_strict, gone.reason, gone.queue, gone.task, gone.backend, gone.args,
-        gone.kwargs, gone.unique_key, gone.unique_scope, gone.concurrency_key, gone.fair_key,
+        LEAST(gone.lost + (gone.reason = 'lost')::integer, 32767), gone.concurrency_limit, gone.unique_for_seconds,
+        gone.keep, gone.keep_seconds, gone.concurrency_strict, gone.reason, gone.queue, gone.task, gone.backend,
+        gone.args, gone.kwargs, gone.unique_key, gone.unique_scope, gone.concurrency_key, gone.fair_key,
         COALESCE(gone.cancelled_by, %(by)s::text), gone.metadata, gone.progress,
         CASE WHEN jsonb_array_length(gone.errors) >= 20 THEN gone.errors - 10 ELSE gone.errors END
             || (

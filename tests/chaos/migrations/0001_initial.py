@@ -13,6 +13,13 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name="Document",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("version", models.IntegerField(default=0)),
+            ],
+        ),
+        migrations.CreateModel(
             name="Witness",
             fields=[("batch", models.BigIntegerField(primary_key=True, serialize=False))],
         ),
