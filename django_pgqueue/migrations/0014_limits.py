@@ -4,6 +4,7 @@ from django.db import migrations, models
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.state import StateApps
 from django.db.models.lookups import LessThanOrEqual
+from psycopg import sql
 
 from django_pgqueue.migrations._operations import OnQueueDatabase
 
@@ -46,7 +47,7 @@ def add_checks(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None
     """Add all by one statement: the table is locked, and read once for all of them."""
     job = apps.get_model("django_pgqueue", "Job")
     added = ", ".join(f"ADD {check.constraint_sql(job, schema_editor)}" for check in CHECKS)
-    schema_editor.execute(f"ALTER TABLE pgqueue_jobs {added}", params=None)
+    schema_editor.execute(sql.SQL("ALTER TABLE pgqueue_jobs {}").format(sql.SQL(added)).as_string(None), params=None)
 
 
 def remove_checks(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
