@@ -18,6 +18,7 @@ from django.core.management import get_commands, load_command_class
 from django.core.management.base import CommandParser
 
 import django_pgqueue
+import django_pgqueue.bench.tasks  # registers tasks, as the command that has them does
 from django_pgqueue.base.conf import DEFAULTS
 from tests.pages import PAGES, blocks, codes, each_page, name_of
 
