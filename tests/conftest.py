@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from django_pgqueue import tasks
 from django_pgqueue.db import QueueConnection
-from django_pgqueue.lifecycle import wake
+from django_pgqueue.lifecycle import context, wake
 from django_pgqueue.staff.health import tables
 from tests.pgbouncer import PgBouncer
 from tests.server import own_database
@@ -60,6 +60,13 @@ def _in_english() -> Iterator[None]:
     """Leave no language behind: a request activates that of its browser for all that its thread does later."""
     yield
     translation.deactivate()
+
+
+@pytest.fixture(autouse=True)
+def _outside_of_jobs() -> Iterator[None]:
+    """Leave no current job behind: what runs one in the test's own context makes it the current one for good."""
+    yield
+    context._current.set(None)
 
 
 @pytest.fixture(autouse=True)
