@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -6,6 +6,9 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
+
+from django_pgqueue.base import hooks
+from django_pgqueue.lifecycle import immediate
 
 
 class PgQueueConfig(AppConfig):
@@ -21,10 +24,18 @@ class PgQueueConfig(AppConfig):
     def ready(self) -> None:
         from django_pgqueue import checks  # noqa: F401, PLC0415 - checks register themselves, once apps are loaded
 
+        hooks.add(_run_soon, immediate.runners)
         _watch_jobs()
         autodiscover_modules("tasks")
         for module in _task_modules():
             import_module(module)
+
+
+def _run_soon(alias: str, ids: Collection[int]) -> None:
+    """Run jobs in this process; called in immediate mode alone."""
+    from django_pgqueue.testing.immediate import run_soon  # noqa: PLC0415 - for tests and development only
+
+    run_soon(alias, ids)
 
 
 def _task_modules() -> Iterator[str]:

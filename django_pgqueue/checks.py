@@ -28,7 +28,7 @@ from django.db import connections
 from django.utils import translation
 from django.utils.module_loading import import_string
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base import backport
 from django_pgqueue.base.conf import DEFAULTS, conf
 from django_pgqueue.base.exceptions import InvalidArguments
@@ -227,7 +227,7 @@ def check_isolation(databases: Collection[str] | None = None, **_: Any) -> list[
     """Say when tasks with ``atomic=True`` will meet conflicts of SERIALIZABLE. Asks the database for its default."""
     if not isinstance(getattr(settings, "PGQUEUE", {}), dict) or conf.database not in (databases or ()):
         return []
-    atomic = [task for name in tasks.known() if (task := tasks.get(name)).is_atomic]
+    atomic = [task for name in registry.known() if (task := registry.get(name)).is_atomic]
     if not atomic or not _is_serializable(conf.database):
         return []
     return [

@@ -20,7 +20,7 @@ from django_pgqueue.base.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.base.states import Reason
 from django_pgqueue.base.stored import read
 from django_pgqueue.lifecycle.redact import REDACTED, Scrub, scrubber_of, shown
-from django_pgqueue.tasks import Task
+from django_pgqueue.registry import TaskDefinition
 
 failures = logging.getLogger(FAILURES)
 
@@ -37,7 +37,7 @@ def install() -> None:
     ignore_logger(FAILURES)
 
 
-def reporting_run(task: Task[..., Any], job: ClaimedJob) -> "ReportedRun | None":
+def reporting_run(task: TaskDefinition, job: ClaimedJob) -> "ReportedRun | None":
     """Give a run a scope of its own; None where Sentry is not in use."""
     return ReportedRun(task, job) if sentry_sdk.get_client().is_active() else None
 
@@ -45,7 +45,7 @@ def reporting_run(task: Task[..., Any], job: ClaimedJob) -> "ReportedRun | None"
 class ReportedRun:
     """One attempt. What it leaves in Sentry's scope, as breadcrumbs and tags, is gone with it."""
 
-    def __init__(self, task: Task[..., Any], job: ClaimedJob) -> None:
+    def __init__(self, task: TaskDefinition, job: ClaimedJob) -> None:
         self._task = task
         self._job = job
         self._told: BaseException | None = None

@@ -8,12 +8,12 @@ from typing import Any, Protocol, TypeVar, Unpack
 
 from django.conf import settings
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.exceptions import ConfigurationError, InvalidSchedule
 from django_pgqueue.base.options import TaskOptions
 from django_pgqueue.base.states import CatchUp
 from django_pgqueue.base.ticks import Rhythm
-from django_pgqueue.tasks import Task
+from django_pgqueue.registry import TaskDefinition
 
 
 class AnyTask(Protocol):
@@ -38,7 +38,7 @@ class Declared:
     """A schedule as the code has it."""
 
     name: str
-    task: Task[..., Any]
+    task: TaskDefinition
     rhythm: Rhythm
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
@@ -86,11 +86,11 @@ def periodic(
     """
 
     def declare(given: T) -> T:
-        task = tasks.native(given)
-        if not isinstance(task, Task) and hasattr(task, "get_backend"):
+        task = registry.native(given)
+        if not isinstance(task, TaskDefinition) and hasattr(task, "get_backend"):
             _left_out[_name(name or task.module_path)] = task
             return given
-        if not isinstance(task, Task) or tasks.find(task.name) is not task:
+        if not isinstance(task, TaskDefinition) or registry.find(task.name) is not task:
             raise ConfigurationError(
                 f"@periodic is given {given!r}, which is not a task as @task has made it. Write @periodic(…) above "
                 "@task, and options such as queue= into @periodic(…) itself."
@@ -134,7 +134,7 @@ def left_out() -> Mapping[str, Any]:
     return dict(_left_out)
 
 
-def check_arguments(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def check_arguments(task: TaskDefinition, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise InvalidSchedule unless the arguments fit the task; their values are not told."""
     if isinstance(args, str) or not isinstance(args, Sequence) or not isinstance(kwargs, Mapping):
         kinds = f"{type(args).__name__} and {type(kwargs).__name__}"
@@ -147,7 +147,7 @@ def check_arguments(task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[s
         ) from error
 
 
-def stored_options(task: Task[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def stored_options(task: TaskDefinition, options: Mapping[str, Any]) -> dict[str, Any]:
     """Check options and return them as JSON has them, durations in seconds.
 
     Raises:
@@ -190,5 +190,5 @@ def _seconds(value: Any) -> Any:
     return value.total_seconds() if isinstance(value, dt.timedelta) else value
 
 
-def _origin(task: Task[..., Any]) -> tuple[str, str]:
+def _origin(task: TaskDefinition) -> tuple[str, str]:
     return task.func.__module__, task.func.__qualname__

@@ -26,7 +26,7 @@ from django_pgqueue.base.logs import this_worker
 from django_pgqueue.base.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.base.stored import read_object
 from django_pgqueue.base.version import VERSION
-from django_pgqueue.tasks import Task
+from django_pgqueue.registry import TaskDefinition
 
 logger = logging.getLogger("django_pgqueue")
 
@@ -44,13 +44,13 @@ def install() -> None:
     hooks.add(tracing_run, hooks.around_runs)
 
 
-def tracing_insert(task: Task[..., Any], number: int) -> "TracedInsertion | None":
+def tracing_insert(task: TaskDefinition, number: int) -> "TracedInsertion | None":
     """Return the span that surrounds the insert of jobs; None where nothing is traced."""
     tracer = _tracer()
     return TracedInsertion(tracer, task, number) if tracer else None
 
 
-def tracing_run(task: Task[..., Any], job: ClaimedJob) -> "TracedRun | None":
+def tracing_run(task: TaskDefinition, job: ClaimedJob) -> "TracedRun | None":
     """Return the span of one attempt, as the current one of this context; None where nothing is traced."""
     tracer = _tracer()
     return TracedRun(tracer, task, job) if tracer else None
@@ -59,7 +59,7 @@ def tracing_run(task: Task[..., Any], job: ClaimedJob) -> "TracedRun | None":
 class TracedInsertion:
     """The span around one statement that inserts jobs. Many jobs share it: each carries its context."""
 
-    def __init__(self, tracer: trace.Tracer, task: Task[..., Any], number: int) -> None:
+    def __init__(self, tracer: trace.Tracer, task: TaskDefinition, number: int) -> None:
         given = _creation_context(task.options.metadata)  # the caller's own, which then stays as it is
         self._span = tracer.start_span(
             f"enqueue {task.name}",
@@ -98,7 +98,7 @@ class TracedInsertion:
 class TracedRun:
     """The span of one attempt. It is never detached: the context is the run's own."""
 
-    def __init__(self, tracer: trace.Tracer, task: Task[..., Any], job: ClaimedJob) -> None:
+    def __init__(self, tracer: trace.Tracer, task: TaskDefinition, job: ClaimedJob) -> None:
         creation = _creation_context(read_object(job.rest).get("metadata"))
         around = contexts.Context()
         if creation:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.records import Outcome
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
@@ -18,7 +18,7 @@ WORKER = 7
 def work(queue, name="default", *, worker_id=WORKER) -> Outcome:
     """Run the next job of a queue, in which there must be just one."""
     [job] = claim(queue, name, limit=1, worker_id=worker_id)
-    task = tasks.find(job.task) or sought(job)
+    task = registry.find(job.task) or sought(job)
     if task is None:
         outcome = unknown_task(job)
     elif task.is_async:

@@ -5,7 +5,7 @@ import asyncio
 from asgiref.sync import sync_to_async
 from django.db import connections
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.records import ClaimedJob, Outcome
 from django_pgqueue.db import QueueConnection
 from django_pgqueue.housekeeping.promote import promote
@@ -26,7 +26,7 @@ def run_claimed(queue: QueueConnection, name: str = "default", *, limit: int = 1
 
 
 def run_one(job: ClaimedJob) -> Outcome:
-    task = tasks.find(job.task) or sought(job)
+    task = registry.find(job.task) or sought(job)
     if task.is_async:
         return asyncio.run(_awaited(task, job))
     return run(task, job, CurrentJob(job), ThreadBorder())

@@ -39,7 +39,7 @@ from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.reap import settle
 from django_pgqueue.models import DeadJob, FinishedJob, Job
-from django_pgqueue.runtime import waiting
+from django_pgqueue.results import waiter
 from tests.contract import WORKER, work
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -404,7 +404,7 @@ def test_nothing_is_made_where_nobody_listens(queue, monkeypatch, caplog):
 @pytest.fixture
 def nobody_waits_in_the_end(transactional_db):
     yield
-    waiting.stop_all()
+    waiter.stop_all()
 
 
 def test_result_can_be_waited_for(start_worker, nobody_waits_in_the_end):

@@ -10,7 +10,7 @@ from django.test import TestCase, TransactionTestCase
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue, enqueue_many, enqueue_on_commit, tasks
+from django_pgqueue import enqueue, enqueue_many, enqueue_on_commit, registry, tasks
 from django_pgqueue.base.exceptions import ConfigurationError, InvalidArguments, InvalidJob, UnknownTask
 from django_pgqueue.base.signals import job_enqueued
 from django_pgqueue.db import QueueConnection
@@ -162,8 +162,8 @@ def elsewhere(): ...
 
 @pytest.mark.django_db
 def test_task_that_is_declared_again_is_one_that_workers_load(monkeypatch, caplog):
-    monkeypatch.setattr(tasks, "_registry", dict(tasks._registry))
-    tasks.register(app.noop)
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    registry.register(app.noop)
     app.noop.enqueue()
     assert not caplog.records
 

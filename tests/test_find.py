@@ -10,9 +10,9 @@ from django_pgqueue.base.states import Reason
 from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.find import find
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.results.lookup import find
 
 
 def end(queue, fate, **values):

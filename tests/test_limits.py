@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import current_job, tasks
+from django_pgqueue import current_job, registry, tasks
 from django_pgqueue.base.exceptions import JobInterrupted, JobKilled, TimeLimitExceeded
 from django_pgqueue.base.records import Fate
 from django_pgqueue.base.states import Reason
@@ -253,7 +253,7 @@ def test_job_that_fails_while_it_is_being_killed_is_claimed_to_die(queue, slots,
 
 def test_jobs_over_their_time_by_a_hair_hit_nobody_else(slots):  # noqa: F811
     """Limits around the very duration of the jobs; beside them jobs without one, in the same slots."""
-    tasks._registry["tests.brief"] = tasks.Task(brief, name="tests.brief", options=tasks.Options())
+    registry._registry["tests.brief"] = tasks.Task(brief, name="tests.brief", options=tasks.Options())
     rng, total = random.Random(4), 1200
     jobs = [
         job_of(id=number + 1, task="tests.brief", timeout_seconds=rng.choice([0, *[rng.uniform(0.0005, 0.004)] * 3]))
@@ -264,7 +264,7 @@ def test_jobs_over_their_time_by_a_hair_hit_nobody_else(slots):  # noqa: F811
             slots.accept(cell, job)
         outcomes = [slots.outbox.get(timeout=PATIENCE_SECONDS)[1] for _ in jobs]
     finally:
-        del tasks._registry["tests.brief"]
+        del registry._registry["tests.brief"]
     assert sorted(outcome.job.id for outcome in outcomes) == list(range(1, total + 1))
     interrupted = [outcome for outcome in outcomes if outcome.fate is Fate.RETRIED]
     assert all(outcome.fate in (Fate.SUCCEEDED, Fate.RETRIED) for outcome in outcomes)

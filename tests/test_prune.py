@@ -6,7 +6,7 @@ import pytest
 from django.db import transaction
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, kill, requeue, tasks
+from django_pgqueue import enqueue_many, kill, registry, requeue
 from django_pgqueue.base.records import Fate, Outcome
 from django_pgqueue.db import QueueConnection
 from django_pgqueue.housekeeping import prune
@@ -88,7 +88,7 @@ def test_task_says_how_long_its_jobs_are_kept_and_a_worker_that_does_not_know_it
     finish(queue, job_id)
     Job.objects.create(task="nobody.knows", keep_seconds=1)
     finish(queue, Job.objects.get().pk)
-    assert tasks.find("nobody.knows") is None
+    assert registry.find("nobody.knows") is None
     age(sql, hours=1)
     assert prune_timed(queue, limit=100) == 2
 

@@ -12,7 +12,7 @@ from django.db import IntegrityError, InterfaceError, OperationalError, connecti
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import pause_schedules, resume_schedules, run_schedules, tasks
+from django_pgqueue import pause_schedules, registry, resume_schedules, run_schedules
 from django_pgqueue.base.exceptions import InvalidArguments, UnknownTask
 from django_pgqueue.base.keys import KeysBy
 from django_pgqueue.base.records import Fate, Outcome
@@ -239,14 +239,14 @@ def test_schedule_that_cannot_be_enqueued_stands_in_no_others_way(queue, caplog,
 @pytest.fixture
 def keyed():
     """Give a task a function that computes keys, for one test; return how to set what it does."""
-    by = tasks.get(RECORD).keys_by
+    by = registry.get(RECORD).keys_by
 
     def set_function(function):
-        tasks.get(RECORD).keys_by = KeysBy(unique=function)
-        tasks.get(RECORD).needs_control = True
+        registry.get(RECORD).keys_by = KeysBy(unique=function)
+        registry.get(RECORD).needs_control = True
 
     yield set_function
-    tasks.get(RECORD).keys_by, tasks.get(RECORD).needs_control = by, False
+    registry.get(RECORD).keys_by, registry.get(RECORD).needs_control = by, False
 
 
 @pytest.mark.parametrize(

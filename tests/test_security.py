@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import django_pgqueue
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.records import Fate
 from django_pgqueue.lifecycle.redact import is_sensitive_name
 from django_pgqueue.runtime.marks import Marks
@@ -32,7 +32,7 @@ def test_only_registered_tasks_run(name, tmp_path):
     slots.accept(0, job(f'["touch {tmp_path}/proof"]', task=name))
     cell, outcome = outbox.get(timeout=PATIENCE_SECONDS)
     assert (cell, outcome.fate) == (0, Fate.RELEASED)
-    assert tasks.find(name) is None
+    assert registry.find(name) is None
     assert list(tmp_path.iterdir()) == []
     assert "this" not in sys.modules
 

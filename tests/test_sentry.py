@@ -236,7 +236,7 @@ def test_what_a_job_leaves_in_the_scope_is_gone_with_it(queue, posted, registry_
 
 def test_jobs_side_by_side_on_the_event_loop_do_not_share_a_scope(queue, posted, registry_of):
     """As the lanes of a worker do it: one asyncio task for each job, in one thread."""
-    from django_pgqueue import tasks
+    from django_pgqueue import registry
     from django_pgqueue.lifecycle.border import LaneBorder
     from django_pgqueue.lifecycle.claim import claim
     from django_pgqueue.lifecycle.context import CurrentJob
@@ -259,7 +259,7 @@ def test_jobs_side_by_side_on_the_event_loop_do_not_share_a_scope(queue, posted,
 
     async def run_all():
         border = LaneBorder(asyncio.get_running_loop())
-        await asyncio.gather(*(arun(tasks.find(job.task), job, CurrentJob(job), border) for job in jobs))
+        await asyncio.gather(*(arun(registry.find(job.task), job, CurrentJob(job), border) for job in jobs))
 
     asyncio.run(run_all())
     assert len(posted) == 2

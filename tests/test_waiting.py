@@ -32,7 +32,8 @@ from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.wake import announce, tell_waiters
 from django_pgqueue.models import Job
-from django_pgqueue.runtime import waiting, watch
+from django_pgqueue.results import waiter as waiting
+from django_pgqueue.results import waiter as watch
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -8,7 +8,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext, pgettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.admin.base import ActingAdmin
 from django_pgqueue.admin.lists.listing import JobList
 from django_pgqueue.admin.pages.schedule_form import TIMING, ScheduleForm, is_shown_whole
@@ -216,5 +216,5 @@ def _state(schedule: Any) -> str:
 def _may_edit_arguments(schedule: Any) -> bool:
     if schedule is None:
         return True
-    visible = shown(tasks.find(schedule.task), schedule.args, schedule.kwargs)
+    visible = shown(registry.find(schedule.task), schedule.args, schedule.kwargs)
     return is_shown_whole(schedule.args, schedule.kwargs, visible)

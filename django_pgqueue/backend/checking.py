@@ -9,7 +9,7 @@ from django.core.checks import CheckMessage, Error
 from django.core.checks import Warning as Caution
 from django.utils.module_loading import import_string
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.backend.declaring import OF_BACKENDS, TASK_MODULES, check_names, check_options
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import ConfigurationError, InvalidJob
@@ -88,13 +88,13 @@ def _problem_of_path(name: Any) -> tuple[str, str] | None:
     module is imported.
     """
     try:
-        found = tasks.find(name) or import_string(name)
+        found = registry.find(name) or import_string(name)
     except Exception:  # noqa: BLE001 - a module may raise anything
         found = None
-    if isinstance(found, tasks.Task) and not found.backend:
+    if isinstance(found, registry.TaskDefinition) and not found.backend:
         return "is a @task of django_pgqueue", "Give them to its own @task, which these settings are not for."
-    path = found.name if isinstance(found, tasks.Task) else getattr(found, "module_path", "")
-    if not path or not isinstance(found, tasks.Task | Task):
+    path = found.name if isinstance(found, registry.TaskDefinition) else getattr(found, "module_path", "")
+    if not path or not isinstance(found, registry.TaskDefinition | Task):
         return "is no task", "Use the dotted path of a function that is a task of the Tasks framework."
     return None if path == name else ("is another name of a task", f"Write {path!r}.")
 

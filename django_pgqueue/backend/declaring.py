@@ -5,10 +5,10 @@ import dataclasses
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from django_pgqueue import tasks
-from django_pgqueue.backend.running import contract_of
+from django_pgqueue.backend.running import adapter_of
 from django_pgqueue.base.backoff import Backoff
 from django_pgqueue.base.backport import of_both
 from django_pgqueue.base.discards import DiscardOn
@@ -16,9 +16,7 @@ from django_pgqueue.base.exceptions import ConfigurationError, InvalidJob
 from django_pgqueue.base.framework import AnyTask, InvalidTask, InvalidTaskBackend, Task, TaskResultMismatch
 from django_pgqueue.base.keys import KeyBy
 from django_pgqueue.base.options import Options
-
-if TYPE_CHECKING:
-    from django_pgqueue.backend.backend import PgQueueBackend
+from django_pgqueue.registry import TaskDefinition
 
 T = TypeVar("T", bound=AnyTask)
 
@@ -91,10 +89,10 @@ class PgQueueTask(AnyTask):
             raise of_both(error) from None
 
     @property
-    def native(self) -> "tasks.Task[..., Any]":
+    def native(self) -> "TaskDefinition":
         """The same task as ``@task`` of ``django_pgqueue`` makes it: for schedules, and all else that takes one."""
         backend: Any = self.get_backend()
-        native: tasks.Task[..., Any] = backend.native(self)
+        native: TaskDefinition = backend.native(self)
         return native
 
     def using(
@@ -173,31 +171,29 @@ def options(**options: Any) -> Callable[[T], T]:
     return give
 
 
-def native_of(task: AnyTask, backend: "PgQueueBackend") -> "tasks.Task[..., Any]":
-    """Return the native task that a task of the framework is as well, by the options of a backend.
+def native_of(task: AnyTask, alias: str, options: Mapping[str, Any]) -> TaskDefinition:
+    """Return the native task that a task of the framework is as well, by the alias and OPTIONS of a backend.
 
     Raises:
         InvalidTask: an option is unknown, out of range or of the wrong type.
     """
     cache: dict[str, Any] = getattr(task, "__dict__", {})  # tasks of other backends have none
-    known: tuple[Any, tasks.Task[..., Any]] | None = cache.get(NATIVE)
-    made_for = (backend.alias, backend.options)
+    known: tuple[Any, TaskDefinition] | None = cache.get(NATIVE)
+    made_for = (alias, options)
     if known is not None and known[0] == made_for:
         return known[1]
-    native = _make_native(task, backend)
+    native = _make_native(task, alias, options)
     cache[NATIVE] = made_for, native
     return native
 
 
-def _make_native(task: AnyTask, backend: "PgQueueBackend") -> "tasks.Task[..., Any]":
+def _make_native(task: AnyTask, alias: str, options: Mapping[str, Any]) -> TaskDefinition:
     own = {name: value for name in OF_JOBS | OF_TASKS if (value := getattr(task, name, None)) is not None}
     of_alias = {
-        name: value
-        for name, value in backend.options.items()
-        if name not in ("tasks", TASK_MODULES) and value is not None
+        name: value for name, value in options.items() if name not in ("tasks", TASK_MODULES) and value is not None
     }
-    place = f"TASKS[{backend.alias!r}]['OPTIONS']['tasks'][{task.module_path!r}]"
-    of_task = _mapping(_mapping(backend.options.get("tasks")).get(task.module_path))
+    place = f"TASKS[{alias!r}]['OPTIONS']['tasks'][{task.module_path!r}]"
+    of_task = _mapping(_mapping(options.get("tasks")).get(task.module_path))
     with in_words_of_the_framework(place if of_task else ""):
         check_names(of_task)
         said = DEFAULTS | of_alias | {name: value for name, value in of_task.items() if value is not None} | own
@@ -210,8 +206,8 @@ def _make_native(task: AnyTask, backend: "PgQueueBackend") -> "tasks.Task[..., A
                 run_at=task.run_after,
                 **{name: value for name, value in said.items() if name not in OF_TASKS},
             ),
-            backend=backend.alias,
-            contract=contract_of(task),
+            backend=alias,
+            adapter=adapter_of(task),
             **{name: value for name, value in said.items() if name in OF_TASKS},
         )
 

@@ -9,8 +9,8 @@ from typing import Any
 from django_pgqueue.base.exceptions import JobExpired, JobFailed, JobKilled, JobLost, JobSuperseded, UnknownTask
 from django_pgqueue.base.framework import AnyTask, AnyTaskResult, Task, TaskError, TaskResultStatus
 from django_pgqueue.base.states import DEAD, FINISHED, NOTES, Status
-from django_pgqueue.lifecycle.find import JobState
-from django_pgqueue.lifecycle.handle import JobHandle, job
+from django_pgqueue.results.handle import JobHandle, job
+from django_pgqueue.results.lookup import JobState
 
 
 class PgQueueTaskResult(AnyTaskResult):

@@ -31,10 +31,10 @@ from django_pgqueue.base.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.base.stored import read, read_object
 from django_pgqueue.lifecycle.payload import encode
 
-_contracts: "dict[str, Contract]" = {}
+_adapters: "dict[str, FrameworkTaskAdapter]" = {}
 
 
-class Contract:
+class FrameworkTaskAdapter:
     """What goes with a function that is a task of the framework.
 
     Attributes:
@@ -52,11 +52,11 @@ class Contract:
         return Run(self.task, job)
 
 
-def contract_of(task: AnyTask) -> Contract:
-    """Return the contract of a task's function; a module loaded again has new functions."""
-    known = _contracts.get(task.module_path)
+def adapter_of(task: AnyTask) -> FrameworkTaskAdapter:
+    """Return the adapter of a task; a module loaded again has new functions."""
+    known = _adapters.get(task.module_path)
     if known is None or known.task.func is not task.func:
-        known = _contracts[task.module_path] = Contract(task)
+        known = _adapters[task.module_path] = FrameworkTaskAdapter(task)
     return known
 
 

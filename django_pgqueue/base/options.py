@@ -2,8 +2,9 @@
 
 import dataclasses
 import datetime as dt
+import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypedDict
 
 from django.conf import settings
@@ -23,6 +24,31 @@ from django_pgqueue.base.states import (
     OnConflict,
     Scope,
 )
+
+OF_TASKS = ("aliases", "atomic", "backoff", "concurrency_by", "discard_on", "fair_by", "name", "sensitive", "unique_by")
+"""What ``@task`` takes besides the options of a job."""
+
+TO_START_LATER = "use run_at, a datetime or a timedelta from now"
+MEANT = {
+    "bind": "use current_job() in the task",
+    "countdown": TO_START_LATER,
+    "default_retry_delay": "use backoff",
+    "delay": TO_START_LATER,
+    "eta": TO_START_LATER,
+    "ignore_result": "use keep",
+    "job_timeout": "use timeout",
+    "max_retries": "use max_attempts, which counts the first attempt too",
+    "queue_name": "use queue",
+    "queueing_lock": "use unique_key",
+    "retries": "use max_attempts, which counts the first attempt too",
+    "retry_backoff": "use backoff",
+    "run_after": TO_START_LATER,
+    "schedule_at": TO_START_LATER,
+    "soft_time_limit": "use timeout",
+    "time_limit": "use timeout",
+    "ttl": "use expires",
+}
+"""Options of other task queues, and what is their like here."""
 
 LONGEST_TIMEOUT_SECONDS = 365 * 24 * 3600
 EARLIEST_DELAY = dt.timedelta(days=-365)
@@ -174,6 +200,9 @@ class Options:
         return self.run_at.total_seconds() if isinstance(self.run_at, dt.timedelta) else 0.0
 
 
+OF_JOBS = frozenset(field.name for field in dataclasses.fields(Options))
+
+
 class TaskOptions(TypedDict, total=False):
     """The fields of ``Options``, for type checkers: what ``using()`` takes."""
 
@@ -195,6 +224,27 @@ class TaskOptions(TypedDict, total=False):
     fair_key: str | None
     metadata: Mapping[str, Any]
     database: str | None
+
+
+def check_known(given: Iterable[str], *, of_tasks: Collection[str] = ()) -> None:
+    """Raise InvalidJob where an option is unknown; suggest the one that may be meant.
+
+    Args:
+        of_tasks: options allowed besides those of a job.
+    """
+    allowed = {*OF_JOBS, *of_tasks}
+    if unknown := sorted({*given} - allowed):
+        meant = "; ".join(f"{name}{_meant(name, allowed)}" for name in unknown)
+        raise InvalidJob(f"There is no option {meant}. Options are: {', '.join(sorted(allowed))}.")
+
+
+def _meant(name: str, allowed: Collection[str]) -> str:
+    if name in MEANT:
+        return f": {MEANT[name]}"
+    if name in OF_TASKS:
+        return f": it belongs to the task, @task({name}=…)"
+    near = difflib.get_close_matches(name, allowed, n=1)
+    return f": did you mean {near[0]}?" if near else ""
 
 
 def check_name(option: str, value: Any, longest: int) -> None:

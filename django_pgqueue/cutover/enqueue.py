@@ -13,7 +13,7 @@ from django_pgqueue.base.conf import conf
 from django_pgqueue.base.logs import OneLine
 from django_pgqueue.cutover.mark import KEY, Mark
 from django_pgqueue.cutover.stages import Stage, stage_of
-from django_pgqueue.lifecycle.handle import JobHandle
+from django_pgqueue.results.handle import JobHandle
 from django_pgqueue.tasks import Task
 
 P = ParamSpec("P")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from django.db import Error
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.database_errors import is_locked
 from django_pgqueue.base.exceptions import InvalidArguments
 from django_pgqueue.db import Database, QueueConnection
@@ -65,7 +65,7 @@ def declare(database: QueueConnection) -> Declaration:
         _write(database, definitions, standing, found)
     if found.gone:
         found.forgotten = _names(database, "forget_schedules", {})
-    found.strange = dict(database.rows(statement("strange_schedules"), {"tasks": tasks.answering()}))
+    found.strange = dict(database.rows(statement("strange_schedules"), {"tasks": registry.answering()}))
     return found
 
 

@@ -11,17 +11,20 @@ from typing import Any, NamedTuple
 
 from django.db import Error
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base import keys
 from django_pgqueue.base.database_errors import is_locked, is_too_much, is_transient
 from django_pgqueue.base.exceptions import PgQueueError
 from django_pgqueue.base.states import CatchUp
 from django_pgqueue.base.ticks import SHORTEST
 from django_pgqueue.db import QueueConnection
-from django_pgqueue.lifecycle.enqueue import enqueue_tick
+from django_pgqueue.lifecycle.enqueue import insert, send_enqueued
+from django_pgqueue.lifecycle.keyed import InsertResult, payloads_of
+from django_pgqueue.lifecycle.payload import check_signature
 from django_pgqueue.lifecycle.receivers import close_broken_connections
 from django_pgqueue.lifecycle.schedules import ScheduleRow
 from django_pgqueue.lifecycle.sql import ladder_size, sized, statement
+from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.timetable import declared
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -57,7 +60,7 @@ class Fired:
 
 Arguments = tuple[tuple[Any, ...], Mapping[str, Any]]
 
-Ticks = Sequence[tuple[dt.datetime, tasks.Task[..., Any]]]
+Ticks = Sequence[tuple[dt.datetime, TaskDefinition]]
 """Those that become jobs, with the task of each job: its keys are computed."""
 
 Compute = Callable[[str, Callable[[], Ticks]], Ticks]
@@ -101,7 +104,7 @@ def fire_due(
         known: ``names`` of schedules of the code, and ``tasks`` of others. None: all that this code knows.
         compute: calls the functions of the project.
     """
-    known = {"names": list(declared()), "tasks": tasks.answering()} if known is None else known
+    known = {"names": list(declared()), "tasks": registry.answering()} if known is None else known
     coming = database.rows(sized("next_schedules", ladder_size(limit)), {**known, "now": now})
     due = [schedule_id for schedule_id, seconds in coming if seconds <= 0]
     fired = Fired(next_seconds=max(coming[0][1], 0.0) if coming else None)
@@ -151,39 +154,35 @@ def _move(database: QueueConnection, turns: Sequence[Turn], now: dt.datetime | N
     if not turns:
         return Fired()
     fired = Fired()
-    announcements: list[Callable[[], None]] = []
+    inserted: list[tuple[TaskDefinition, InsertResult]] = []
     with database.transaction():
         database.rows(statement("lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
         rows = {row.id: row for row in _take(database, [turn.row.id for turn in turns], now)}
         turns = [turn for turn in turns if turn.row.is_as(rows.get(turn.row.id))]
-        jobs = [_enqueue(database, turn, fired.payloads, announcements) for turn in turns]
+        jobs = [_enqueue(database, turn, inserted) for turn in turns]
         if turns:
             _advance(database, turns, jobs)
     fired.jobs = sum(map(len, jobs))
     for turn in turns:
         _tell(turn)
-    for announce in announcements:
-        announce()
+    for task, result in inserted:
+        fired.payloads |= payloads_of(result)
+        send_enqueued(task, result)
     return fired
 
 
-def _enqueue(
-    database: QueueConnection, turn: Turn, payloads: set[str], announcements: list[Callable[[], None]]
-) -> list[int]:
+def _enqueue(database: QueueConnection, turn: Turn, inserted: list[tuple[TaskDefinition, InsertResult]]) -> list[int]:
+    """Insert the jobs of a schedule; return their ids. ``inserted`` gets what is announced after the commit."""
     args, kwargs = turn.arguments
     spread = dt.timedelta(seconds=spread_seconds(turn.row.name, turn.row.jitter_seconds))
-    return [
-        enqueue_tick(
-            database,
-            task.using(run_at=tick + spread, database=database.alias),
-            args,
-            kwargs,
-            schedule_id=turn.row.id,
-            payloads=payloads,
-            announcements=announcements,
-        )
-        for tick, task in turn.ticks
-    ]
+    ids = []
+    for tick, of_tick in turn.ticks:
+        task = of_tick.using(run_at=tick + spread, database=database.alias)
+        check_signature(task, args, kwargs)
+        result = insert(database, task, args, kwargs, schedule_id=turn.row.id)
+        inserted.append((task, result))
+        ids += result.ids
+    return ids
 
 
 def _advance(database: QueueConnection, turns: Sequence[Turn], jobs: Sequence[list[int]]) -> None:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.stored import read
 from django_pgqueue.db import Database
 from django_pgqueue.lifecycle.redact import named, shown
@@ -48,7 +48,7 @@ def visible(database: Database, table: str, ids: Sequence[int], value: str, name
 
 def is_visible(task_name: str, args: Any, kwargs: Any, value: str, name: str | None) -> bool:
     """Whether an argument, or that of the name, is shown and has the value."""
-    task = tasks.find(task_name)
+    task = registry.find(task_name)
     args, kwargs = shown(task, args, kwargs)
     wanted = meant(value)
     return any(_is_one_of(one, wanted) for one in _candidates(task, args, kwargs, name))
@@ -76,8 +76,8 @@ def _is_one_of(one: Any, wanted: Iterable[Any]) -> bool:
 
 def positions(name: str) -> Iterator[tuple[str, int]]:
     """Yield the tasks that have a parameter of this name, each with its place among the positional ones."""
-    for task_name in tasks.answering():
-        task = tasks.find(task_name)
+    for task_name in registry.answering():
+        task = registry.find(task_name)
         parameters_of = list(task.signature.parameters.values()) if task else []
         positional = [one.name for one in parameters_of if one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}]
         if name in positional:

@@ -4,9 +4,8 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
-from typing import Any
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.backoff import with_jitter
 from django_pgqueue.base.database_errors import one_line
 from django_pgqueue.base.exceptions import (
@@ -40,7 +39,7 @@ class NotCharged(JobControl):
         self.delay_seconds = delay_seconds
 
 
-def failure(task: tasks.Task[..., Any], job: ClaimedJob, error: BaseException, current: CurrentJob) -> Outcome:
+def failure(task: registry.TaskDefinition, job: ClaimedJob, error: BaseException, current: CurrentJob) -> Outcome:
     """Return the outcome of a run that raised: retried, died or released, by what it raised."""
     scrub = scrubber_of(task, job)
     if current.is_cancelled:
@@ -101,7 +100,7 @@ def unknown_task(job: ClaimedJob) -> Outcome:
         job.task,
         job.id,
         UNKNOWN_DELAY_SECONDS,
-        tasks.WHERE_TASKS_ARE,
+        registry.WHERE_TASKS_ARE,
         extra=fields(job, outcome="released", delay_seconds=UNKNOWN_DELAY_SECONDS),
     )
     return Outcome(job, Fate.RELEASED, delay_seconds=UNKNOWN_DELAY_SECONDS)
@@ -116,7 +115,7 @@ def _named(error: BaseException, named: JobInterrupted) -> BaseException:
     return named
 
 
-def _is_discarded(task: tasks.Task[..., Any], job: ClaimedJob, error: BaseException) -> bool:
+def _is_discarded(task: registry.TaskDefinition, job: ClaimedJob, error: BaseException) -> bool:
     """Return whether the task says that another attempt does not mend this exception."""
     try:
         return task.discards.has(error)
@@ -125,7 +124,7 @@ def _is_discarded(task: tasks.Task[..., Any], job: ClaimedJob, error: BaseExcept
         return False
 
 
-def _backoff(task: tasks.Task[..., Any], job: ClaimedJob) -> float:
+def _backoff(task: registry.TaskDefinition, job: ClaimedJob) -> float:
     try:
         seconds = float(task.backoff(job.attempt))
         if not math.isfinite(seconds):

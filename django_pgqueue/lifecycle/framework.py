@@ -1,18 +1,17 @@
 """Jobs of Django's Tasks framework whose task is not registered: their backend may know where it is."""
 
 import logging
-from typing import Any
 
 from django_pgqueue.base.exceptions import ConfigurationError
 from django_pgqueue.base.logs import fields
 from django_pgqueue.base.records import ClaimedJob
 from django_pgqueue.base.stored import read_object
-from django_pgqueue.tasks import Task
+from django_pgqueue.registry import TaskDefinition
 
 logger = logging.getLogger("django_pgqueue")
 
 
-def sought(job: ClaimedJob) -> Task[..., Any] | None:
+def sought(job: ClaimedJob) -> TaskDefinition | None:
     """Return the task of a job as its backend finds it; None where it does not.
 
     Called by the pump, which must outlive whatever stands in a row.
@@ -25,7 +24,7 @@ def sought(job: ClaimedJob) -> Task[..., Any] | None:
         return None
 
 
-def find_at(name: str, alias: str) -> Task[..., Any] | None:
+def find_at(name: str, alias: str) -> TaskDefinition | None:
     """Return the task of this name as the backend with this alias in ``TASKS`` finds it; None where it does not."""
     try:
         from django_pgqueue.base.framework import InvalidTaskBackend, task_backends  # noqa: PLC0415 - may be missing

@@ -1,8 +1,11 @@
-"""Run jobs as soon as they are committed, in the process that enqueues them, if ``PGQUEUE["IMMEDIATE"]`` says so."""
+"""Immediate mode: run jobs as soon as they are committed, in the process that enqueues them."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from django_pgqueue.base.conf import conf
+
+runners: list[Callable[[str, Collection[int]], None]] = []
+"""What runs the jobs: added when apps are loaded. Before, as without ``PGQUEUE["IMMEDIATE"]``, nothing is run."""
 
 
 def run_if_immediate(alias: str, ids: Collection[int]) -> None:
@@ -13,6 +16,5 @@ def run_if_immediate(alias: str, ids: Collection[int]) -> None:
             ``PGQUEUE["IMMEDIATE_ERRORS"]`` is ``"log"``.
     """
     if conf.immediate and ids:
-        from django_pgqueue.testing.immediate import run_soon  # noqa: PLC0415 - a face; for tests and development only
-
-        run_soon(alias, ids)
+        for run in runners:
+            run(alias, ids)

@@ -11,6 +11,7 @@ from django_pgqueue.db import CallerConnection, Database, undoable
 from django_pgqueue.lifecycle import unique
 from django_pgqueue.lifecycle.payload import encode_many
 from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.lifecycle.wake import ADMIT, of_queue
 
 MOST_MEETINGS = 100
 """A twin that is met may be gone when it is looked for; so often the insert is tried again."""
@@ -28,7 +29,7 @@ class Keyed(NamedTuple):
 
 
 @dataclass(slots=True)
-class Inserted:
+class InsertResult:
     """What became of some calls."""
 
     ids: list[int]  # in the order of the calls; of a twin, where the call met one
@@ -37,8 +38,17 @@ class Inserted:
     waiting: set[str] = field(default_factory=set)  # concurrency keys by which a job may have to be admitted
     instants: dict[int, Sequence[Any]] = field(default_factory=dict)  # of new jobs, by id: when enqueued, and when due
 
+    @property
+    def new_ids(self) -> list[int]:
+        return [job_id for job_id, is_new in zip(self.ids, self.created, strict=True) if is_new]
 
-def insert(database: Database, calls: Sequence[Keyed], options: Mapping[str, Any]) -> Inserted:
+
+def payloads_of(result: InsertResult) -> set[str]:
+    """Return the payloads of the notifications that an insert is followed by."""
+    return {*map(of_queue, result.ready), *(ADMIT + key for key in result.waiting)}
+
+
+def insert(database: Database, calls: Sequence[Keyed], options: Mapping[str, Any]) -> InsertResult:
     """Insert jobs of one task in the caller's transaction, and meet the twins of those that are not inserted.
 
     Args:
@@ -59,7 +69,7 @@ def insert(database: Database, calls: Sequence[Keyed], options: Mapping[str, Any
     )
 
 
-def insert_many(alias: str, calls: Sequence[Keyed], options: Mapping[str, Any]) -> Inserted:
+def insert_many(alias: str, calls: Sequence[Keyed], options: Mapping[str, Any]) -> InsertResult:
     """Do what ``insert`` does for several calls, all or none of them.
 
     Where one has to be tried again, its key comes after others that are locked by now, and two who do so could
@@ -86,7 +96,7 @@ class _Insertion:
     """
 
     def __init__(self, database: Database, calls: Sequence[Keyed], options: Mapping[str, Any]) -> None:
-        self.inserted = Inserted([0] * len(calls), [False] * len(calls))
+        self.inserted = InsertResult([0] * len(calls), [False] * len(calls))
         self.left: Sequence[int] = range(len(calls))
         self._database = database
         self._calls = calls

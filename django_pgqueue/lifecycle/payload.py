@@ -16,7 +16,7 @@ from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import InvalidArguments
 from django_pgqueue.base.stored import DEEPEST, deep_path, is_deep
 from django_pgqueue.lifecycle.redact import REDACTED, SHOWN_CHARACTERS, is_sensitive_name, shown
-from django_pgqueue.tasks import Task
+from django_pgqueue.registry import TaskDefinition
 
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]
 """Positional and keyword arguments."""
@@ -34,7 +34,7 @@ REMEDIES: tuple[tuple[Any, str], ...] = (
 """What to pass in place of values that no encoder of Django's takes either."""
 
 
-def check_signature(task: Task[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def check_signature(task: TaskDefinition, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Raise InvalidArguments unless the arguments bind to the task's signature."""
     try:
         task.signature.bind(*args, **kwargs)
@@ -46,7 +46,7 @@ def check_signature(task: Task[..., Any], args: tuple[Any, ...], kwargs: Mapping
         ) from error
 
 
-def check_signatures(task: Task[..., Any], calls: Iterable[Call]) -> None:
+def check_signatures(task: TaskDefinition, calls: Iterable[Call]) -> None:
     """Check many calls; those of the same shape once, because values decide nothing."""
     shapes = set()
     for args, kwargs in calls:

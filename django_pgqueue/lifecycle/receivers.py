@@ -8,7 +8,7 @@ from typing import Any
 from django.db import connections
 from django.dispatch import Signal
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.exceptions import Redacted
 from django_pgqueue.base.logs import fields
 from django_pgqueue.base.records import ClaimedJob, Fate, Outcome
@@ -58,30 +58,30 @@ def log_harm(job: ClaimedJob, error: BaseException) -> None:
 
 
 def tell_of_failure(
-    contract_run: tasks.ContractRun, task: tasks.Task[..., Any], outcome: Outcome, error: BaseException
+    run_adapter: registry.RunAdapter, task: registry.TaskDefinition, outcome: Outcome, error: BaseException
 ) -> None:
     """Send the framework's signal while the exception that receivers may see is being handled."""
     try:
         _redact(task, outcome, error)
     except Redacted:
-        contract_run.tell_ended(outcome)
+        run_adapter.tell_ended(outcome)
     else:
-        contract_run.tell_ended(outcome)
+        run_adapter.tell_ended(outcome)
 
 
 async def atell_of_failure(
-    contract_run: tasks.ContractRun, task: tasks.Task[..., Any], outcome: Outcome, error: BaseException
+    run_adapter: registry.RunAdapter, task: registry.TaskDefinition, outcome: Outcome, error: BaseException
 ) -> None:
     """Do what ``tell_of_failure`` does from async code."""
     try:
         _redact(task, outcome, error)
     except Redacted:
-        await contract_run.atell_ended(outcome)
+        await run_adapter.atell_ended(outcome)
     else:
-        await contract_run.atell_ended(outcome)
+        await run_adapter.atell_ended(outcome)
 
 
-def _redact(task: tasks.Task[..., Any], outcome: Outcome, error: BaseException) -> None:
+def _redact(task: registry.TaskDefinition, outcome: Outcome, error: BaseException) -> None:
     """Raise Redacted in place of an exception whose text has something sensitive in it, if somebody may be told."""
     if outcome.fate is not Fate.DIED:
         return

@@ -19,7 +19,7 @@ from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import InvalidArguments
 from django_pgqueue.base.records import ClaimedJob
 from django_pgqueue.base.stored import NO_JSON, TOO_DEEP, Unread
-from django_pgqueue.tasks import Task
+from django_pgqueue.registry import TaskDefinition
 
 REDACTED = "[redacted]"
 
@@ -35,7 +35,7 @@ MOST_SPELLINGS = 6 * MOST
 SHOWN_CHARACTERS = 197
 """So much is shown of a value that is refused."""
 
-AnyTask = Task[..., Any] | None
+AnyTask = TaskDefinition | None
 IsSensitive = Callable[[str], bool]
 """Whether what has this name is sensitive."""
 Scrub = Callable[[str], str]
@@ -69,7 +69,7 @@ def is_sensitive_name(name: str) -> bool:
     return _by_name(name)
 
 
-def named(task: Task[..., Any], args: Iterable[Any]) -> Iterator[tuple[str | None, Any]]:
+def named(task: TaskDefinition, args: Iterable[Any]) -> Iterator[tuple[str | None, Any]]:
     """Yield positional arguments with the names of their parameters; None where there is none."""
     parameters = task.signature.parameters.values()
     names = [one.name for one in parameters if one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}]
@@ -171,7 +171,7 @@ def _scrubbed(text: str, task: AnyTask, calls: Iterable[tuple[Any, Any]]) -> str
     return text
 
 
-def _hides(task: Task[..., Any]) -> IsSensitive:
+def _hides(task: TaskDefinition) -> IsSensitive:
     declared = task.sensitive
     if isinstance(declared, bool):
         return lambda name: declared or _by_name(name)

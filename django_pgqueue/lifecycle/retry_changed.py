@@ -13,7 +13,7 @@ from django_pgqueue.lifecycle.payload import Call, check_signature, encode
 from django_pgqueue.lifecycle.redact import in_errors
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.lifecycle.wake import wake, wake_to_admit
-from django_pgqueue.tasks import Task
+from django_pgqueue.registry import TaskDefinition
 
 logger = logging.getLogger("django_pgqueue")
 
@@ -42,7 +42,7 @@ class Retried(NamedTuple):
 
 def retry_changed(
     job_id: int,
-    task: Task[..., Any],
+    task: TaskDefinition,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     *,
@@ -95,7 +95,7 @@ def retry_changed(
     return Retried(new_id)
 
 
-def keys_of(task: Task[..., Any], keys: Keys, before: Call, after: Call) -> Keys:
+def keys_of(task: TaskDefinition, keys: Keys, before: Call, after: Call) -> Keys:
     """Return the keys of a job with changed arguments: what its task has computed of them is computed anew.
 
     Args:

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import connections, transaction
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.database_errors import is_conflict, is_transient
 from django_pgqueue.base.exceptions import InvalidArguments, LeaseLost
@@ -46,7 +46,7 @@ REMEMBERED_CONFLICTS = 1000
 """Maximum number of jobs whose conflicts are counted; of more, the one is forgotten whose last is the longest ago."""
 
 
-def run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, border: ThreadBorder) -> Outcome:
+def run(task: registry.TaskDefinition, job: ClaimedJob, current: CurrentJob, border: ThreadBorder) -> Outcome:
     """Run a plain task in this thread, whose border it is, and return the outcome, whatever the task raises.
 
     It gets a copy of this thread's context: what it leaves in context variables, as a translation, is gone with it.
@@ -54,7 +54,7 @@ def run(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, border
     return contextvars.copy_context().run(_watched if around_runs else _run, task, job, current, border)
 
 
-async def arun(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, border: LaneBorder) -> Outcome:
+async def arun(task: registry.TaskDefinition, job: ClaimedJob, current: CurrentJob, border: LaneBorder) -> Outcome:
     """Run an ``async def`` task in this asyncio task, whose context is its own, and return the outcome likewise."""
     watched = watch(task, job) if around_runs else None
     if watched is None:
@@ -67,7 +67,7 @@ async def arun(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob,
     return outcome
 
 
-def _watched(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, border: ThreadBorder) -> Outcome:
+def _watched(task: registry.TaskDefinition, job: ClaimedJob, current: CurrentJob, border: ThreadBorder) -> Outcome:
     watched = watch(task, job)
     if watched is None:
         return _run(task, job, current, border)
@@ -80,7 +80,7 @@ def _watched(task: tasks.Task[..., Any], job: ClaimedJob, current: CurrentJob, b
 
 
 async def _arun(
-    task: tasks.Task[..., Any],
+    task: registry.TaskDefinition,
     job: ClaimedJob,
     current: CurrentJob,
     border: LaneBorder,
@@ -90,19 +90,19 @@ async def _arun(
     if job_started.receivers:
         with without_harm(job):
             await job_started.asend_robust(job.task, job=job)
-    contract_run = task.contract.begin(job) if task.contract else None
-    if contract_run:
+    run_adapter = task.adapter.begin(job) if task.adapter else None
+    if run_adapter:
         with without_harm(job):
-            await contract_run.atell_started()
+            await run_adapter.atell_started()
     begun = time.perf_counter()
     try:
-        args, kwargs = _arguments(job, contract_run)
+        args, kwargs = _arguments(job, run_adapter)
         border.enter(current)
         try:
             result = await task.func(*args, **kwargs)
         finally:
             border.leave()
-        outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, result, contract_run))
+        outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, result, run_adapter))
         if current.again is not None:
             _repeat(outcome, current)
     except BaseException as error:  # noqa: BLE001 - the border: whatever it raises is the job's outcome
@@ -111,15 +111,15 @@ async def _arun(
         await _take_cancels()
         if watched:
             watched.failed(error, outcome)
-        if contract_run:  # in here, so that the framework's log has the traceback
+        if run_adapter:  # in here, so that the framework's log has the traceback
             with without_harm(job):
-                await atell_of_failure(contract_run, task, outcome, error)
+                await atell_of_failure(run_adapter, task, outcome, error)
     else:
         outcome.run_seconds = time.perf_counter() - begun
         await _take_cancels()
-        if contract_run:
+        if run_adapter:
             with without_harm(job):
-                await contract_run.atell_ended(outcome)
+                await run_adapter.atell_ended(outcome)
     fated = job_succeeded if outcome.fate is Fate.SUCCEEDED else OF_FATE[outcome.fate]
     if job_finished.receivers or fated.receivers:
         with without_harm(job):
@@ -129,7 +129,7 @@ async def _arun(
 
 
 def _run(
-    task: tasks.Task[..., Any],
+    task: registry.TaskDefinition,
     job: ClaimedJob,
     current: CurrentJob,
     border: ThreadBorder,
@@ -139,28 +139,28 @@ def _run(
     if job_started.receivers:
         with without_harm(job):
             job_started.send_robust(job.task, job=job)
-    contract_run = task.contract.begin(job) if task.contract else None
-    if contract_run:
+    run_adapter = task.adapter.begin(job) if task.adapter else None
+    if run_adapter:
         with without_harm(job):
-            contract_run.tell_started()
+            run_adapter.tell_started()
     begun = time.perf_counter()
     try:
         call = _call_atomic if task.is_atomic else _call
-        outcome = call(task, job, current, border, contract_run)
+        outcome = call(task, job, current, border, run_adapter)
     except BaseException as error:  # noqa: BLE001 - the border: whatever it raises is the job's outcome
         border.leave()
         outcome = failure(task, job, error, current)
         outcome.run_seconds = time.perf_counter() - begun
         if watched:
             watched.failed(error, outcome)
-        if contract_run:  # in here, so that the framework's log has the traceback
+        if run_adapter:  # in here, so that the framework's log has the traceback
             with without_harm(job):
-                tell_of_failure(contract_run, task, outcome, error)
+                tell_of_failure(run_adapter, task, outcome, error)
     else:
         outcome.run_seconds = outcome.run_seconds or time.perf_counter() - begun
-        if contract_run:
+        if run_adapter:
             with without_harm(job):
-                contract_run.tell_ended(outcome)
+                run_adapter.tell_ended(outcome)
     fated = job_succeeded if outcome.fate is Fate.SUCCEEDED else OF_FATE[outcome.fate]
     if job_finished.receivers or fated.receivers:
         with without_harm(job):
@@ -180,15 +180,15 @@ async def _take_cancels() -> None:
 
 
 def _call(
-    task: tasks.Task[..., Any],
+    task: registry.TaskDefinition,
     job: ClaimedJob,
     current: CurrentJob,
     border: ThreadBorder,
-    contract_run: tasks.ContractRun | None,
+    run_adapter: registry.RunAdapter | None,
 ) -> Outcome:
-    args, kwargs = _arguments(job, contract_run)
+    args, kwargs = _arguments(job, run_adapter)
     value = border.call(current, task.func, args, kwargs)
-    outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, value, contract_run))
+    outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, value, run_adapter))
     if current.again is not None:
         _repeat(outcome, current)
     return outcome
@@ -202,11 +202,11 @@ def _repeat(outcome: Outcome, current: CurrentJob) -> None:
 
 
 def _call_atomic(
-    task: tasks.Task[..., Any],
+    task: registry.TaskDefinition,
     job: ClaimedJob,
     current: CurrentJob,
     border: ThreadBorder,
-    contract_run: tasks.ContractRun | None,
+    run_adapter: registry.RunAdapter | None,
 ) -> Outcome:
     """Run the task and remove its job in one transaction: both take effect, or neither.
 
@@ -219,7 +219,7 @@ def _call_atomic(
     """
     progress = _Progress()
     try:
-        outcome = _call_in_transaction(task, job, current, border, contract_run, progress)
+        outcome = _call_in_transaction(task, job, current, border, run_adapter, progress)
     except BaseException as error:
         if progress.outcome is not None and progress.is_committed:
             logger.exception(
@@ -294,11 +294,11 @@ def _may_run_again(job: ClaimedJob, current: CurrentJob) -> bool:
 
 
 def _call_in_transaction(  # noqa: PLR0917 - those of its caller, and how far it comes
-    task: tasks.Task[..., Any],
+    task: registry.TaskDefinition,
     job: ClaimedJob,
     current: CurrentJob,
     border: ThreadBorder,
-    contract_run: tasks.ContractRun | None,
+    run_adapter: registry.RunAdapter | None,
     progress: _Progress,
 ) -> Outcome:
     begun = time.perf_counter()
@@ -310,7 +310,7 @@ def _call_in_transaction(  # noqa: PLR0917 - those of its caller, and how far it
             connection.on_commit(
                 progress.committed
             )  # the first hook: one that raises keeps later ones from being called
-        outcome = _call(task, job, current, border, contract_run)
+        outcome = _call(task, job, current, border, run_adapter)
         outcome.run_seconds = time.perf_counter() - begun
         progress.outcome = outcome
         write_alone(CallerConnection(), current)
@@ -322,29 +322,29 @@ def _call_in_transaction(  # noqa: PLR0917 - those of its caller, and how far it
     return outcome
 
 
-def _arguments(job: ClaimedJob, contract_run: tasks.ContractRun | None) -> tuple[list[Any], dict[str, Any]]:
+def _arguments(job: ClaimedJob, run_adapter: registry.RunAdapter | None) -> tuple[list[Any], dict[str, Any]]:
     args = json.loads(job.args) if job.args != "[]" else []
     kwargs = json.loads(job.kwargs) if job.kwargs != "{}" else {}
     if not isinstance(args, list) or not isinstance(kwargs, dict):
         kinds = f"{type(args).__name__} and {type(kwargs).__name__}"
         raise InvalidArguments(f"args must be a JSON array and kwargs a JSON object, not {kinds}.")
-    return (contract_run.arguments(args) if contract_run else args), kwargs
+    return (run_adapter.arguments(args) if run_adapter else args), kwargs
 
 
-def _result(job: ClaimedJob, value: Any, contract_run: tasks.ContractRun | None) -> str | None:
+def _result(job: ClaimedJob, value: Any, run_adapter: registry.RunAdapter | None) -> str | None:
     """Return the result as JSON; None, and a warning, where it cannot be stored: the work is done all the same.
 
     Raises:
         ResultRefused: the same, of a task of the Tasks framework.
     """
-    if contract_run:
-        return contract_run.result(value)
+    if run_adapter:
+        return run_adapter.result(value)
     if value is None or not (job.flags & KEEP and conf.retention_days):
         return "null"
     try:
         return encode(value, what="result")
     except InvalidArguments as error:
-        why = scrubber_of(tasks.find(job.task), job)(str(error))
+        why = scrubber_of(registry.find(job.task), job)(str(error))
         logger.warning(
             "Job %s (%s) succeeded, but its result is not kept: %s", job.id, job.task, why, extra=fields(job)
         )

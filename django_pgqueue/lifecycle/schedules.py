@@ -6,12 +6,12 @@ import logging
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.exceptions import InvalidSchedule
 from django_pgqueue.base.ticks import Rhythm
 from django_pgqueue.db import CallerConnection, Database
-from django_pgqueue.lifecycle.enqueue import enqueue_one
 from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.tasks import enqueue_one
 from django_pgqueue.timetable import stored_options
 
 logger = logging.getLogger("django_pgqueue")
@@ -44,7 +44,7 @@ class ScheduleRow(NamedTuple):
         """Whether this is what the row still says; the times at which it was looked at do not count."""
         return other is not None and self == other._replace(now=self.now)
 
-    def call(self) -> tuple[tasks.Task[..., Any], tuple[Any, ...], dict[str, Any]]:
+    def call(self) -> tuple[registry.TaskDefinition, tuple[Any, ...], dict[str, Any]]:
         """Return the task with its options, and the arguments.
 
         Raises:
@@ -53,7 +53,7 @@ class ScheduleRow(NamedTuple):
         args, kwargs, options = json.loads(self.args), json.loads(self.kwargs), json.loads(self.options)
         if not isinstance(args, list) or not isinstance(kwargs, dict) or not isinstance(options, dict):
             raise InvalidSchedule("args is a JSON array, kwargs and options are JSON objects.")
-        task = tasks.get(self.task)
+        task = registry.get(self.task)
         return task.using(**stored_options(task, options)), tuple(args), kwargs
 
 

@@ -1,15 +1,14 @@
 """Let those who watch runs see one. They have no say in it."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from django_pgqueue.base import hooks
 from django_pgqueue.base.records import ClaimedJob, Outcome
 from django_pgqueue.lifecycle.receivers import log_harm, without_harm
-from django_pgqueue.tasks import Task
+from django_pgqueue.registry import TaskDefinition
 
 
-def watch(task: Task[..., Any], job: ClaimedJob) -> "Watched | None":
+def watch(task: TaskDefinition, job: ClaimedJob) -> "Watched | None":
     """Return a run as those in ``hooks.around_runs`` see it; None where none of them has anything to do.
 
     Called where the run begins, in its context, and for each job: so without a context manager.

@@ -4,7 +4,7 @@ import logging
 
 from django.db import Error
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.database_errors import primary
 from django_pgqueue.base.exceptions import InvalidArguments
 from django_pgqueue.base.logs import fields
@@ -19,7 +19,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 def in_place_of(outcome: Outcome, error: Error) -> Outcome | None:
     """Return the outcome that says that another could not be recorded; None if it is that one which is refused."""
     job = outcome.job
-    scrub = scrubber_of(tasks.find(job.task), job)
+    scrub = scrubber_of(registry.find(job.task), job)
     logger.error(
         "The outcome of job %s (%s) cannot be written: %s",
         job.id,

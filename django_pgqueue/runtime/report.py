@@ -6,7 +6,7 @@ from typing import Any
 
 from django.conf import settings
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.logs import FAILURES, Lines, fields
 from django_pgqueue.base.records import Fate, Outcome
@@ -83,7 +83,7 @@ def _story(outcome: Outcome) -> str:
     """Return the error of an outcome on one line; while developing, its traceback on further ones."""
     trace = (outcome.error or {}).get("traceback", "").rstrip()
     is_wanted = settings.DEBUG or failures.isEnabledFor(logging.DEBUG)
-    if outcome.fate is Fate.DIED and (task := tasks.find(outcome.job.task)) and task.contract:
+    if outcome.fate is Fate.DIED and (task := registry.find(outcome.job.task)) and task.adapter:
         is_wanted = False  # the framework's own log has it
     return Lines(f"{summary(outcome)}\n{trace}") if trace and is_wanted else summary(outcome)
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.records import ClaimedJob, Ended, Fate, Outcome
 from django_pgqueue.lifecycle.border import Border, LaneBorder, ThreadBorder
 from django_pgqueue.lifecycle.context import CurrentJob
@@ -32,7 +32,7 @@ from django_pgqueue.runtime.tidy import check_connections, drop_connections, is_
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-Work = tuple[int, ClaimedJob, "tasks.Task[..., Any]"]
+Work = tuple[int, ClaimedJob, "registry.TaskDefinition"]
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class Slots:
 
         Called by the pump, which whatever stands in a row must not end.
         """
-        task = tasks.find(job.task) or (sought(job) if job.rest else None)
+        task = registry.find(job.task) or (sought(job) if job.rest else None)
         if task is None:
             self.outbox.put((cell, unknown_task(job)))
         elif task.is_async:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from django.db.models.fields.json import KeyTransform
 from django.utils import timezone
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.db import CallerConnection
 from django_pgqueue.lifecycle.redact import scrub_json, scrubber
 from django_pgqueue.lifecycle.sql import statement
@@ -118,7 +118,7 @@ def _aware(at: dt.datetime) -> dt.datetime:
 
 def _told(job: Any) -> tuple[str, str]:
     """Return the class of the last error and what it said."""
-    entry = scrub_json(job.latest, scrubber(tasks.find(job.task), job.args, job.kwargs))
+    entry = scrub_json(job.latest, scrubber(registry.find(job.task), job.args, job.kwargs))
     if not isinstance(entry, dict):
         return "", "" if entry is None else json.dumps(entry, ensure_ascii=False)[:LONGEST_MESSAGE]
     message = str(entry.get("message") or "").strip().partition("\n")[0]

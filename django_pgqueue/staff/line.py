@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.served import Served
 from django_pgqueue.base.states import Status
 from django_pgqueue.db import CallerConnection
@@ -99,7 +99,7 @@ def turn(waiting: Job, crew: Crew, alias: str, *, may_run: bool) -> Iterator[Sen
 
 def unknown(task: str) -> Iterator[Sentence]:
     """Yield that nothing here has a task of this name, and what workers like that do with its jobs."""
-    if tasks.find(task) is None:
+    if registry.find(task) is None:
         yield say(
             _(
                 "The code that tells you this does not know the task {task}. A worker that has no task of that name "

@@ -12,7 +12,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from django_pgqueue.lifecycle.redact import REDACTED, shown
-from django_pgqueue.tasks import Task
+from django_pgqueue.registry import TaskDefinition
 
 
 class Misplaced(ValueError):  # noqa: N818 - reads as what happened
@@ -32,14 +32,14 @@ class Masked:
     kept: Mapping[str, Any]
 
 
-def masked(task: Task[..., Any], args: Any, kwargs: Any) -> Masked:
+def masked(task: TaskDefinition, args: Any, kwargs: Any) -> Masked:
     """Return arguments with placeholders. The same arguments get the same ones every time."""
     seen = shown(task, args, kwargs)
     masking = _Masking(json.dumps(seen, ensure_ascii=False))
     return Masked(masking.mask(seen[0], args), masking.mask(seen[1], kwargs), masking.kept)
 
 
-def unmasked(task: Task[..., Any], args: Any, kwargs: Any, kept: Mapping[str, Any]) -> tuple[Any, Any]:
+def unmasked(task: TaskDefinition, args: Any, kwargs: Any, kept: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return edited arguments with the values put back.
 
     Raises:

@@ -4,10 +4,10 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.exceptions import PgQueueError
-from django_pgqueue.lifecycle.enqueue import enqueue_one
-from django_pgqueue.lifecycle.handle import JobHandle
+from django_pgqueue.results.handle import JobHandle
+from django_pgqueue.tasks import enqueue_one
 
 OPTIONS = (
     "queue",
@@ -36,7 +36,7 @@ def enqueue_from(options: dict[str, Any]) -> JobHandle:
     """
     wanted = {name: options[name] for name in OPTIONS if options[name] is not None}
     try:
-        task = tasks.get(options["name"]).using(**wanted, database=options["database"])
+        task = registry.get(options["name"]).using(**wanted, database=options["database"])
         return enqueue_one(task, tuple(options["job_args"]), options["job_kwargs"])
     except PgQueueError as error:
         raise CommandError(str(error)) from error

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.conf import conf
 from django_pgqueue.db import CallerConnection
 from django_pgqueue.housekeeping import retention, vacuum
@@ -93,7 +93,7 @@ def state_of(alias: str) -> State:
 
 def keeps() -> dict[str, bool | int]:
     """Return the tasks of this code whose finished jobs are not kept, or kept for so many seconds only."""
-    options = {name: task.options for name in tasks.known() if (task := tasks.find(name))}
+    options = {name: task.options for name in registry.known() if (task := registry.find(name))}
     return {
         name: one.keep_seconds or one.is_kept for name, one in options.items() if one.keep_seconds or not one.is_kept
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.models import Model
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.states import NEVER
 from django_pgqueue.lifecycle.redact import scrub_json, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, FinishedJob, Job
@@ -63,7 +63,7 @@ def find(job_id: int, alias: str) -> Model | None:
 
 def story_of(job: Any, alias: str) -> Story:
     """Return all that there is to say, fit for people."""
-    task = tasks.find(job.task)
+    task = registry.find(job.task)
     args, kwargs = shown(task, job.args, job.kwargs)
     story = {
         "id": job.pk,

@@ -8,7 +8,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.states import MAX_LOST, NEVER, Reason, Scope, Status
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
@@ -53,7 +53,7 @@ def _later(one: Job) -> Sentence:
             **at_once,
         )
     if aware(one.started_at) != NEVER:
-        if tasks.find(one.task) is None:
+        if registry.find(one.task) is None:
             words = _(
                 "It was put back at {since}, by a worker that has no task of that name. It will be retried at {time}."
             )

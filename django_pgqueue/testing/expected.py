@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.conf import conf
 from django_pgqueue.lifecycle.redact import scrubber, shown
 from django_pgqueue.models import Job
-from django_pgqueue.tasks import Task
+from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.testing.instants import aware, checked
 from django_pgqueue.testing.wanted import AnyTask, names_of, task_of
 
@@ -22,7 +22,7 @@ LONGEST_VALUE = 80
 class Expected:
     """What was asked for; None stands for anything."""
 
-    task: Task[..., Any] | None
+    task: TaskDefinition | None
     call: tuple[Any, Any] | None  # positional and keyword arguments, as JSON has them
     queue: str | None
     run_at: dt.datetime | dt.timedelta | None
@@ -128,7 +128,7 @@ def show(job: Job, *, is_instant: bool = False) -> str:
     Args:
         is_instant: say when it is due by the calendar, not how long after it was enqueued.
     """
-    task = tasks.find(job.task)
+    task = registry.find(job.task)
     line = f"job {job.pk}: {_call(job.task, *shown(task, job.args, job.kwargs))} on {job.queue!r}"
     line += f", priority {job.priority}" if job.priority else ""
     line += f", unique key {job.unique_key!r}" if job.unique_key else ""

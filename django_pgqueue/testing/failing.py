@@ -2,7 +2,7 @@
 
 import asyncio
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.exceptions import JobControl, JobFailed, JobInterrupted, PgQueueError, ResultRefused
 from django_pgqueue.base.records import Fate, Outcome
 from django_pgqueue.base.states import Reason
@@ -18,7 +18,7 @@ class EndlessJobs(PgQueueError):  # noqa: N818 - the name says what is wrong
 def raise_error(outcome: Outcome, error: BaseException | None, run: Run) -> None:
     """Raise what a run has failed with, if it has; what a job decides itself is no failure."""
     if outcome.fate is Fate.RELEASED and error is None:
-        tasks.get(run.task)  # it was given back because nobody knows its task
+        registry.get(run.task)  # it was given back because nobody knows its task
     if outcome.fate not in (Fate.RETRIED, Fate.DIED) and (error is None or _decides(error)):
         return
     if (error is not None and _decides(error)) or outcome.reason in DELIBERATE:

@@ -18,12 +18,12 @@ from django_pgqueue.lifecycle.context import CurrentJob
 from django_pgqueue.lifecycle.failure import failure
 from django_pgqueue.lifecycle.run import arun, run
 from django_pgqueue.lifecycle.wake import WakeUp
-from django_pgqueue.tasks import Task
+from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.testing.connection import is_broken, is_of_test
 
 logger = logging.getLogger("django_pgqueue.jobs")
 
-AnyTask = Task[..., Any]
+AnyTask = TaskDefinition
 
 
 class Performance(NamedTuple):

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.served import Served
-from django_pgqueue.tasks import Task
+from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.timetable import declared
 
 AnyTask = Any
@@ -52,22 +52,22 @@ class Wanted:
     def schedules(self) -> dict[str, list[str]]:
         """Return what ``fire_due`` takes: the schedules of the code, by name, and the tasks of others."""
         code = [name for name, one in declared().items() if self.names is None or one.task.name in self.names]
-        return {"names": code, "tasks": tasks.answering() if self.names is None else sorted(self.names)}
+        return {"names": code, "tasks": registry.answering() if self.names is None else sorted(self.names)}
 
 
-def task_of(task: AnyTask) -> Task[..., Any]:
+def task_of(task: AnyTask) -> TaskDefinition:
     """Return the task that was given, or that has the name that was given.
 
     Raises:
         UnknownTask: no task has this name.
         TypeError: it is none.
     """
-    found = tasks.get(task) if isinstance(task, str) else tasks.native(task)
-    if not isinstance(found, Task):
+    found = registry.get(task) if isinstance(task, str) else registry.native(task)
+    if not isinstance(found, TaskDefinition):
         raise TypeError(f"task is a task or the name of one, not {task!r}.")
     return found
 
 
-def names_of(task: Task[..., Any]) -> tuple[str, ...]:
+def names_of(task: TaskDefinition) -> tuple[str, ...]:
     """Return the names under which jobs of a task may stand in the table."""
     return (task.name, *task.aliases)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import Error
 from django.db.models.functions import Now
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.database_errors import is_refusal
 from django_pgqueue.base.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.base.states import Reason, Status
@@ -185,7 +185,7 @@ class Work:
     def _perform(self, job: ClaimedJob, current: CurrentJob) -> Performance:
         if job.has_expired:
             return Performance(Outcome(job, Fate.DIED, reason=Reason.EXPIRED, error={"error": "expired"}), None)
-        task = tasks.find(job.task) or (sought(job) if job.rest else None)
+        task = registry.find(job.task) or (sought(job) if job.rest else None)
         if task is None:
             return Performance(unknown_task(job), None)
         current.is_cancelled = job.was_killed

@@ -18,8 +18,8 @@ from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.admit import Kind, try_lock
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.models import FinishedJob, Job
+from django_pgqueue.results import waiter
 from django_pgqueue.runtime import listener as listener_module
-from django_pgqueue.runtime import waiting
 from django_pgqueue.runtime.listener import BACKEND, Listener, is_lent, unlisten
 from django_pgqueue.runtime.session import Session
 from tests.app.models import Mark
@@ -316,7 +316,7 @@ def test_whoever_waits_by_way_of_a_pooler_looks_and_does_not_listen(pool, client
         assert ack.write(database, [Outcome(claimed, Fate.SUCCEEDED, result="5")]) == Receipt(), "it is not noted"
         assert handle.wait(PATIENCE_SECONDS) == 5
     finally:
-        waiting.stop_all()
+        waiter.stop_all()
 
 
 def looks_in_vain(handle) -> bool:

@@ -21,7 +21,7 @@ from django_pgqueue.lifecycle.verbs import KILL
 from django_pgqueue.metrics import QueueCollector
 from django_pgqueue.metrics.names import JOBS, OF_TABLES, UP
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule
-from django_pgqueue.runtime import waiting
+from django_pgqueue.results import waiter as waiting
 from django_pgqueue.staff import flow, overview, schedules
 from django_pgqueue.staff.health import findings
 from tests.support.waiting import PATIENCE_SECONDS, eventually

@@ -12,7 +12,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.admin.parts.formatting import exact_moment, history, label, pretty_json, progress
 from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.admin.parts.sentences import Teller
@@ -20,9 +20,9 @@ from django_pgqueue.admin.verbs.table import VerbsAdmin
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.labels import STATUSES
 from django_pgqueue.base.states import DEAD, FINISHED, Status
-from django_pgqueue.lifecycle.find import may_be
 from django_pgqueue.lifecycle.redact import scrub_json, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule
+from django_pgqueue.results.lookup import may_be
 from django_pgqueue.staff.line import holders_of
 from django_pgqueue.staff.rows import status_of
 from django_pgqueue.staff.sentence import Ref, Sentence, job, named
@@ -56,7 +56,7 @@ class JobPage:
 
     def __init__(self, admin: VerbsAdmin, request: HttpRequest, one: Any) -> None:
         self.one = one
-        self.task = tasks.find(one.task)
+        self.task = registry.find(one.task)
         self.scrub = scrubber(self.task, one.args, one.kwargs)
         self.links = Links(request, admin.admin_site)
         self.tell = Teller(self.links, self.scrub)

@@ -12,7 +12,7 @@ from django.template.response import TemplateResponse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.admin.pages.job import go_where_it_is
 from django_pgqueue.admin.pages.retry_form import RetryForm
 from django_pgqueue.admin.parts.crumbs import crumbs
@@ -43,7 +43,7 @@ def retry_view(admin: VerbsAdmin, request: HttpRequest, object_id: str) -> HttpR
     dead: Any = admin.get_object(request, unquote(object_id))
     if dead is None:
         return go_where_it_is(admin, request, object_id)
-    task = tasks.find(dead.task)
+    task = registry.find(dead.task)
     is_whole_call = isinstance(dead.args, list) and isinstance(dead.kwargs, dict) and is_whole([dead.args, dead.kwargs])
     if task is None or not is_whole_call:
         return _page(admin, request, dead, {"problem": _problem(dead, task)})

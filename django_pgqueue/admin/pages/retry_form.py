@@ -17,8 +17,8 @@ from django_pgqueue.lifecycle.payload import check_signature, encode
 from django_pgqueue.lifecycle.redact import in_errors
 from django_pgqueue.lifecycle.retry_changed import keys_of
 from django_pgqueue.models import DeadJob
+from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.staff.masked import Masked, Misplaced, masked, unmasked
-from django_pgqueue.tasks import Task
 
 KINDS: dict[str, type] = {"args": list, "kwargs": dict}
 EXAMPLES = {"args": '[17, "x"]', "kwargs": '{"order_id": 17}'}
@@ -54,7 +54,7 @@ class RetryForm(forms.Form):
     )
     form = forms.CharField(max_length=64, widget=forms.HiddenInput)
 
-    def __init__(self, task: Task[..., Any], dead: DeadJob, data: Any = None, *, may_remove: bool) -> None:
+    def __init__(self, task: TaskDefinition, dead: DeadJob, data: Any = None, *, may_remove: bool) -> None:
         self.task = task
         self.dead = dead
         self.changed: tuple[tuple[Any, ...], dict[str, Any]] = (), {}

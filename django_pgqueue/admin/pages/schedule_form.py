@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue import tasks, timetable
+from django_pgqueue import registry, timetable
 from django_pgqueue.admin.parts.formatting import capitalize_labels
 from django_pgqueue.base.exceptions import PgQueueError
 from django_pgqueue.base.states import CatchUp
@@ -104,7 +104,7 @@ class ScheduleForm(ModelForm):
         if not self.instance.pk:  # defaults of the database are not known to a form
             self.initial.update({**EMPTY, **START, "timezone": settings.TIME_ZONE, **(kwargs.get("initial") or {})})
         if "task" in self.fields:
-            names = sorted({*tasks.known(), self.instance.task or tasks.known()[0]} if tasks.known() else ())
+            names = sorted({*registry.known(), self.instance.task or registry.known()[0]} if registry.known() else ())
             self.fields["task"] = forms.ChoiceField(label=_("task"), choices=[(name, name) for name in names])
         if "name" in self.fields:
             self.fields["name"].widget.attrs["maxlength"] = timetable.LONGEST_NAME
@@ -124,12 +124,12 @@ class ScheduleForm(ModelForm):
         if not TIMING & set(self.errors):
             with self._errors_at("every_seconds" if self._value("every_seconds") is not None else "cron"):
                 self.rhythm  # noqa: B018 - reckoned to see whether it can be
-        task = tasks.find(self._value("task"))
+        task = registry.find(self._value("task"))
         if task is not None and not set(EMPTY) & set(self.errors):
             self._check_job(task)
         return self.cleaned_data
 
-    def _check_job(self, task: tasks.Task[..., Any]) -> None:
+    def _check_job(self, task: registry.TaskDefinition) -> None:
         args, kwargs, options = (self._value(name) for name in EMPTY)
         for name, value, kind in (("args", args, list), ("kwargs", kwargs, dict), ("options", options, dict)):
             if not isinstance(value, kind):

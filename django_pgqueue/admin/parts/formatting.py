@@ -14,7 +14,7 @@ from django.utils.html import format_html
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.states import NEVER
 from django_pgqueue.lifecycle.redact import shown, shown_by_name
 from django_pgqueue.models import Job
@@ -136,7 +136,7 @@ def arguments_of(field: str, description: Any) -> Column:
 
     @admin.display(description=description)
     def column(_admin: Any, job: Any) -> str:
-        args, kwargs = shown(tasks.find(job.task), job.args, job.kwargs)
+        args, kwargs = shown(registry.find(job.task), job.args, job.kwargs)
         return pretty_json(args if field == "args" else kwargs)
 
     return column

@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.utils.autoreload import get_child_arguments
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import ConfigurationError
 from django_pgqueue.base.served import Served
@@ -144,7 +144,7 @@ class Command(BaseCommand):
         check_may_have_children()
         check_database()
         configure(plan.verbosity)
-        if not tasks.known():
+        if not registry.known():
             self.stderr.write(
                 self.style.WARNING("No tasks are registered. Define some in the tasks.py of an installed app.")
             )

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import Schedule
 from django_pgqueue.staff.figures import whole
@@ -97,7 +97,7 @@ def _problem(shape: Shape) -> str:
 
 
 def _problem_of(schedule: Schedule) -> str:
-    task = tasks.find(schedule.task)
+    task = registry.find(schedule.task)
     if task is None:
         return _("this code does not know %(task)s") % {"task": schedule.task}
     kinds = [IN_JSON.get(type(value), "number") for value in (schedule.args, schedule.kwargs)]
@@ -110,7 +110,7 @@ def _misshapen(args: str, kwargs: str) -> str:
     return _("args and kwargs are %(args)s and %(kwargs)s, not array and object") % {"args": args, "kwargs": kwargs}
 
 
-def _misfit(task: tasks.Task[..., Any], args: Iterable[Any], keys: Iterable[str]) -> str:
+def _misfit(task: registry.TaskDefinition, args: Iterable[Any], keys: Iterable[str]) -> str:
     """Return why arguments cannot be bound, by their number and names; values decide nothing."""
     try:
         task.signature.bind(*args, **dict.fromkeys(keys))

@@ -2,12 +2,11 @@
 
 import logging
 from collections.abc import Iterator
-from typing import Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.lifecycle.framework import find_at
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.staff import flow
@@ -98,9 +97,9 @@ def unknown_tasks(view: View) -> Iterator[Finding]:
     )
 
 
-def task_of(name: str, backend: str) -> tasks.Task[..., Any] | None:
+def task_of(name: str, backend: str) -> registry.TaskDefinition | None:
     """Return the task of a job as a worker with this code would find it; None too where its backend fails."""
-    if (task := tasks.find(name)) or not backend:
+    if (task := registry.find(name)) or not backend:
         return task
     try:
         return find_at(name, backend)

@@ -9,7 +9,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.utils.asyncio import async_unsafe
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from django_pgqueue.base.conf import conf
 from django_pgqueue.base.exceptions import (
     InvalidJob,
@@ -21,8 +21,9 @@ from django_pgqueue.base.exceptions import (
 )
 from django_pgqueue.base.states import DEAD
 from django_pgqueue.db import CallerConnection
-from django_pgqueue.lifecycle.find import JobState, find
 from django_pgqueue.lifecycle.redact import scrub_json, scrubber
+from django_pgqueue.results.lookup import JobState, find
+from django_pgqueue.results.waiter import waiter_for
 
 SLICE_SECONDS = 0.5
 """A thread that waits comes back so often: what interrupts a job is raised only in Python code."""
@@ -91,8 +92,6 @@ class JobHandle:
             InvalidJob: the timeout is not above 0.
             JobFailed, ResultNotKept, UnknownJob: as ``result``.
         """
-        from django_pgqueue.runtime.waiting import waiter_for  # noqa: PLC0415 - threads are a floor above
-
         deadline = time.monotonic() + (seconds := _seconds(timeout))
         waiter = waiter_for(self.database, self.id)
         try:
@@ -110,8 +109,6 @@ class JobHandle:
 
     async def await_(self, timeout: float | dt.timedelta) -> Any:  # noqa: ASYNC109 - it is the one of wait()
         """Do what ``wait`` does from async code; no thread is kept busy."""
-        from django_pgqueue.runtime.waiting import waiter_for  # noqa: PLC0415 - threads are a floor above
-
         seconds = _seconds(timeout)
         waiter = waiter_for(self.database, self.id)
         try:
@@ -167,7 +164,7 @@ def _failure(state: JobState) -> JobFailed:
     last = state.errors[-1] if isinstance(state.errors, list) and state.errors else {}
     error = last if isinstance(last, dict) else {}
     told = ": ".join(str(error[key]) for key in ("error", "message") if error.get(key))
-    scrub = scrubber(tasks.find(state.task), state.args, state.kwargs)
+    scrub = scrubber(registry.find(state.task), state.args, state.kwargs)
     message = f"Job {state.id} ({state.task}) is dead, {state.reason} after attempt {state.attempts}: {scrub(told)}"
     return JobFailed(message, state.reason or "", scrub_json(error, scrub))
 
