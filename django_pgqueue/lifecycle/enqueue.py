@@ -1,6 +1,6 @@
 """Insert jobs in the caller's transaction; workers are woken, and signals sent, by ``notify``."""
 
-import sys
+import inspect
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -202,7 +202,7 @@ def _warn_of_other_transactions(queue: BaseDatabaseWrapper) -> None:
 
 def _level_of_caller() -> int:
     """Return the ``stacklevel`` by which a warning names the line of the project that enqueues."""
-    level, frame = 0, sys._getframe(1)
-    while frame.f_back and frame.f_globals.get("__name__", "").startswith("django_pgqueue."):
+    level, frame = 0, inspect.currentframe()
+    while frame and frame.f_globals.get("__name__", "").startswith("django_pgqueue."):
         level, frame = level + 1, frame.f_back
-    return level + 1
+    return level
