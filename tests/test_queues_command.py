@@ -9,8 +9,8 @@ from django_pgqueue import enqueue_many, limit_queue, pause_queue
 from django_pgqueue.housekeeping.backlog import Counts, counts
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.models import Job, Queue
-from django_pgqueue.staff import queues
-from django_pgqueue.staff.words import rate_or_none, rate_text
+from django_pgqueue.staff import figures, queues
+from django_pgqueue.staff.words import rate_or_none
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -101,7 +101,7 @@ def test_words_that_cannot_work_change_nothing(transactional_db, words, message)
 @pytest.mark.parametrize("text", ["100/s", "60/m", "5/10s", "1000/h", "3/1.5s", "7/2d", "1/w", "90/90s"])
 def test_rates_are_shown_as_they_are_typed(text):
     rate = rate_or_none(text)
-    assert rate_text(rate.number, rate.period.total_seconds()) == text
+    assert figures.rate(rate.number, rate.period.total_seconds()) == text
 
 
 def test_jobs_are_counted_up_to_a_limit(queue):

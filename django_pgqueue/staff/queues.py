@@ -14,9 +14,9 @@ from django_pgqueue.db import CallerConnection
 from django_pgqueue.housekeeping.backlog import Counts, counts
 from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import Queue
+from django_pgqueue.staff import figures
 from django_pgqueue.staff.figures import at_most, whole
 from django_pgqueue.staff.terminal import columns
-from django_pgqueue.staff.words import rate_text
 
 CAP = 1000
 """Jobs of one kind in one queue are counted up to here."""
@@ -78,7 +78,7 @@ def limits_of(row: Queue) -> str:
     if row.max_running is not None:
         parts.append(_("%(number)s at once") % {"number": whole(row.max_running)})
     if row.rate_limit is not None:
-        rate = rate_text(row.rate_limit, row.rate_period_seconds or 1.0)
+        rate = figures.rate(row.rate_limit, row.rate_period_seconds or 1.0)
         parts.append(_("%(rate)s, burst %(burst)s") % {"rate": rate, "burst": whole(row.rate_burst or 0)})
     return "; ".join(parts)
 

@@ -13,8 +13,7 @@ from django.utils.dateparse import parse_datetime
 
 from django_pgqueue.base.states import LONGEST_DELAY, Reason
 from django_pgqueue.lifecycle.browse import Filter
-
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+from django_pgqueue.staff.figures import UNITS
 
 NONE = "none"
 """Removes a limit."""
@@ -89,13 +88,6 @@ def rate_or_none(text: str) -> Rate | None:
     if not re.fullmatch(r"\d{1,7}", number, re.ASCII) or not period:
         raise argparse.ArgumentTypeError(f"{text!r} is no rate: write it as in 100/s, 60/m or 5/10s, or none")
     return Rate(int(number), age(period if period[0].isdigit() else f"1{period}"))
-
-
-def rate_text(number: int, period_seconds: float) -> str:
-    """Return a rate as ``rate_or_none`` takes it."""
-    unit = next((unit for unit in ("w", "d", "h", "m") if period_seconds % UNITS[unit] == 0), "s")
-    length = period_seconds / UNITS[unit]
-    return f"{number}/{unit}" if length == 1 else f"{number}/{length:.10g}{unit}"
 
 
 def instant(text: str) -> dt.datetime:

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.utils.autoreload import get_child_arguments
+from django.utils.module_loading import import_string
 
 from django_pgqueue import registry
 from django_pgqueue.base.conf import conf
@@ -28,6 +29,9 @@ from django_pgqueue.runtime.reloader import Reloader
 from django_pgqueue.runtime.stopping import stop_signals
 from django_pgqueue.runtime.supervisor import Supervisor
 from django_pgqueue.runtime.tether import hold
+
+PAGE_OF_METRICS = "django_pgqueue.metrics.worker.page_of"
+"""Imported for ``--metrics-port`` alone: it needs an extra."""
 
 HOW_TO_EXCLUDE = "To exclude a queue, write --queues=-slow, with an equals sign"
 QUEUES_HELP = (
@@ -226,8 +230,7 @@ def metrics_of(plan: Plan) -> Callable[[Callable[[], Figures]], Page] | None:
     """Return what makes the page of metrics, if there is to be one."""
     if not plan.metrics_port:
         return None
-    from django_pgqueue.metrics.worker import page_of  # noqa: PLC0415 - an extra
-
+    page_of: Callable[[Callable[[], Figures]], Page] = import_string(PAGE_OF_METRICS)
     return page_of
 
 
