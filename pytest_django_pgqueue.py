@@ -92,7 +92,7 @@ def _uses_database(item: pytest.Item) -> bool:
     allowed = _databases_of(item)
     if not allowed:
         return False
-    from django_pgqueue.base.conf import conf  # noqa: PLC0415 - see above
+    from django_pgqueue.conf import conf  # noqa: PLC0415 - see above
 
     return allowed == "__all__" or conf.database in allowed
 

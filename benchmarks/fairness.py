@@ -63,7 +63,7 @@ def enqueue_late(key: str) -> list[int]:
 
 
 def turn_of_late_jobs(options: argparse.Namespace) -> Iterator[Finding]:
-    from django_pgqueue.db import QueueConnection
+    from django_pgqueue.db.connections import QueueConnection
     from django_pgqueue.lifecycle.claim import claim
 
     database, places = QueueConnection("default", "benchmark"), []
@@ -127,7 +127,7 @@ def enqueue_times(runs: int, jobs: int) -> Samples:
 
 
 def beside_an_old_snapshot(options: argparse.Namespace) -> Iterator[Finding]:
-    from django_pgqueue.db import QueueConnection
+    from django_pgqueue.db.connections import QueueConnection
     from django_pgqueue.housekeeping import fairness
 
     database = QueueConnection("default", "benchmark")
@@ -149,9 +149,9 @@ def beside_an_old_snapshot(options: argparse.Namespace) -> Iterator[Finding]:
 
 
 def drain(database: Any, number: int) -> None:
-    from django_pgqueue.base.records import Fate, Outcome
     from django_pgqueue.lifecycle import ack
     from django_pgqueue.lifecycle.claim import claim
+    from django_pgqueue.records import Fate, Outcome
 
     done = 0
     while done < number and (jobs := claim(database, QUEUE, limit=1000, worker_id=1)):

@@ -68,7 +68,7 @@ def findings(options: argparse.Namespace) -> Iterator[Finding]:
 
 
 def removing(options: argparse.Namespace) -> Iterator[Finding]:
-    from django_pgqueue.db import QueueConnection
+    from django_pgqueue.db.connections import QueueConnection
     from django_pgqueue.housekeeping.retention import keep_partitions
 
     drop_all()
@@ -153,7 +153,7 @@ def fill(options: argparse.Namespace) -> list[str]:
 
 def drop_all() -> None:
     """Leave no partition of a day that is over."""
-    from django_pgqueue.db import QueueConnection
+    from django_pgqueue.db.connections import QueueConnection
     from django_pgqueue.housekeeping.retention import keep_partitions
 
     database = QueueConnection("default", "benchmark")
@@ -206,7 +206,7 @@ class Claims:
                 self._error = error
 
     def _take_turns(self, connection, pipeline) -> None:
-        from django_pgqueue.lifecycle.sql import sized, statement
+        from django_pgqueue.db.queries import sized, statement
 
         claim, archive, outcomes = sized("claim", BATCH), statement("archive"), None
         while not self._stopping:

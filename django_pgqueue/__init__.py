@@ -3,8 +3,7 @@
 Everything listed in ``__all__`` is public and importable before Django's apps are loaded.
 """
 
-from django_pgqueue.base.exceptions import Discard, RetryLater
-from django_pgqueue.base.options import TaskOptions
+from django_pgqueue.exceptions import Discard, RetryLater
 from django_pgqueue.lifecycle.bulk import move_jobs, purge, set_priority
 from django_pgqueue.lifecycle.context import current_job
 from django_pgqueue.lifecycle.dead_letter import requeue
@@ -12,6 +11,7 @@ from django_pgqueue.lifecycle.gates import limit_queue, pause_queue, resume_queu
 from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.run_now import run_now
 from django_pgqueue.lifecycle.schedules import pause_schedules, resume_schedules, run_schedules
+from django_pgqueue.options import TaskOptions
 from django_pgqueue.results.handle import JobHandle, job
 from django_pgqueue.tasks import Task, enqueue, enqueue_many, enqueue_on_commit, task
 from django_pgqueue.timetable import periodic

@@ -7,8 +7,7 @@ from django.conf import settings
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.base import hooks
-from django_pgqueue.lifecycle import immediate
+from django_pgqueue import instrumentation
 
 
 class PgQueueConfig(AppConfig):
@@ -24,7 +23,7 @@ class PgQueueConfig(AppConfig):
     def ready(self) -> None:
         from django_pgqueue import checks  # noqa: F401, PLC0415 - checks register themselves, once apps are loaded
 
-        hooks.add(_run_soon, immediate.runners)
+        instrumentation.add(_run_soon, instrumentation.runners)
         _watch_jobs()
         autodiscover_modules("tasks")
         for module in _task_modules():

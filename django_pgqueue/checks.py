@@ -28,11 +28,10 @@ from django.db import connections
 from django.utils import translation
 from django.utils.module_loading import import_string
 
-from django_pgqueue import registry
-from django_pgqueue.base import backport
-from django_pgqueue.base.conf import DEFAULTS, conf
-from django_pgqueue.base.exceptions import InvalidArguments
-from django_pgqueue.db import CallerConnection
+from django_pgqueue import backport, registry
+from django_pgqueue.conf import DEFAULTS, conf
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.exceptions import InvalidArguments
 from django_pgqueue.housekeeping.declaring import definition_of
 from django_pgqueue.housekeeping.vacuum import Rights, rights
 from django_pgqueue.staff.health import SCHEMA_LOOKS, findings
@@ -158,7 +157,7 @@ def _is_installed(package: str) -> bool:
 def _runs_tasks() -> bool:
     """Whether an alias in ``TASKS`` has the backend of this package."""
     from django_pgqueue.backend import PgQueueBackend  # noqa: PLC0415 - the framework may be missing
-    from django_pgqueue.base.framework import InvalidTaskBackend, task_backends  # noqa: PLC0415
+    from django_pgqueue.framework import InvalidTaskBackend, task_backends  # noqa: PLC0415
 
     try:
         return any(isinstance(one, PgQueueBackend) for one in task_backends.all())

@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
 
 from django.apps import apps
 
-from django_pgqueue.base import keys
-from django_pgqueue.base.backoff import Backoff, exponential
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.discards import Discards
-from django_pgqueue.base.exceptions import ConfigurationError, UnknownTask
-from django_pgqueue.base.keys import Keys, KeysBy
-from django_pgqueue.base.options import Options, TaskOptions, check_known
-from django_pgqueue.base.states import LONGEST_NAME
+from django_pgqueue import options as keys
+from django_pgqueue.conf import conf
+from django_pgqueue.exceptions import ConfigurationError, UnknownTask
+from django_pgqueue.options import Keys, KeysBy, Options, TaskOptions, check_known
+from django_pgqueue.retry_policy import Backoff, Discards, exponential
+from django_pgqueue.states import LONGEST_NAME
 
 if TYPE_CHECKING:
-    from django_pgqueue.base.records import ClaimedJob, Outcome
+    from django_pgqueue.records import ClaimedJob, Outcome
 
 logger = logging.getLogger("django_pgqueue")
 

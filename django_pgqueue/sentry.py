@@ -13,14 +13,14 @@ import sentry_sdk
 from sentry_sdk.integrations.logging import ignore_logger
 from sentry_sdk.utils import event_from_exception
 
-from django_pgqueue.base import hooks
-from django_pgqueue.base.exceptions import Redacted
-from django_pgqueue.base.logs import FAILURES, fields
-from django_pgqueue.base.records import ClaimedJob, Fate, Outcome
-from django_pgqueue.base.states import Reason
-from django_pgqueue.base.stored import read
+from django_pgqueue import instrumentation
+from django_pgqueue.exceptions import Redacted
 from django_pgqueue.lifecycle.redact import REDACTED, Scrub, scrubber_of, shown
+from django_pgqueue.log_lines import FAILURES, fields
+from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.states import Reason
+from django_pgqueue.stored_values import read
 
 failures = logging.getLogger(FAILURES)
 
@@ -33,7 +33,7 @@ TEXTS = ("message", "logentry", "breadcrumbs", "extra", "contexts")
 
 def install() -> None:
     """Have failed attempts reported from here on; called when apps are loaded."""
-    hooks.add(reporting_run, hooks.around_runs)
+    instrumentation.add(reporting_run, instrumentation.around_runs)
     ignore_logger(FAILURES)
 
 

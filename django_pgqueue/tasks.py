@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, ov
 from django.db import transaction
 
 from django_pgqueue import registry
-from django_pgqueue.base.backoff import Backoff, exponential
-from django_pgqueue.base.discards import DiscardOn, Discards
-from django_pgqueue.base.exceptions import ConfigurationError, InvalidJob
-from django_pgqueue.base.keys import KeyBy, KeysBy
-from django_pgqueue.base.options import OF_TASKS, Options, check_known
+from django_pgqueue.exceptions import ConfigurationError, InvalidJob
+from django_pgqueue.instrumentation import run_if_immediate
 from django_pgqueue.lifecycle.enqueue import arguments_of, check_arguments, insert_many, insert_one
-from django_pgqueue.lifecycle.immediate import run_if_immediate
+from django_pgqueue.options import OF_TASKS, KeyBy, KeysBy, Options, check_known
 from django_pgqueue.registry import TaskAdapter, TaskDefinition
 from django_pgqueue.results.handle import JobHandle
+from django_pgqueue.retry_policy import Backoff, DiscardOn, Discards, exponential
 
 P = ParamSpec("P")
 R = TypeVar("R")

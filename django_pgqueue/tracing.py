@@ -20,13 +20,13 @@ from opentelemetry.environment_variables import OTEL_PYTHON_TRACER_PROVIDER
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from django_pgqueue.base import hooks
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.logs import this_worker
-from django_pgqueue.base.records import ClaimedJob, Fate, Outcome
-from django_pgqueue.base.stored import read_object
-from django_pgqueue.base.version import VERSION
+from django_pgqueue import instrumentation
+from django_pgqueue.conf import conf
+from django_pgqueue.log_lines import this_worker
+from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.stored_values import read_object
+from django_pgqueue.version import VERSION
 
 logger = logging.getLogger("django_pgqueue")
 
@@ -40,8 +40,8 @@ propagator = TraceContextTextMapPropagator()
 
 def install() -> None:
     """Have spans made from here on; called when apps are loaded."""
-    hooks.add(tracing_insert, hooks.around_inserts)
-    hooks.add(tracing_run, hooks.around_runs)
+    instrumentation.add(tracing_insert, instrumentation.around_inserts)
+    instrumentation.add(tracing_run, instrumentation.around_runs)
 
 
 def tracing_insert(task: TaskDefinition, number: int) -> "TracedInsertion | None":

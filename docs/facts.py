@@ -35,8 +35,8 @@ class Row(NamedTuple):
 
 def of_settings() -> Iterator[Row]:
     """Yield the keys of PGQUEUE."""
-    from django_pgqueue.base.conf import DEFAULTS  # noqa: PLC0415 - Django is set up by then
     from django_pgqueue.checks import BOUNDS, SWITCHES  # noqa: PLC0415
+    from django_pgqueue.conf import DEFAULTS  # noqa: PLC0415 - Django is set up by then
 
     for key, default in DEFAULTS.items():
         facts = {"default": code(literal(default))}
@@ -81,14 +81,14 @@ def of_signals(*names: str) -> Iterator[Row]:
 
 def of_statuses() -> Iterator[Row]:
     """Yield where a live job may stand."""
-    from django_pgqueue.base.states import Status  # noqa: PLC0415
+    from django_pgqueue.states import Status  # noqa: PLC0415
 
     return (Row(code(status)) for status in Status)
 
 
 def of_reasons() -> Iterator[Row]:
     """Yield what a job may have died of."""
-    from django_pgqueue.base.states import Reason  # noqa: PLC0415
+    from django_pgqueue.states import Reason  # noqa: PLC0415
 
     return (Row(code(reason)) for reason in Reason)
 
@@ -195,7 +195,7 @@ def facts_of(action: argparse.Action) -> dict[str, str]:
 
 def arguments_of(signal: str) -> list[str]:
     """Return what is sent with a signal, as the calls that send it name it."""
-    from django_pgqueue.base import signals  # noqa: PLC0415
+    from django_pgqueue import signals  # noqa: PLC0415
 
     if getattr(signals, signal) in signals.OF_FATE.values():
         return arguments_of("job_finished")  # they follow it, and tell the same

@@ -11,8 +11,8 @@ from django.utils import translation
 from hypothesis import settings
 
 from django_pgqueue import registry, tasks
-from django_pgqueue.db import QueueConnection
-from django_pgqueue.lifecycle import wake
+from django_pgqueue.db import notify
+from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.staff.health import tables
 from tests.pgbouncer import PgBouncer
 from tests.server import own_database
@@ -65,7 +65,7 @@ def _in_english() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _no_refusal_yet(monkeypatch) -> None:
     """Begin as a process to which no announcement was refused: of each refusal it would say no more."""
-    monkeypatch.setattr(wake, "_refusals", {})
+    monkeypatch.setattr(notify, "_refusals", {})
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,6 @@
 import asyncio
 
 from django_pgqueue import registry
-from django_pgqueue.base.records import Outcome
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
 from django_pgqueue.lifecycle.claim import claim
@@ -11,6 +10,7 @@ from django_pgqueue.lifecycle.context import CurrentJob
 from django_pgqueue.lifecycle.failure import unknown_task
 from django_pgqueue.lifecycle.framework import sought
 from django_pgqueue.lifecycle.run import arun, run
+from django_pgqueue.records import Outcome
 
 WORKER = 7
 

@@ -6,8 +6,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 
 from django_pgqueue import registry
-from django_pgqueue.base.records import ClaimedJob, Outcome
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.housekeeping.promote import promote
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
@@ -15,6 +14,7 @@ from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.context import CurrentJob
 from django_pgqueue.lifecycle.framework import sought
 from django_pgqueue.lifecycle.run import arun, run
+from django_pgqueue.records import ClaimedJob, Outcome
 
 
 def run_claimed(queue: QueueConnection, name: str = "default", *, limit: int = 1) -> list[Outcome]:

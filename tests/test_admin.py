@@ -19,12 +19,12 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.admin.lists import keyset, listing
 from django_pgqueue.admin.parts import formatting
 from django_pgqueue.admin.verbs.jobs import WORDS
-from django_pgqueue.base.states import NEVER
 from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.left import Left
 from django_pgqueue.lifecycle.run_now import run_now
 from django_pgqueue.models import DeadJob, Job, Queue, Worker
 from django_pgqueue.staff.bounded import bounded
+from django_pgqueue.states import NEVER
 
 pytestmark = pytest.mark.django_db
 

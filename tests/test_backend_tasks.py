@@ -17,10 +17,10 @@ import tests.app.contract as app
 from django_pgqueue import periodic, registry, tasks
 from django_pgqueue.apps import _task_modules
 from django_pgqueue.backend import PgQueueBackend, PgQueueTask, options
-from django_pgqueue.base.exceptions import ConfigurationError
-from django_pgqueue.base.framework import InvalidTask, task_backends
-from django_pgqueue.base.options import Options
+from django_pgqueue.exceptions import ConfigurationError
+from django_pgqueue.framework import InvalidTask, task_backends
 from django_pgqueue.models import Job
+from django_pgqueue.options import Options
 from django_pgqueue.timetable import declared, left_out
 from tests.app.contract import task
 from tests.app.models import Mark

@@ -12,8 +12,8 @@ from django.utils import timezone
 from django.utils.http import urlencode
 
 import tests.app.tasks as app
+from django_pgqueue.db.queries import statement
 from django_pgqueue.lifecycle.kill import kill
-from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import DeadJob
 from django_pgqueue.staff import causes
 from django_pgqueue.staff.bounded import bounded

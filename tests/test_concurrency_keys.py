@@ -12,10 +12,9 @@ from django.db import IntegrityError, OperationalError, connection, connections,
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill, requeue, run_now
-from django_pgqueue.base.records import Fate, Outcome
 from django_pgqueue.base.served import Served
-from django_pgqueue.base.states import Reason
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.queries import statement
 from django_pgqueue.housekeeping.promote import promote
 from django_pgqueue.housekeeping.sweep import sweep
 from django_pgqueue.lifecycle import ack, heartbeat
@@ -24,8 +23,9 @@ from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.drain import is_drained
 from django_pgqueue.lifecycle.reap import settle
 from django_pgqueue.lifecycle.release import release
-from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import Job
+from django_pgqueue.records import Fate, Outcome
+from django_pgqueue.states import Reason
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 from tests.test_pump import pump, turn  # noqa: F401 - a fixture
 

@@ -18,10 +18,10 @@ from django.db import DatabaseError, connections, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import RetryLater, tasks
-from django_pgqueue.base.exceptions import ConfigurationError, InvalidArguments
 from django_pgqueue.cutover import Cutover, new_side, old_side
 from django_pgqueue.cutover.checks import check_stages
 from django_pgqueue.cutover.models import Call
+from django_pgqueue.exceptions import ConfigurationError, InvalidArguments
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
 from django_pgqueue.lifecycle.claim import claim

@@ -9,8 +9,8 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import pause_schedules, periodic, task, timetable
-from django_pgqueue.base.exceptions import ConfigurationError, InvalidJob, InvalidSchedule
 from django_pgqueue.checks import check_schedules
+from django_pgqueue.exceptions import ConfigurationError, InvalidJob, InvalidSchedule
 from django_pgqueue.housekeeping import declaring
 from django_pgqueue.housekeeping.declaring import declare
 from django_pgqueue.housekeeping.schedules import Fired, fire_due

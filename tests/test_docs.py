@@ -19,18 +19,17 @@ from django.test import override_settings
 import django_pgqueue
 import django_pgqueue.bench.tasks  # registers tasks, as the reference of the bench does
 import pytest_django_pgqueue
-from django_pgqueue import testing
+from django_pgqueue import exceptions, records, signals, testing
 from django_pgqueue.backend.declaring import OF_BACKENDS, OF_JOBS, OF_TASKS
-from django_pgqueue.base import exceptions, records, signals
-from django_pgqueue.base.conf import DEFAULTS
-from django_pgqueue.base.database_errors import REFUSING_CLASSES
-from django_pgqueue.base.options import LONGEST_TIMEOUT_SECONDS, Options
-from django_pgqueue.base.states import LONGEST_DELAY, Status
 from django_pgqueue.checks import BOUNDS, OF_FINDINGS, check_settings
+from django_pgqueue.conf import DEFAULTS
 from django_pgqueue.cutover.stages import STAGES
+from django_pgqueue.db.errors import REFUSING_CLASSES
 from django_pgqueue.management.commands import pgqueue_doctor
 from django_pgqueue.migrations._enqueue import WITH_KEYS
+from django_pgqueue.options import LONGEST_TIMEOUT_SECONDS, Options
 from django_pgqueue.staff import health
+from django_pgqueue.states import LONGEST_DELAY, Status
 from django_pgqueue.testing import Report, Run, assert_enqueued, refute_enqueued, run_jobs
 from docs import facts, generate
 from tests.pages import DOCS, PAGES, ROOT, each_page, name_of

@@ -142,7 +142,7 @@ def test_round_goes_over_all_keys_in_bounded_slices(queue):
 
 def test_steward_lets_keys_catch_up_again_and_again(queue, monkeypatch):
     monkeypatch.setattr("django_pgqueue.runtime.fair.LATE_SECONDS", 0.0)
-    monkeypatch.setattr("django_pgqueue.runtime.duties.LOOK_SHARE", 0)
+    monkeypatch.setattr("django_pgqueue.services.LOOK_SHARE", 0)
     add("b", 150)
     late_commit("a", 200)
     behind = Job.objects.filter(fair_key="b", run_at__gt=connection_now() - HOUR / 2)

@@ -7,7 +7,7 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.queries import statement
 from django_pgqueue.staff import flow
 from tests.test_plans import explain
 

@@ -13,8 +13,8 @@ import pytest
 from django.core.management import CommandError, call_command
 
 import tests.app.tasks as app
-from django_pgqueue.base.exceptions import ConfigurationError
 from django_pgqueue.base.served import Served
+from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.housekeeping.backlog import oldest_runnable
 from django_pgqueue.runtime.pages import MOST_REQUESTS, Pages
 from django_pgqueue.runtime.plan import Plan

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import tests.app.tasks as app
 from django_pgqueue import job
-from django_pgqueue.base.framework import TaskResultDoesNotExist, task_backends
+from django_pgqueue.framework import TaskResultDoesNotExist, task_backends
 from django_pgqueue.housekeeping.operations import carry_on
 from django_pgqueue.lifecycle.browse import Filter
 from django_pgqueue.lifecycle.claim import claim

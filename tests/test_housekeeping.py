@@ -11,11 +11,9 @@ from django.db import OperationalError, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.base.exceptions import JobKilled
-from django_pgqueue.base.records import Fate, Lease, Outcome
 from django_pgqueue.base.served import Served
-from django_pgqueue.base.states import NEVER
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.exceptions import JobKilled
 from django_pgqueue.housekeeping.promote import promote
 from django_pgqueue.housekeeping.reaper import forget_workers, reap_gone, reap_lost
 from django_pgqueue.lifecycle import ack, heartbeat
@@ -25,9 +23,9 @@ from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.reap import settle_dead_process
 from django_pgqueue.lifecycle.workers import request_stop
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
+from django_pgqueue.records import Fate, Lease, Outcome
 from django_pgqueue.runtime.child import Brief
 from django_pgqueue.runtime.crew import Crew, Vacancy
-from django_pgqueue.runtime.duties import Slice
 from django_pgqueue.runtime.heart import Heart, Pulse
 from django_pgqueue.runtime.marks import Marks, now
 from django_pgqueue.runtime.meters import Meters
@@ -37,6 +35,8 @@ from django_pgqueue.runtime.reaper import Reaper
 from django_pgqueue.runtime.session import SILENT_SECONDS, Absences, Session
 from django_pgqueue.runtime.steward import Steward
 from django_pgqueue.runtime.tally import Tally
+from django_pgqueue.services import Slice
+from django_pgqueue.states import NEVER
 from tests.support import needs
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -472,7 +472,7 @@ def test_job_over_its_time_has_failed_for_that_however_its_process_ended(queue, 
     assert 1.7 < (jobs[again].run_at - failed_at).total_seconds() < 2.3
     assert (dead.id, dead.reason, dead.lost) == (last, "exhausted", 0)
     for entry in (jobs[again].errors[-1], dead.errors[-1]):
-        assert entry["error"] == "django_pgqueue.base.exceptions.TimeLimitExceeded"
+        assert entry["error"] == "django_pgqueue.exceptions.TimeLimitExceeded"
         assert entry["message"] == "Its time limit of 7 s had passed, and it had not stopped when its process ended."
         assert entry["worker"] == "web1 pid 0"
 

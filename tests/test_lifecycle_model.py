@@ -19,9 +19,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 import tests.app.tasks as app
 from django_pgqueue import Discard, RetryLater, enqueue_many
-from django_pgqueue.base.options import Options
-from django_pgqueue.base.records import KEEP, ClaimedJob, Fate, Lease, Outcome, Receipt
-from django_pgqueue.base.states import Reason
+from django_pgqueue.db.queries import statement
 from django_pgqueue.housekeeping.promote import promote
 from django_pgqueue.housekeeping.reaper import forget_workers, reap_lost
 from django_pgqueue.housekeeping.unique import MOST_LOCKED, prune_tombstones, retake
@@ -34,7 +32,9 @@ from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.release import release
 from django_pgqueue.lifecycle.run import run
 from django_pgqueue.lifecycle.run_now import run_now
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.options import Options
+from django_pgqueue.records import KEEP, ClaimedJob, Fate, Lease, Outcome, Receipt
+from django_pgqueue.states import Reason
 from django_pgqueue.tasks import Task
 from tests.lifecycle.model import HOUR, Job, Model, Process
 from tests.lifecycle.parties import Parties

@@ -12,19 +12,19 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import current_job, registry, tasks
-from django_pgqueue.base.exceptions import JobInterrupted, JobKilled, TimeLimitExceeded
-from django_pgqueue.base.records import Fate
-from django_pgqueue.base.states import Reason
+from django_pgqueue.exceptions import JobInterrupted, JobKilled, TimeLimitExceeded
 from django_pgqueue.lifecycle import border as border_module
 from django_pgqueue.lifecycle.border import ThreadBorder
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.context import CurrentJob
 from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.models import Job
+from django_pgqueue.records import Fate
 from django_pgqueue.runtime import process as process_module
 from django_pgqueue.runtime.child import Brief
 from django_pgqueue.runtime.marks import now
 from django_pgqueue.runtime.plan import Plan
+from django_pgqueue.states import Reason
 from tests.app.models import Mark
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.test_run import job as job_of

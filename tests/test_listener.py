@@ -4,7 +4,7 @@ import psycopg
 import pytest
 from django.db import Error
 
-from django_pgqueue.lifecycle.wake import announce
+from django_pgqueue.db.notify import announce
 from django_pgqueue.runtime import listener as listener_module
 from django_pgqueue.runtime.listener import Listener
 from django_pgqueue.runtime.session import Session

@@ -14,7 +14,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.base.buckets import BOUNDS
-from django_pgqueue.base.signals import job_enqueued
 from django_pgqueue.lifecycle.stats import RUN_BUCKETS, RUN_SECONDS, SUCCEEDED
 from django_pgqueue.metrics import QueueCollector, count_enqueued, tables, view
 from django_pgqueue.metrics import page as pages
@@ -25,6 +24,7 @@ from django_pgqueue.models import Queue
 from django_pgqueue.runtime.enqueues import tell_of_enqueued
 from django_pgqueue.runtime.meter import CLAIMED, ENQUEUED, Meter
 from django_pgqueue.runtime.meters import Figures, Meters
+from django_pgqueue.signals import job_enqueued
 from django_pgqueue.staff import overview
 from django_pgqueue.staff.measures import Measures, Shared
 from tests.scraping import Sheet, must_lint, parsed

@@ -10,10 +10,9 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.base.exceptions import InvalidJob, InvalidOperation
-from django_pgqueue.base.signals import job_requeued
-from django_pgqueue.base.states import Reason
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.notify import ADMIT, CANCEL, CHANNEL, OPERATE, WakeUp
+from django_pgqueue.exceptions import InvalidJob, InvalidOperation
 from django_pgqueue.housekeeping import operations, prune
 from django_pgqueue.housekeeping.chores import look
 from django_pgqueue.housekeeping.operations import carry_on, prune_operations
@@ -32,8 +31,9 @@ from django_pgqueue.lifecycle.verbs import (
     VERBS,
     Verb,
 )
-from django_pgqueue.lifecycle.wake import ADMIT, CANCEL, CHANNEL, OPERATE, WakeUp
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation
+from django_pgqueue.signals import job_requeued
+from django_pgqueue.states import Reason
 from tests.support.waiting import beside, eventually, until_gone
 
 

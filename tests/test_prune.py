@@ -7,8 +7,7 @@ from django.db import transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill, registry, requeue
-from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.housekeeping import prune
 from django_pgqueue.housekeeping.prune import (
     Prunable,
@@ -22,6 +21,7 @@ from django_pgqueue.housekeeping.prune import (
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Stat
+from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.runtime.pruning import Pruning
 from tests.support.clock import HALF_PAST, clock_set
 

@@ -12,18 +12,18 @@ from django.db import OperationalError, connection, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.base.database_errors import Silence
-from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.base.states import Reason
+from django_pgqueue.db.errors import Silence
 from django_pgqueue.lifecycle import ack, heartbeat
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.release import release
 from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.runtime import errands as errands_module
 from django_pgqueue.runtime import intake as intake_module
 from django_pgqueue.runtime.marks import CAPACITY, Marks, now
 from django_pgqueue.runtime.pump import WORTHWHILE, Pump, Speed
 from django_pgqueue.runtime.slots import Slots
+from django_pgqueue.states import Reason
 from tests.support.slots import ended
 from tests.support.waiting import PATIENCE_SECONDS, eventually, until_gone
 

@@ -9,8 +9,7 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import current_job
-from django_pgqueue.base.exceptions import InvalidJob
-from django_pgqueue.base.records import Fate, Outcome, Receipt
+from django_pgqueue.exceptions import InvalidJob
 from django_pgqueue.housekeeping.promote import promote
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
@@ -19,6 +18,7 @@ from django_pgqueue.lifecycle.context import CurrentJob
 from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.run import arun, run
 from django_pgqueue.models import FinishedJob, Job
+from django_pgqueue.records import Fate, Outcome, Receipt
 from tests.app.models import Mark
 from tests.support.waiting import eventually
 

@@ -6,12 +6,12 @@ import pytest
 from django.db import connection, transaction
 
 import tests.app.tasks as app
-from django_pgqueue.base.records import Fate, Outcome, Receipt
-from django_pgqueue.db import CallerConnection, QueueConnection
+from django_pgqueue.db.connections import CallerConnection, QueueConnection
 from django_pgqueue.housekeeping.retention import DAYS_AHEAD, Kept, _dropping, keep_partitions, plan
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.models import FinishedJob
+from django_pgqueue.records import Fate, Outcome, Receipt
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.janitor import Janitor
 from django_pgqueue.runtime.plan import Plan as WorkerPlan

@@ -14,13 +14,12 @@ from django.test import Client
 import tests.app.tasks as app
 from django_pgqueue import kill, registry, requeue, tasks
 from django_pgqueue.backend.results import errors_of
-from django_pgqueue.base.exceptions import InvalidArguments, InvalidJob
-from django_pgqueue.base.keys import Keys, KeysBy
-from django_pgqueue.base.options import Options
-from django_pgqueue.base.signals import job_enqueued
+from django_pgqueue.exceptions import InvalidArguments, InvalidJob
 from django_pgqueue.lifecycle.redact import REDACTED
 from django_pgqueue.lifecycle.retry_changed import Refused, keys_of, retry_changed
 from django_pgqueue.models import DeadJob, Job
+from django_pgqueue.options import Keys, KeysBy, Options
+from django_pgqueue.signals import job_enqueued
 from django_pgqueue.staff.masked import Misplaced, masked, unmasked
 from tests.support.waiting import PATIENCE_SECONDS
 from tests.test_job_page import EVIL, must_be_text

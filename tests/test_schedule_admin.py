@@ -10,8 +10,8 @@ from django.utils import timezone
 import tests.app.tasks as app
 from django_pgqueue import periodic, timetable
 from django_pgqueue.admin.pages.schedule_form import ScheduleForm
+from django_pgqueue.db.queries import statement
 from django_pgqueue.housekeeping.schedules import fire_due
-from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import DeadJob, Job, Schedule
 from django_pgqueue.staff.bounded import bounded
 from tests.test_admin import confirm, messages_of, tick, user_with

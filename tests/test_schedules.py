@@ -13,20 +13,20 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import pause_schedules, registry, resume_schedules, run_schedules
-from django_pgqueue.base.exceptions import InvalidArguments, UnknownTask
-from django_pgqueue.base.keys import KeysBy
-from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.base.signals import job_enqueued
-from django_pgqueue.base.states import Reason
 from django_pgqueue.base.ticks import Rhythm
-from django_pgqueue.db import CallerConnection, QueueConnection
+from django_pgqueue.db.connections import CallerConnection, QueueConnection
+from django_pgqueue.exceptions import InvalidArguments, UnknownTask
 from django_pgqueue.housekeeping import schedules
 from django_pgqueue.housekeeping.schedules import Fired, fire_due, spread_seconds
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.schedules import LastJob, last_jobs
 from django_pgqueue.models import Job, Schedule
+from django_pgqueue.options import KeysBy
+from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.runtime.enqueues import tell_of_enqueued
+from django_pgqueue.signals import job_enqueued
+from django_pgqueue.states import Reason
 from tests.support.waiting import PATIENCE_SECONDS, eventually, until_gone
 
 pytestmark = pytest.mark.django_db(transaction=True)

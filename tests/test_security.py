@@ -11,8 +11,8 @@ import pytest
 
 import django_pgqueue
 from django_pgqueue import registry
-from django_pgqueue.base.records import Fate
 from django_pgqueue.lifecycle.redact import is_sensitive_name
+from django_pgqueue.records import Fate
 from django_pgqueue.runtime.marks import Marks
 from django_pgqueue.runtime.slots import Slots
 from tests.support.waiting import PATIENCE_SECONDS

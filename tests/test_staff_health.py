@@ -9,13 +9,13 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, pause_queue
-from django_pgqueue.base.version import VERSION
-from django_pgqueue.db import CallerConnection
+from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.housekeeping.vacuum import Holder, horizon
 from django_pgqueue.models import FinishedJob, Schedule, Worker
 from django_pgqueue.staff import health
 from django_pgqueue.staff.health import Level, findings, tables
 from django_pgqueue.staff.health.view import View
+from django_pgqueue.version import VERSION
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 from tests.test_schedules import make
 from tests.workers import other_sessions

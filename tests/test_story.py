@@ -8,16 +8,16 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill, requeue
-from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.base.states import Reason
 from django_pgqueue.lifecycle.ack import write
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Queue, Worker
+from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.staff.history import Kind, entries_of
 from django_pgqueue.staff.sentence import duration, text_of
 from django_pgqueue.staff.story import find
 from django_pgqueue.staff.timeline import lines, timeline
 from django_pgqueue.staff.why import why
+from django_pgqueue.states import Reason
 
 pytestmark = pytest.mark.django_db
 

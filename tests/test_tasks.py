@@ -6,8 +6,8 @@ from django.template import Context, Template
 
 import tests.app.tasks as app
 from django_pgqueue import Task, TaskOptions, registry, task, tasks
-from django_pgqueue.base.exceptions import ConfigurationError, InvalidJob, UnknownTask
-from django_pgqueue.base.options import Options
+from django_pgqueue.exceptions import ConfigurationError, InvalidJob, UnknownTask
+from django_pgqueue.options import Options
 
 
 def test_task_is_named_by_its_path_and_can_be_called():

@@ -22,11 +22,11 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 import tests.app.tasks as app
 from django_pgqueue import current_job, enqueue_many, requeue, tasks
-from django_pgqueue.base.hooks import around_runs
-from django_pgqueue.base.options import Options
 from django_pgqueue.housekeeping.schedules import fire_due
+from django_pgqueue.instrumentation import around_runs
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.models import DeadJob, Job, Schedule
+from django_pgqueue.options import Options
 from tests.app import contract
 from tests.running import run_claimed
 
@@ -270,7 +270,7 @@ import sys
 sys.modules["opentelemetry"] = sys.modules["sentry_sdk"] = None
 import django
 django.setup()
-from django_pgqueue.base import hooks
+from django_pgqueue import instrumentation as hooks
 assert hooks.around_inserts == hooks.around_runs == []
 assert hooks.around_insert(None, 1) is hooks.UNSEEN
 """

@@ -16,9 +16,7 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill, limit_queue, requeue, run_now
-from django_pgqueue.base.records import Fate, Outcome, Receipt
-from django_pgqueue.base.states import Reason
-from django_pgqueue.db import CallerConnection
+from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.housekeeping.expire import expire
 from django_pgqueue.housekeeping.promote import promote
 from django_pgqueue.housekeeping.unique import MOST_LOCKED, prune_tombstones, retake
@@ -29,6 +27,8 @@ from django_pgqueue.lifecycle.enqueue import insert_many
 from django_pgqueue.lifecycle.heartbeat import leases
 from django_pgqueue.lifecycle.release import release
 from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.records import Fate, Outcome, Receipt
+from django_pgqueue.states import Reason
 from tests.app.models import Mark
 from tests.support.waiting import LONG_PATIENCE_SECONDS, PATIENCE_SECONDS, beside, eventually
 from tests.test_keyed import keyed

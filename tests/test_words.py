@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from django_pgqueue.base.states import Reason, Status
-from django_pgqueue.lifecycle.sql import FOLDER
+from django_pgqueue.db.queries import FOLDER
 from django_pgqueue.models import DeadJob, Job
+from django_pgqueue.states import Reason, Status
 
 PACKAGE = FOLDER.parent.parent
 

@@ -9,9 +9,9 @@ from django.test import Client
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
+from django_pgqueue.db.queries import statement
 from django_pgqueue.lifecycle import heartbeat
 from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import Job, Worker
 from tests.test_housekeeping import register
 from tests.test_plans import explain, fill

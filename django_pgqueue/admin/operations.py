@@ -24,8 +24,8 @@ from django_pgqueue.admin.verbs.filtered import LISTS, in_words, query, sentence
 from django_pgqueue.admin.verbs.jobs import TOLD, VERBS, WORDS
 from django_pgqueue.admin.verbs.matching import counted
 from django_pgqueue.admin.verbs.verb import Verb
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.exceptions import InvalidOperation
+from django_pgqueue.conf import conf
+from django_pgqueue.exceptions import InvalidOperation
 from django_pgqueue.lifecycle.browse import Filter, Source
 from django_pgqueue.lifecycle.operations import filter_of, stop
 from django_pgqueue.lifecycle.verbs import Did

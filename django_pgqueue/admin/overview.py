@@ -14,8 +14,7 @@ from django_pgqueue.admin.parts.charts import STYLES, of_flow
 from django_pgqueue.admin.parts.crumbs import crumbs
 from django_pgqueue.admin.parts.formatting import brief, precise
 from django_pgqueue.admin.parts.links import Links
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.states import Status
+from django_pgqueue.conf import conf
 from django_pgqueue.models import Overview, Worker
 from django_pgqueue.staff import flow
 from django_pgqueue.staff.bounded import TookTooLong, bounded
@@ -24,6 +23,7 @@ from django_pgqueue.staff.health import Finding, Level, findings
 from django_pgqueue.staff.overview import Number, Pace, QueueLine, lines, living_workers, paces, total
 from django_pgqueue.staff.queues import pause_of
 from django_pgqueue.staff.recent import LATE
+from django_pgqueue.states import Status
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Overview]

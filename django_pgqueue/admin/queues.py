@@ -18,17 +18,17 @@ from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.admin.verbs.actions import choose
 from django_pgqueue.admin.verbs.queues import PAUSE, RESUME
 from django_pgqueue.admin.verbs.verb import Verb
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.states import LONGEST_QUEUE, Status
-from django_pgqueue.db import CallerConnection
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.queries import statement
 from django_pgqueue.lifecycle.gates import UNCHANGED, limit_queue
-from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import Queue
 from django_pgqueue.staff import flow
 from django_pgqueue.staff.bounded import bounded
 from django_pgqueue.staff.overview import lines_of, paces
 from django_pgqueue.staff.queues import PAUSED, limits_of, pause_of
 from django_pgqueue.staff.recent import LATE
+from django_pgqueue.states import LONGEST_QUEUE, Status
 
 NUMBERS = ("queued", "scheduled", "waiting", "running", "dead")
 PACE = ("oldest", "empty_in", "p95_wait", "workers")

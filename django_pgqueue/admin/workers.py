@@ -16,7 +16,7 @@ from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.admin.verbs.actions import choose
 from django_pgqueue.admin.verbs.verb import Verb
 from django_pgqueue.admin.verbs.workers import STOP
-from django_pgqueue.base.conf import conf
+from django_pgqueue.conf import conf
 from django_pgqueue.models import Worker
 from django_pgqueue.staff.figures import whole
 from django_pgqueue.staff.workers import CAP, MOST_JOBS, WorkerState, jobs_of, served_text, states_of, with_clock

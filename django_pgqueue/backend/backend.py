@@ -21,10 +21,11 @@ from django_pgqueue.backend.declaring import (
 from django_pgqueue.backend.results import PgQueueTaskResult, gone, restored, run_after, task_result_of
 from django_pgqueue.backend.running import FrameworkTaskAdapter, adapter_of, normalized
 from django_pgqueue.backend.seeking import seek
-from django_pgqueue.base.backport import of_both
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.exceptions import UnknownJob
-from django_pgqueue.base.framework import (
+from django_pgqueue.backport import of_both
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.exceptions import UnknownJob
+from django_pgqueue.framework import (
     AnyTask,
     BaseTaskBackend,
     InvalidTask,
@@ -36,9 +37,8 @@ from django_pgqueue.base.framework import (
     task_backends,
     task_enqueued,
 )
-from django_pgqueue.db import CallerConnection
+from django_pgqueue.instrumentation import run_if_immediate
 from django_pgqueue.lifecycle.enqueue import arguments_of, insert_many, insert_one
-from django_pgqueue.lifecycle.immediate import run_if_immediate
 from django_pgqueue.lifecycle.keyed import InsertResult
 from django_pgqueue.lifecycle.payload import Call, check_keys, encode
 from django_pgqueue.results.lookup import JobState, find

@@ -11,12 +11,12 @@ from django.utils.module_loading import import_string
 
 from django_pgqueue import registry
 from django_pgqueue.backend.declaring import OF_BACKENDS, TASK_MODULES, check_names, check_options
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.exceptions import ConfigurationError, InvalidJob
-from django_pgqueue.base.framework import Task
-from django_pgqueue.base.options import check_name
-from django_pgqueue.base.states import LONGEST_QUEUE
-from django_pgqueue.db import postgresql
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import postgresql
+from django_pgqueue.exceptions import ConfigurationError, InvalidJob
+from django_pgqueue.framework import Task
+from django_pgqueue.options import check_name
+from django_pgqueue.states import LONGEST_QUEUE
 
 
 def problems_of(alias: str, parameters: Mapping[str, Any]) -> Iterator[CheckMessage]:

@@ -9,14 +9,12 @@ from typing import Any, TypeVar
 
 from django_pgqueue import tasks
 from django_pgqueue.backend.running import adapter_of
-from django_pgqueue.base.backoff import Backoff
-from django_pgqueue.base.backport import of_both
-from django_pgqueue.base.discards import DiscardOn
-from django_pgqueue.base.exceptions import ConfigurationError, InvalidJob
-from django_pgqueue.base.framework import AnyTask, InvalidTask, InvalidTaskBackend, Task, TaskResultMismatch
-from django_pgqueue.base.keys import KeyBy
-from django_pgqueue.base.options import Options
+from django_pgqueue.backport import of_both
+from django_pgqueue.exceptions import ConfigurationError, InvalidJob
+from django_pgqueue.framework import AnyTask, InvalidTask, InvalidTaskBackend, Task, TaskResultMismatch
+from django_pgqueue.options import KeyBy, Options
 from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.retry_policy import Backoff, DiscardOn
 
 T = TypeVar("T", bound=AnyTask)
 

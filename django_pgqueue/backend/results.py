@@ -6,11 +6,11 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from django_pgqueue.base.exceptions import JobExpired, JobFailed, JobKilled, JobLost, JobSuperseded, UnknownTask
-from django_pgqueue.base.framework import AnyTask, AnyTaskResult, Task, TaskError, TaskResultStatus
-from django_pgqueue.base.states import DEAD, FINISHED, NOTES, Status
+from django_pgqueue.exceptions import JobExpired, JobFailed, JobKilled, JobLost, JobSuperseded, UnknownTask
+from django_pgqueue.framework import AnyTask, AnyTaskResult, Task, TaskError, TaskResultStatus
 from django_pgqueue.results.handle import JobHandle, job
 from django_pgqueue.results.lookup import JobState
+from django_pgqueue.states import DEAD, FINISHED, NOTES, Status
 
 
 class PgQueueTaskResult(AnyTaskResult):

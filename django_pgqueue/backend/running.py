@@ -12,9 +12,9 @@ from django.conf import settings
 from django.utils import timezone
 
 from django_pgqueue.backend.results import PgQueueTaskResult, error_of, errors_of, restored, run_after, worker_ids
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.exceptions import ResultRefused
-from django_pgqueue.base.framework import (
+from django_pgqueue.conf import conf
+from django_pgqueue.exceptions import ResultRefused
+from django_pgqueue.framework import (
     AnyTask,
     TaskContext,
     TaskResultStatus,
@@ -27,9 +27,9 @@ from django_pgqueue.base.framework import (
     task_finished,
     task_started,
 )
-from django_pgqueue.base.records import ClaimedJob, Fate, Outcome
-from django_pgqueue.base.stored import read, read_object
 from django_pgqueue.lifecycle.payload import encode
+from django_pgqueue.records import ClaimedJob, Fate, Outcome
+from django_pgqueue.stored_values import read, read_object
 
 _adapters: "dict[str, FrameworkTaskAdapter]" = {}
 

@@ -7,7 +7,7 @@ stands in the module under this name counts, and only if it is a task of the fra
 import sys
 from types import ModuleType
 
-from django_pgqueue.base.framework import AnyTask, Task
+from django_pgqueue.framework import AnyTask, Task
 
 
 def seek(name: str) -> AnyTask | None:

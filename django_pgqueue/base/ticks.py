@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from django_pgqueue.base.exceptions import InvalidSchedule
+from django_pgqueue.exceptions import InvalidSchedule
 
 SHORTEST, LONGEST = dt.timedelta(seconds=1), dt.timedelta(days=36500)
 MINUTE = dt.timedelta(minutes=1)

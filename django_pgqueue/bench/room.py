@@ -7,7 +7,7 @@ from django.db.models.functions import Now
 
 from django_pgqueue.base.served import Served
 from django_pgqueue.bench.load import QUEUE, BenchFailed
-from django_pgqueue.db import QueueConnection, postgresql
+from django_pgqueue.db.connections import QueueConnection, postgresql
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 
 MANY = 1000

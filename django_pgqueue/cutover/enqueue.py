@@ -9,10 +9,10 @@ from typing import Any, Generic, ParamSpec
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.logs import OneLine
+from django_pgqueue.conf import conf
 from django_pgqueue.cutover.mark import KEY, Mark
 from django_pgqueue.cutover.stages import Stage, stage_of
+from django_pgqueue.log_lines import OneLine
 from django_pgqueue.results.handle import JobHandle
 from django_pgqueue.tasks import Task
 

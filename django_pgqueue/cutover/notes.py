@@ -10,7 +10,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error, connections, transaction
 from django.db.models.functions import Coalesce, Now
 
-from django_pgqueue.base.conf import conf
+from django_pgqueue.conf import conf
 from django_pgqueue.cutover.mark import Mark
 
 logger = logging.getLogger("django_pgqueue.cutover")

@@ -7,7 +7,7 @@ from typing import Any
 from django.db.models import Count, F, Q
 from django.db.models.functions import Now
 
-from django_pgqueue.base.conf import conf
+from django_pgqueue.conf import conf
 from django_pgqueue.cutover.models import FAILED, SUCCEEDED, Call
 from django_pgqueue.cutover.stages import Stage
 

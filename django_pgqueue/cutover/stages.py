@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from django.conf import settings
 
-from django_pgqueue.base.exceptions import ConfigurationError
+from django_pgqueue.exceptions import ConfigurationError
 
 
 class Stage(StrEnum):

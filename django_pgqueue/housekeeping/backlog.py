@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from django_pgqueue.base.served import Served
-from django_pgqueue.db import Database
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.connections import Database
+from django_pgqueue.db.queries import statement
 
 
 def oldest_runnable(database: Database, served: Served) -> float:

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from django.db import Error
 
 from django_pgqueue import registry
-from django_pgqueue.base.database_errors import is_locked
-from django_pgqueue.base.exceptions import InvalidArguments
-from django_pgqueue.db import Database, QueueConnection
+from django_pgqueue.db.connections import Database, QueueConnection
+from django_pgqueue.db.errors import is_locked
+from django_pgqueue.db.queries import statement
+from django_pgqueue.exceptions import InvalidArguments
 from django_pgqueue.lifecycle.payload import encode
-from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.timetable import Declared, declared
 
 LOCK_MILLISECONDS = 20

@@ -2,13 +2,13 @@
 
 from typing import NamedTuple
 
-from django_pgqueue.base.records import Ends
-from django_pgqueue.base.signals import job_expired
-from django_pgqueue.base.states import Reason
-from django_pgqueue.db import Database
+from django_pgqueue.db.connections import Database
+from django_pgqueue.db.queries import ladder_size, sized
 from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.lifecycle.receivers import announce_from_duty
-from django_pgqueue.lifecycle.sql import ladder_size, sized
+from django_pgqueue.records import Ends
+from django_pgqueue.signals import job_expired
+from django_pgqueue.states import Reason
 
 
 class Expired(NamedTuple):

@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from django_pgqueue.db import Database
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.connections import Database
+from django_pgqueue.db.queries import statement
 
 MOST_LATE = 10
 """So many keys catch up in one statement."""

@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 import psycopg
 from django.db import DataError, Error
 
-from django_pgqueue.base.database_errors import is_locked, is_refusal, is_transient
-from django_pgqueue.base.exceptions import InvalidOperation
-from django_pgqueue.db import PassConnection, QueueConnection
+from django_pgqueue.db.connections import PassConnection, QueueConnection
+from django_pgqueue.db.errors import is_locked, is_refusal, is_transient
+from django_pgqueue.db.queries import statement
+from django_pgqueue.exceptions import InvalidOperation
 from django_pgqueue.lifecycle.browse import Filter, Page, Source, page_of
 from django_pgqueue.lifecycle.left import Left
 from django_pgqueue.lifecycle.operations import filter_of
-from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.lifecycle.verbs import Done, Verb, verb_of
 
 logger = logging.getLogger("django_pgqueue.worker")

@@ -3,8 +3,8 @@
 from collections import Counter
 from typing import NamedTuple
 
-from django_pgqueue.db import Database
-from django_pgqueue.lifecycle.sql import ladder_size, sized
+from django_pgqueue.db.connections import Database
+from django_pgqueue.db.queries import ladder_size, sized
 
 
 class Promoted(NamedTuple):

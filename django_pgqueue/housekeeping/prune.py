@@ -14,8 +14,8 @@ be one more table, and be wrong as soon as the room of pruned rows is used again
 from collections.abc import Callable
 from typing import NamedTuple
 
-from django_pgqueue.db import Database
-from django_pgqueue.lifecycle.sql import ladder_size, sized, statement
+from django_pgqueue.db.connections import Database
+from django_pgqueue.db.queries import ladder_size, sized, statement
 
 OPERATION_DAYS = 30
 """For so long staff can look up what was done to many jobs."""

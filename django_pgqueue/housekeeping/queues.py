@@ -6,9 +6,9 @@ nobody claims; and claims go by the clock.
 
 from django.db import Error
 
-from django_pgqueue.base.database_errors import is_locked
-from django_pgqueue.db import QueueConnection
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.errors import is_locked
+from django_pgqueue.db.queries import statement
 
 LOCK_MILLISECONDS = 20
 """Timeout of the wait for a row that an open transaction is making."""

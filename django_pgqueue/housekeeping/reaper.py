@@ -2,10 +2,10 @@
 
 from collections.abc import Collection, Sequence
 
-from django_pgqueue.base.records import Lease, Reaped
-from django_pgqueue.db import Database
+from django_pgqueue.db.connections import Database
+from django_pgqueue.db.queries import statement
 from django_pgqueue.lifecycle import heartbeat, reap
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.records import Lease, Reaped
 
 
 def lapsed_workers(database: Database, *, session_seconds: float) -> dict[int, float | None]:

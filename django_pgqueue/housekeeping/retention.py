@@ -14,9 +14,9 @@ import psycopg
 from django.utils import timezone
 from psycopg import sql
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.db import Database, QueueConnection, Row
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import Database, QueueConnection, Row
+from django_pgqueue.db.queries import statement
 
 logger = logging.getLogger("django_pgqueue.worker")
 

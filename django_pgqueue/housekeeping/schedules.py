@@ -11,20 +11,19 @@ from typing import Any, NamedTuple
 
 from django.db import Error
 
-from django_pgqueue import registry
-from django_pgqueue.base import keys
-from django_pgqueue.base.database_errors import is_locked, is_too_much, is_transient
-from django_pgqueue.base.exceptions import PgQueueError
-from django_pgqueue.base.states import CatchUp
+from django_pgqueue import options, registry
 from django_pgqueue.base.ticks import SHORTEST
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.errors import is_locked, is_too_much, is_transient
+from django_pgqueue.db.queries import ladder_size, sized, statement
+from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.lifecycle.enqueue import insert, send_enqueued
 from django_pgqueue.lifecycle.keyed import InsertResult, payloads_of
 from django_pgqueue.lifecycle.payload import check_signature
 from django_pgqueue.lifecycle.receivers import close_broken_connections
 from django_pgqueue.lifecycle.schedules import ScheduleRow
-from django_pgqueue.lifecycle.sql import ladder_size, sized, statement
 from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.states import CatchUp
 from django_pgqueue.timetable import declared
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -205,7 +204,7 @@ def _turn(row: ScheduleRow, compute: Compute) -> Turn:
         ticks = _ticks(row)
         following = ticks[MOST_TICKS:] or [row.rhythm().next_after(row.now, known=row.next_at)]
         made: Ticks = [(tick, task) for tick in ticks[:MOST_TICKS]]
-        if task.keys_by != keys.NONE:
+        if task.keys_by != options.NONE:
             made = compute(row.name, lambda: [(tick, task.with_keys(args, kwargs)) for tick, _ in made])
         return Turn(row, following[0], made, (args, kwargs))
     except PgQueueError as error:

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from django_pgqueue.db import Database
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.connections import Database
+from django_pgqueue.db.queries import statement
 
 
 class Swept(NamedTuple):

@@ -4,14 +4,14 @@ from typing import NamedTuple
 
 from django.db import Error, IntegrityError
 
-from django_pgqueue.base.database_errors import is_locked
-from django_pgqueue.base.records import Kinds
-from django_pgqueue.base.signals import job_superseded
-from django_pgqueue.base.states import Reason
-from django_pgqueue.db import Database, QueueConnection
+from django_pgqueue.db.connections import Database, QueueConnection
+from django_pgqueue.db.errors import is_locked
+from django_pgqueue.db.queries import ladder_size, sized, statement
 from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.lifecycle.receivers import announce_from_duty
-from django_pgqueue.lifecycle.sql import ladder_size, sized, statement
+from django_pgqueue.records import Kinds
+from django_pgqueue.signals import job_superseded
+from django_pgqueue.states import Reason
 
 LOCK_MILLISECONDS = 20
 """Timeout of the wait for a key that an open transaction has inserted."""

@@ -17,8 +17,8 @@ import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from django_pgqueue.db import Database, QueueConnection
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.connections import Database, QueueConnection
+from django_pgqueue.db.queries import statement
 
 logger = logging.getLogger("django_pgqueue.worker")
 

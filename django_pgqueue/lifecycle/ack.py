@@ -5,14 +5,14 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.records import HOLD, KEEP, Fate, Outcome, Receipt
-from django_pgqueue.base.states import Reason
-from django_pgqueue.db import Answer, Database, Parameters, QueueConnection, number_array
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import Answer, Database, Parameters, QueueConnection, number_array
+from django_pgqueue.db.queries import statement
 from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter_parameters
 from django_pgqueue.lifecycle.fence import fence
 from django_pgqueue.lifecycle.release import release_parameters
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.records import HOLD, KEEP, Fate, Outcome, Receipt
+from django_pgqueue.states import Reason
 
 
 def write(database: QueueConnection, outcomes: Collection[Outcome]) -> Receipt:

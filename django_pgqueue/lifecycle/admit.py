@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
-from django_pgqueue.db import Answer, QueueConnection
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.connections import Answer, QueueConnection
+from django_pgqueue.db.queries import statement
 
 LOCKED_AT_ONCE = 200
 """All sessions of a server share the room for some thousand locks."""

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from django_pgqueue import registry
-from django_pgqueue.base.stored import read
-from django_pgqueue.db import Database
+from django_pgqueue.db.connections import Database
+from django_pgqueue.db.queries import statement
 from django_pgqueue.lifecycle.redact import named, shown
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.stored_values import read
 
 NUMBER = re.compile(r"-?(0|[1-9]\d{0,99})(\.\d{1,99})?", re.ASCII)
 WORDS = {"true": True, "false": False, "null": None}

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from django_pgqueue.base.exceptions import JobInterrupted, JobKilled
+from django_pgqueue.exceptions import JobInterrupted, JobKilled
 from django_pgqueue.lifecycle.context import CurrentJob
 
 AIMING_SECONDS = 0.0001

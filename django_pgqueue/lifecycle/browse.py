@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from django.db import connections, transaction
 
-from django_pgqueue.db import CallerConnection, Database, Parameters
+from django_pgqueue.db.connections import CallerConnection, Database, Parameters
+from django_pgqueue.db.queries import statement
 from django_pgqueue.lifecycle import argument
-from django_pgqueue.lifecycle.sql import statement
 
 INDEX_ONLY = (
     "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), "

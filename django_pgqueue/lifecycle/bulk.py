@@ -3,11 +3,11 @@
 import logging
 from collections.abc import Collection, Iterable
 
-from django_pgqueue.base.options import Options
-from django_pgqueue.base.signals import announce, job_purged
-from django_pgqueue.db import Where, caller_of
-from django_pgqueue.lifecycle.sql import statement
-from django_pgqueue.lifecycle.wake import wake
+from django_pgqueue.db.connections import Where, caller_of
+from django_pgqueue.db.notify import wake
+from django_pgqueue.db.queries import statement
+from django_pgqueue.options import Options
+from django_pgqueue.signals import announce, job_purged
 
 logger = logging.getLogger("django_pgqueue")
 

@@ -5,11 +5,11 @@ import secrets
 import time
 from typing import NamedTuple
 
-from django_pgqueue.base.records import ClaimedJob
 from django_pgqueue.base.served import Served
-from django_pgqueue.db import Answer, Database, QueueConnection
+from django_pgqueue.db.connections import Answer, Database, QueueConnection
+from django_pgqueue.db.queries import ladder_size, sized, statement
 from django_pgqueue.lifecycle.admit import Kind, try_lock
-from django_pgqueue.lifecycle.sql import ladder_size, sized, statement
+from django_pgqueue.records import ClaimedJob
 
 Place = tuple[int, float, int]
 """Where in its queue a job stands: rank, run_at in seconds since 1970, id."""

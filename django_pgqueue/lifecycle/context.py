@@ -7,10 +7,10 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from django_pgqueue.base.exceptions import InvalidJob
-from django_pgqueue.base.options import Options
-from django_pgqueue.base.records import ClaimedJob
+from django_pgqueue.exceptions import InvalidJob
 from django_pgqueue.lifecycle.payload import encode
+from django_pgqueue.options import Options
+from django_pgqueue.records import ClaimedJob
 
 MOST_DONE = 10**18
 

@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from django_pgqueue.base.signals import announce, job_requeued
-from django_pgqueue.base.states import Reason
-from django_pgqueue.db import Database, Parameters, Where, caller_of
+from django_pgqueue.db.connections import Database, Parameters, Where, caller_of
+from django_pgqueue.db.notify import tell_waiters, wake, wake_to_admit
+from django_pgqueue.db.queries import statement
 from django_pgqueue.lifecycle.fence import fence
-from django_pgqueue.lifecycle.sql import statement
-from django_pgqueue.lifecycle.wake import tell_waiters, wake, wake_to_admit
+from django_pgqueue.signals import announce, job_requeued
+from django_pgqueue.states import Reason
 
 
 class DeadLetter(NamedTuple):

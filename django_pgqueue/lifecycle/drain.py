@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from django_pgqueue.base.served import Served
-from django_pgqueue.db import Database
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.connections import Database
+from django_pgqueue.db.queries import statement
 
 
 def is_drained(database: Database, *, served: Served, worker_ids: Sequence[int]) -> bool:

@@ -9,18 +9,18 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_pgqueue import registry
-from django_pgqueue.base.exceptions import InvalidJob
-from django_pgqueue.base.hooks import Insertion, around_insert
-from django_pgqueue.base.signals import announce, job_enqueued
-from django_pgqueue.db import CallerConnection, Database, postgresql
+from django_pgqueue.db.connections import CallerConnection, Database, postgresql
+from django_pgqueue.db.notify import wake, wake_to_admit
+from django_pgqueue.db.queries import statement
+from django_pgqueue.exceptions import InvalidJob
+from django_pgqueue.instrumentation import Insertion, around_insert
 from django_pgqueue.lifecycle import keyed
 from django_pgqueue.lifecycle.context import current_job
 from django_pgqueue.lifecycle.keyed import InsertResult
 from django_pgqueue.lifecycle.payload import Call, check_signature, check_signatures, encode, encode_many
 from django_pgqueue.lifecycle.redact import in_errors
-from django_pgqueue.lifecycle.sql import statement
-from django_pgqueue.lifecycle.wake import wake, wake_to_admit
 from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.signals import announce, job_enqueued
 
 
 def insert_one(

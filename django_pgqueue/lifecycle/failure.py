@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable
 
 from django_pgqueue import registry
-from django_pgqueue.base.backoff import with_jitter
-from django_pgqueue.base.database_errors import one_line
-from django_pgqueue.base.exceptions import (
+from django_pgqueue.db.errors import one_line
+from django_pgqueue.exceptions import (
     Discard,
     JobControl,
     JobInterrupted,
@@ -17,12 +16,13 @@ from django_pgqueue.base.exceptions import (
     RetryLater,
     TimeLimitExceeded,
 )
-from django_pgqueue.base.logs import fields
-from django_pgqueue.base.records import ClaimedJob, Fate, Outcome
-from django_pgqueue.base.states import Reason
 from django_pgqueue.lifecycle.context import CurrentJob
 from django_pgqueue.lifecycle.describe import describe, message_of
 from django_pgqueue.lifecycle.redact import scrubber_of
+from django_pgqueue.log_lines import fields
+from django_pgqueue.records import ClaimedJob, Fate, Outcome
+from django_pgqueue.retry_policy import with_jitter
+from django_pgqueue.states import Reason
 
 logger = logging.getLogger("django_pgqueue.jobs")
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from django_pgqueue.db import number_array
+from django_pgqueue.db.connections import number_array
 
 
 class Fenced(Protocol):

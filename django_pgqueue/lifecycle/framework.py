@@ -2,11 +2,11 @@
 
 import logging
 
-from django_pgqueue.base.exceptions import ConfigurationError
-from django_pgqueue.base.logs import fields
-from django_pgqueue.base.records import ClaimedJob
-from django_pgqueue.base.stored import read_object
+from django_pgqueue.exceptions import ConfigurationError
+from django_pgqueue.log_lines import fields
+from django_pgqueue.records import ClaimedJob
 from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.stored_values import read_object
 
 logger = logging.getLogger("django_pgqueue")
 
@@ -27,7 +27,7 @@ def sought(job: ClaimedJob) -> TaskDefinition | None:
 def find_at(name: str, alias: str) -> TaskDefinition | None:
     """Return the task of this name as the backend with this alias in ``TASKS`` finds it; None where it does not."""
     try:
-        from django_pgqueue.base.framework import InvalidTaskBackend, task_backends  # noqa: PLC0415 - may be missing
+        from django_pgqueue.framework import InvalidTaskBackend, task_backends  # noqa: PLC0415 - may be missing
     except ConfigurationError:
         return None
     try:

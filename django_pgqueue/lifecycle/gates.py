@@ -11,12 +11,12 @@ from typing import Any, Final, NamedTuple
 from django.conf import settings
 from django.utils import timezone
 
-from django_pgqueue.base.exceptions import InvalidGate, InvalidJob
-from django_pgqueue.base.options import check_name
-from django_pgqueue.base.states import LONGEST_DELAY, LONGEST_PERIOD_SECONDS, LONGEST_QUEUE
-from django_pgqueue.db import Answer, CallerConnection, QueueConnection
-from django_pgqueue.lifecycle.sql import statement
-from django_pgqueue.lifecycle.wake import wake_for_gate
+from django_pgqueue.db.connections import Answer, CallerConnection, QueueConnection
+from django_pgqueue.db.notify import wake_for_gate
+from django_pgqueue.db.queries import statement
+from django_pgqueue.exceptions import InvalidGate, InvalidJob
+from django_pgqueue.options import check_name
+from django_pgqueue.states import LONGEST_DELAY, LONGEST_PERIOD_SECONDS, LONGEST_QUEUE
 
 logger = logging.getLogger("django_pgqueue")
 

@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from django_pgqueue.base.records import Lease
-from django_pgqueue.db import Database
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.connections import Database
+from django_pgqueue.db.queries import statement
+from django_pgqueue.records import Lease
 
 
 def register(

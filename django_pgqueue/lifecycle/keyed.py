@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from django_pgqueue.base.exceptions import PgQueueError
-from django_pgqueue.base.keys import Keys
-from django_pgqueue.base.states import OnConflict
-from django_pgqueue.db import CallerConnection, Database, undoable
+from django_pgqueue.db.connections import CallerConnection, Database, undoable
+from django_pgqueue.db.notify import ADMIT, of_queue
+from django_pgqueue.db.queries import statement
+from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.lifecycle import unique
 from django_pgqueue.lifecycle.payload import encode_many
-from django_pgqueue.lifecycle.sql import statement
-from django_pgqueue.lifecycle.wake import ADMIT, of_queue
+from django_pgqueue.options import Keys
+from django_pgqueue.states import OnConflict
 
 MOST_MEETINGS = 100
 """A twin that is met may be gone when it is looked for; so often the insert is tried again."""

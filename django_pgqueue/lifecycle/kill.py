@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from django_pgqueue.base.signals import announce, job_killed
-from django_pgqueue.base.states import Reason
-from django_pgqueue.db import Where, caller_of
+from django_pgqueue.db.connections import Where, caller_of
+from django_pgqueue.db.notify import wake_for_cancel, wake_to_admit
+from django_pgqueue.db.queries import statement
 from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
-from django_pgqueue.lifecycle.sql import statement
-from django_pgqueue.lifecycle.wake import wake_for_cancel, wake_to_admit
+from django_pgqueue.signals import announce, job_killed
+from django_pgqueue.states import Reason
 
 
 class Killed(NamedTuple):

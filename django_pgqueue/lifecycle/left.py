@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection
 from enum import StrEnum
 from typing import NamedTuple
 
-from django_pgqueue.base.states import Status
-from django_pgqueue.db import Where, caller_of
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.connections import Where, caller_of
+from django_pgqueue.db.queries import statement
+from django_pgqueue.states import Status
 
 
 class Left(StrEnum):

@@ -7,12 +7,12 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from django_pgqueue.base.exceptions import InvalidOperation
-from django_pgqueue.db import CallerConnection
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.notify import wake_for_operation
+from django_pgqueue.db.queries import statement
+from django_pgqueue.exceptions import InvalidOperation
 from django_pgqueue.lifecycle.browse import Filter
-from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.lifecycle.verbs import Said, Verb
-from django_pgqueue.lifecycle.wake import wake_for_operation
 
 logger = logging.getLogger("django_pgqueue")
 

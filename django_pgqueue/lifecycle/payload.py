@@ -12,11 +12,11 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import Model, QuerySet
 from django.db.models.manager import BaseManager
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.exceptions import InvalidArguments
-from django_pgqueue.base.stored import DEEPEST, deep_path, is_deep
+from django_pgqueue.conf import conf
+from django_pgqueue.exceptions import InvalidArguments
 from django_pgqueue.lifecycle.redact import REDACTED, SHOWN_CHARACTERS, is_sensitive_name, shown
 from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.stored_values import DEEPEST, deep_path, is_deep
 
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]
 """Positional and keyword arguments."""

@@ -4,10 +4,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from django_pgqueue.db import Answer, Database, QueueConnection
+from django_pgqueue.db.connections import Answer, Database, QueueConnection
+from django_pgqueue.db.queries import statement
 from django_pgqueue.lifecycle.context import CurrentJob
 from django_pgqueue.lifecycle.fence import fence
-from django_pgqueue.lifecycle.sql import statement
 
 TRIES, PAUSE_SECONDS = 10, 0.01
 """So often an atomic task tries, and waits in between: the pump may be writing to the same row."""

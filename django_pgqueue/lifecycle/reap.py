@@ -5,18 +5,18 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from django_pgqueue.base.backoff import exponential, with_jitter
-from django_pgqueue.base.exceptions import JobInterrupted, JobKilled, TimeLimitExceeded
-from django_pgqueue.base.logs import fields
-from django_pgqueue.base.records import Ends, Kinds, Lease, Reaped
-from django_pgqueue.base.signals import job_lost
-from django_pgqueue.base.states import MAX_LOST, Reason
-from django_pgqueue.db import Database, number_array
+from django_pgqueue.db.connections import Database, number_array
+from django_pgqueue.db.queries import statement
+from django_pgqueue.exceptions import JobInterrupted, JobKilled, TimeLimitExceeded
 from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.lifecycle.fence import fence
 from django_pgqueue.lifecycle.receivers import announce_from_duty
 from django_pgqueue.lifecycle.release import release
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.log_lines import fields
+from django_pgqueue.records import Ends, Kinds, Lease, Reaped
+from django_pgqueue.retry_policy import exponential, with_jitter
+from django_pgqueue.signals import job_lost
+from django_pgqueue.states import MAX_LOST, Reason
 
 logger = logging.getLogger("django_pgqueue.jobs")
 

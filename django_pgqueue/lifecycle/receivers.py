@@ -9,12 +9,12 @@ from django.db import connections
 from django.dispatch import Signal
 
 from django_pgqueue import registry
-from django_pgqueue.base.exceptions import Redacted
-from django_pgqueue.base.logs import fields
-from django_pgqueue.base.records import ClaimedJob, Fate, Outcome
-from django_pgqueue.base.signals import announce
+from django_pgqueue.exceptions import Redacted
 from django_pgqueue.lifecycle.describe import LONGEST_TEXT, trace_of
 from django_pgqueue.lifecycle.redact import scrub_end, scrubber_of
+from django_pgqueue.log_lines import fields
+from django_pgqueue.records import ClaimedJob, Fate, Outcome
+from django_pgqueue.signals import announce
 
 logger = logging.getLogger("django_pgqueue.jobs")
 

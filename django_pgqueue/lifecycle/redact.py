@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.exceptions import InvalidArguments
-from django_pgqueue.base.records import ClaimedJob
-from django_pgqueue.base.stored import NO_JSON, TOO_DEEP, Unread
+from django_pgqueue.conf import conf
+from django_pgqueue.exceptions import InvalidArguments
+from django_pgqueue.records import ClaimedJob
 from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.stored_values import NO_JSON, TOO_DEEP, Unread
 
 REDACTED = "[redacted]"
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from django_pgqueue.db import Database, Parameters, number_array
+from django_pgqueue.db.connections import Database, Parameters, number_array
+from django_pgqueue.db.queries import statement
 from django_pgqueue.lifecycle.fence import Fenced, fence
-from django_pgqueue.lifecycle.sql import statement
 
 
 def release(database: Database, rows: Sequence[Fenced], delays: Sequence[float] | None = None) -> list[int]:

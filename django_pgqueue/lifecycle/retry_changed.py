@@ -5,15 +5,14 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from django_pgqueue.base.keys import Keys
-from django_pgqueue.base.options import Options
-from django_pgqueue.base.signals import job_enqueued
-from django_pgqueue.db import CallerConnection
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.notify import wake, wake_to_admit
+from django_pgqueue.db.queries import statement
 from django_pgqueue.lifecycle.payload import Call, check_signature, encode
 from django_pgqueue.lifecycle.redact import in_errors
-from django_pgqueue.lifecycle.sql import statement
-from django_pgqueue.lifecycle.wake import wake, wake_to_admit
+from django_pgqueue.options import Keys, Options
 from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.signals import job_enqueued
 
 logger = logging.getLogger("django_pgqueue")
 

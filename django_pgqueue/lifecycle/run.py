@@ -13,14 +13,11 @@ from typing import Any
 from django.db import connections, transaction
 
 from django_pgqueue import registry
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.database_errors import is_conflict, is_transient
-from django_pgqueue.base.exceptions import InvalidArguments, LeaseLost
-from django_pgqueue.base.hooks import around_runs
-from django_pgqueue.base.logs import fields
-from django_pgqueue.base.records import KEEP, ClaimedJob, Fate, Outcome
-from django_pgqueue.base.signals import OF_FATE, job_finished, job_started, job_succeeded
-from django_pgqueue.db import CallerConnection
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.errors import is_conflict, is_transient
+from django_pgqueue.exceptions import InvalidArguments, LeaseLost
+from django_pgqueue.instrumentation import around_runs
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
 from django_pgqueue.lifecycle.context import CurrentJob, enter
@@ -30,6 +27,9 @@ from django_pgqueue.lifecycle.progress import write_alone
 from django_pgqueue.lifecycle.receivers import atell_of_failure, tell_of_failure, without_harm
 from django_pgqueue.lifecycle.redact import scrubber_of
 from django_pgqueue.lifecycle.watched import Watched, watch
+from django_pgqueue.log_lines import fields
+from django_pgqueue.records import KEEP, ClaimedJob, Fate, Outcome
+from django_pgqueue.signals import OF_FATE, job_finished, job_started, job_succeeded
 
 logger = logging.getLogger("django_pgqueue.jobs")
 

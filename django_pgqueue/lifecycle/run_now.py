@@ -3,9 +3,9 @@
 import logging
 from collections.abc import Iterable
 
-from django_pgqueue.db import Where, caller_of
-from django_pgqueue.lifecycle.sql import statement
-from django_pgqueue.lifecycle.wake import wake, wake_to_admit
+from django_pgqueue.db.connections import Where, caller_of
+from django_pgqueue.db.notify import wake, wake_to_admit
+from django_pgqueue.db.queries import statement
 
 logger = logging.getLogger("django_pgqueue")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from django.db import transaction
 
-from django_pgqueue.base.conf import conf
+from django_pgqueue.conf import conf
 from django_pgqueue.lifecycle.left import Left, Why, why_left
 
 Act = Callable[[Sequence[int]], Mapping[str, Sequence[int]]]

@@ -4,8 +4,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 from django_pgqueue.base.buckets import BUCKETS
-from django_pgqueue.db import Parameters, QueueConnection, number_array
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.connections import Parameters, QueueConnection, number_array
+from django_pgqueue.db.queries import statement
 
 Key = tuple[int, str, str]
 """Minutes since 1970, queue, task."""

@@ -6,10 +6,10 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from django_pgqueue.base.states import OnConflict
-from django_pgqueue.db import Database
+from django_pgqueue.db.connections import Database
+from django_pgqueue.db.queries import statement
 from django_pgqueue.lifecycle.payload import Call, encode_many
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.states import OnConflict
 
 
 @dataclass(slots=True)

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from django_pgqueue.base.exceptions import InvalidOperation
-from django_pgqueue.base.options import Options
-from django_pgqueue.base.states import Status
-from django_pgqueue.db import Where
+from django_pgqueue.db.connections import Where
+from django_pgqueue.exceptions import InvalidOperation
 from django_pgqueue.lifecycle.browse import Source
 from django_pgqueue.lifecycle.bulk import move_jobs, purge, set_priority, still
 from django_pgqueue.lifecycle.dead_letter import requeue
@@ -24,6 +22,8 @@ from django_pgqueue.lifecycle.left import (
     why_not_requeued,
 )
 from django_pgqueue.lifecycle.run_now import run_now
+from django_pgqueue.options import Options
+from django_pgqueue.states import Status
 
 Ids = Sequence[int]
 Said = Mapping[str, Any]

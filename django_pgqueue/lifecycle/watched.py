@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from django_pgqueue.base import hooks
-from django_pgqueue.base.records import ClaimedJob, Outcome
+from django_pgqueue import instrumentation
 from django_pgqueue.lifecycle.receivers import log_harm, without_harm
+from django_pgqueue.records import ClaimedJob, Outcome
 from django_pgqueue.registry import TaskDefinition
 
 
@@ -14,7 +14,7 @@ def watch(task: TaskDefinition, job: ClaimedJob) -> "Watched | None":
     Called where the run begins, in its context, and for each job: so without a context manager.
     """
     runs = []
-    for hook in hooks.around_runs:
+    for hook in instrumentation.around_runs:
         try:
             run = hook(task, job)
         except BaseException as error:  # noqa: BLE001 - as with receivers of signals
@@ -28,7 +28,7 @@ def watch(task: TaskDefinition, job: ClaimedJob) -> "Watched | None":
 class Watched:
     """One run, and those who watch it."""
 
-    def __init__(self, job: ClaimedJob, runs: Sequence[hooks.Run]) -> None:
+    def __init__(self, job: ClaimedJob, runs: Sequence[instrumentation.Run]) -> None:
         self._job = job
         self._runs = runs
 

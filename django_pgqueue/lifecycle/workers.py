@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from django_pgqueue.db import Where, caller_of
-from django_pgqueue.lifecycle.sql import statement
-from django_pgqueue.lifecycle.wake import wake_for_cancel
+from django_pgqueue.db.connections import Where, caller_of
+from django_pgqueue.db.notify import wake_for_cancel
+from django_pgqueue.db.queries import statement
 
 
 def request_stop(worker_ids: Iterable[int], *, by: str, database: Where = None) -> list[int]:

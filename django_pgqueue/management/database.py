@@ -7,11 +7,11 @@ from django.core.management.base import CommandError
 from django.db import Error, OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_pgqueue.base.backoff import reconnect_delay
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.database_errors import one_line
-from django_pgqueue.base.exceptions import ConfigurationError
-from django_pgqueue.db import own_wrapper, postgresql
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import own_wrapper, postgresql
+from django_pgqueue.db.errors import one_line
+from django_pgqueue.exceptions import ConfigurationError
+from django_pgqueue.retry_policy import reconnect_delay
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -13,7 +13,7 @@
     urls         where that is
 """
 
-from django_pgqueue.base.exceptions import ConfigurationError
+from django_pgqueue.exceptions import ConfigurationError
 
 try:
     import prometheus_client  # noqa: F401 - whether it is there

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from django.db import Error
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.database_errors import is_too_slow, is_transient
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.errors import is_too_slow, is_transient
 from django_pgqueue.staff.measures import Measures, look
 
 IDLE_SECONDS = 120.0

@@ -8,7 +8,7 @@ from django.db import Error
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from django_pgqueue.base.database_errors import one_line
+from django_pgqueue.db.errors import one_line
 from django_pgqueue.metrics.families import empty, gauge
 from django_pgqueue.metrics.names import CAPPED, DEAD, JOBS, OF_TABLES, OLDEST, PAUSED, UP, WORKERS, Name
 from django_pgqueue.staff.bounded import TookTooLong

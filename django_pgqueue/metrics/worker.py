@@ -10,8 +10,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from django_pgqueue.base.buckets import BOUNDS, SIZES
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.version import VERSION
+from django_pgqueue.conf import conf
 from django_pgqueue.lifecycle import stats
 from django_pgqueue.metrics.background import Background
 from django_pgqueue.metrics.exposition import exposed
@@ -40,6 +39,7 @@ from django_pgqueue.runtime import meter
 from django_pgqueue.runtime.meters import Figures, Sums
 from django_pgqueue.runtime.pages import Answer, Headers, Page
 from django_pgqueue.staff.measures import Shared
+from django_pgqueue.version import VERSION
 
 OUTCOMES = {"succeeded": stats.SUCCEEDED, "failed": stats.FAILED, "lost": stats.LOST}
 COUNTERS = {

@@ -10,20 +10,13 @@ from asgiref.sync import sync_to_async
 from django.utils.asyncio import async_unsafe
 
 from django_pgqueue import registry
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.exceptions import (
-    InvalidJob,
-    JobFailed,
-    JobNotCommitted,
-    JobNotFinished,
-    ResultNotKept,
-    UnknownJob,
-)
-from django_pgqueue.base.states import DEAD
-from django_pgqueue.db import CallerConnection
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.exceptions import InvalidJob, JobFailed, JobNotCommitted, JobNotFinished, ResultNotKept, UnknownJob
 from django_pgqueue.lifecycle.redact import scrub_json, scrubber
 from django_pgqueue.results.lookup import JobState, find
 from django_pgqueue.results.waiter import waiter_for
+from django_pgqueue.states import DEAD
 
 SLICE_SECONDS = 0.5
 """A thread that waits comes back so often: what interrupts a job is raised only in Python code."""

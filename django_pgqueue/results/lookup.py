@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from django_pgqueue.base.exceptions import UnknownJob
-from django_pgqueue.base.states import DEAD, FINISHED, Status
-from django_pgqueue.base.stored import read_exactly
-from django_pgqueue.db import Database, QueueConnection, Row
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.connections import Database, QueueConnection, Row
+from django_pgqueue.db.queries import statement
+from django_pgqueue.exceptions import UnknownJob
+from django_pgqueue.states import DEAD, FINISHED, Status
+from django_pgqueue.stored_values import read_exactly
 
 LARGEST_ID = 2**63 - 1
 

@@ -18,14 +18,14 @@ import psycopg
 from django.db import Error
 from psycopg import sql
 
-from django_pgqueue.base.backoff import reconnect_delay
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.database_errors import is_transient, one_line
-from django_pgqueue.base.states import Status
-from django_pgqueue.db import QueueConnection, number_array, only_reads, postgresql
-from django_pgqueue.lifecycle.sql import statement
-from django_pgqueue.lifecycle.wake import ENDS, announce_or_warn, of_queue
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import QueueConnection, number_array, only_reads, postgresql
+from django_pgqueue.db.errors import is_transient, one_line
+from django_pgqueue.db.notify import ENDS, announce_or_warn, of_queue
+from django_pgqueue.db.queries import statement
 from django_pgqueue.results.lookup import JobState, find_many, may_be, unknown
+from django_pgqueue.retry_policy import reconnect_delay
+from django_pgqueue.states import Status
 
 
 class Live(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from django.db import Error
 
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.housekeeping.sweep import sweep
 from django_pgqueue.lifecycle import admit
 from django_pgqueue.lifecycle.admit import LOCKED_AT_ONCE, Admission

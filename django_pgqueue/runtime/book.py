@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Collection, Sequence
 
-from django_pgqueue.base.records import ClaimedJob, Outcome
+from django_pgqueue.records import ClaimedJob, Outcome
 from django_pgqueue.runtime.marks import CAPACITY, Marks
 
 Held = tuple[int, ClaimedJob]

@@ -9,12 +9,11 @@ import time
 
 from django.db import Error, connections
 
-from django_pgqueue.base.backoff import reconnect_delay
-from django_pgqueue.base.database_errors import is_locked
-from django_pgqueue.base.version import VERSION
-from django_pgqueue.db import Database, QueueConnection
+from django_pgqueue.db.connections import Database, QueueConnection
+from django_pgqueue.db.errors import is_locked
+from django_pgqueue.db.queries import statement
 from django_pgqueue.lifecycle import heartbeat
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.retry_policy import reconnect_delay
 from django_pgqueue.runtime.child import Brief
 from django_pgqueue.runtime.marks import now
 from django_pgqueue.runtime.meter import Meter
@@ -22,6 +21,7 @@ from django_pgqueue.runtime.meters import Meters
 from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.process import Process
 from django_pgqueue.runtime.verdict import stuck_seconds
+from django_pgqueue.version import VERSION
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import connections
 
-from django_pgqueue.base.signals import job_enqueued
+from django_pgqueue.signals import job_enqueued
 
 
 def tell_of_enqueued(note: Callable[[str, str, int], None]) -> None:

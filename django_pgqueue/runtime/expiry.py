@@ -4,10 +4,10 @@ import logging
 import time
 from collections.abc import Callable, Collection
 
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.housekeeping.expire import expire
-from django_pgqueue.runtime.duties import Slice, next_look
 from django_pgqueue.runtime.tally import Tally
+from django_pgqueue.services import Slice, next_look
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.lifecycle.gates import Gate, Gates, send_gates
 
 LOOK_SECONDS = 0.7

@@ -4,14 +4,14 @@ import time
 from collections.abc import Callable, Sequence
 
 from django_pgqueue.base.served import Served
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.housekeeping.backlog import oldest_runnable
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.heart import Pulse
-from django_pgqueue.runtime.loop import Loop
 from django_pgqueue.runtime.marks import now
 from django_pgqueue.runtime.process import Process
 from django_pgqueue.runtime.verdict import STALE_SECONDS, Facts, LoopFacts, ProcessFacts, Verdict, judge, stuck_seconds
+from django_pgqueue.services import Loop
 
 LOOK_SECONDS = 1.0
 

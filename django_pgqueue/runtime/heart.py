@@ -5,12 +5,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.records import Lease
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.notify import announce_or_warn, of_queue
 from django_pgqueue.lifecycle import heartbeat
 from django_pgqueue.lifecycle.release import release
-from django_pgqueue.lifecycle.wake import announce_or_warn, of_queue
+from django_pgqueue.records import Lease
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.marks import now
 from django_pgqueue.runtime.process import Process, resident_bytes

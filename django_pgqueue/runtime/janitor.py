@@ -11,14 +11,14 @@ import time
 import psycopg
 from django.db import OperationalError
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.database_errors import is_too_slow
-from django_pgqueue.db import QueueConnection, Row
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import QueueConnection, Row
+from django_pgqueue.db.errors import is_too_slow
 from django_pgqueue.housekeeping.retention import keep_partitions
 from django_pgqueue.housekeeping.vacuum import Past, vacuum
 from django_pgqueue.runtime.crew import Crew
-from django_pgqueue.runtime.duties import Duties
 from django_pgqueue.runtime.pruning import Pruning
+from django_pgqueue.services import Duties
 
 logger = logging.getLogger("django_pgqueue.worker")
 

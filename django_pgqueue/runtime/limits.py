@@ -9,11 +9,11 @@ import math
 import threading
 import time
 
-from django_pgqueue.base.exceptions import JobKilled, TimeLimitExceeded
-from django_pgqueue.base.logs import fields
-from django_pgqueue.base.records import ClaimedJob
+from django_pgqueue.exceptions import JobKilled, TimeLimitExceeded
 from django_pgqueue.lifecycle.border import Border
 from django_pgqueue.lifecycle.context import CurrentJob
+from django_pgqueue.log_lines import fields
+from django_pgqueue.records import ClaimedJob
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -12,10 +12,10 @@ from typing import Any
 from django.db import Error
 from psycopg import sql
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.database_errors import is_over_limit
-from django_pgqueue.db import QueueConnection, only_reads
-from django_pgqueue.lifecycle.wake import CHANNEL, ECHO, announce
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import QueueConnection, only_reads
+from django_pgqueue.db.errors import is_over_limit
+from django_pgqueue.db.notify import CHANNEL, ECHO, announce
 from django_pgqueue.runtime.session import Session
 
 logger = logging.getLogger("django_pgqueue.worker")

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from multiprocessing.context import SpawnContext
 from typing import Any
 
-from django_pgqueue.base.records import ClaimedJob
+from django_pgqueue.records import ClaimedJob
 
 CAPACITY = 4096
 """The most jobs a child may hold, finished ones that are not yet written included."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.housekeeping.operations import carry_on
-from django_pgqueue.runtime.duties import Slice, spell
+from django_pgqueue.services import Slice, spell
 
 LOCKED_SECONDS = 0.2  # what is due and cannot be taken is being done by another worker
 

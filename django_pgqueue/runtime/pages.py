@@ -15,7 +15,7 @@ from typing import Any
 
 from django.utils.datastructures import CaseInsensitiveMapping
 
-from django_pgqueue.base.exceptions import ConfigurationError
+from django_pgqueue.exceptions import ConfigurationError
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from django_pgqueue.base.records import Outcome
-from django_pgqueue.db import Answer, QueueConnection
+from django_pgqueue.db.connections import Answer, QueueConnection
 from django_pgqueue.lifecycle import progress
 from django_pgqueue.lifecycle.context import CurrentJob
+from django_pgqueue.records import Outcome
 from django_pgqueue.runtime.marks import Marks
 
 PAUSE_SECONDS = 1.0

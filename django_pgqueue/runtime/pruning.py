@@ -8,11 +8,11 @@ from collections.abc import Callable
 import psycopg
 from django.db import ProgrammingError
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.housekeeping import prune
 from django_pgqueue.housekeeping.operations import prune_operations
-from django_pgqueue.runtime.duties import Slice
+from django_pgqueue.services import Slice
 
 logger = logging.getLogger("django_pgqueue.worker")
 

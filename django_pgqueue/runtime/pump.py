@@ -15,14 +15,13 @@ from typing import NamedTuple
 
 from django.db import Error
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.database_errors import is_of_connection, is_refusal, is_transient
-from django_pgqueue.base.records import EXPIRED, ClaimedJob, Fate, Outcome, Receipt
-from django_pgqueue.base.states import Reason
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.errors import is_of_connection, is_refusal, is_transient
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.claim import Claim
 from django_pgqueue.lifecycle.gates import Gates
+from django_pgqueue.records import EXPIRED, ClaimedJob, Fate, Outcome, Receipt
 from django_pgqueue.runtime.admissions import Admissions
 from django_pgqueue.runtime.book import Book, Held
 from django_pgqueue.runtime.errands import Errands
@@ -36,6 +35,7 @@ from django_pgqueue.runtime.slots import Slots
 from django_pgqueue.runtime.speed import LINGER_SECONDS, Speed
 from django_pgqueue.runtime.suspects import APART_SECONDS, CAREFUL_SECONDS, Suspects
 from django_pgqueue.runtime.trouble import Trouble
+from django_pgqueue.states import Reason
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -4,15 +4,15 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from django_pgqueue.base.records import Reaped
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.housekeeping.reaper import forget_workers, lapsed_workers, locked_workers, reap_gone, reap_lost
 from django_pgqueue.lifecycle import heartbeat
+from django_pgqueue.records import Reaped
 from django_pgqueue.runtime.crew import Crew
-from django_pgqueue.runtime.duties import Slice
 from django_pgqueue.runtime.heart import Pulse
 from django_pgqueue.runtime.session import BEAT_SECONDS, RECONNECTED_SECONDS, SILENT_SECONDS, Absences
 from django_pgqueue.runtime.tally import Tally
+from django_pgqueue.services import Slice
 
 logger = logging.getLogger("django_pgqueue.worker")
 

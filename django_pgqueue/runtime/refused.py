@@ -5,13 +5,13 @@ import logging
 from django.db import Error
 
 from django_pgqueue import registry
-from django_pgqueue.base.database_errors import primary
-from django_pgqueue.base.exceptions import InvalidArguments
-from django_pgqueue.base.logs import fields
-from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.base.states import Reason
+from django_pgqueue.db.errors import primary
+from django_pgqueue.exceptions import InvalidArguments
 from django_pgqueue.lifecycle.describe import describe
 from django_pgqueue.lifecycle.redact import scrubber_of
+from django_pgqueue.log_lines import fields
+from django_pgqueue.records import Fate, Outcome
+from django_pgqueue.states import Reason
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -7,12 +7,12 @@ from typing import Any
 from django.conf import settings
 
 from django_pgqueue import registry
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.logs import FAILURES, Lines, fields
-from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.base.signals import job_died, job_expired
-from django_pgqueue.base.states import Reason
+from django_pgqueue.conf import conf
 from django_pgqueue.lifecycle.receivers import announce_from_duty
+from django_pgqueue.log_lines import FAILURES, Lines, fields
+from django_pgqueue.records import Fate, Outcome
+from django_pgqueue.signals import job_died, job_expired
+from django_pgqueue.states import Reason
 
 logger = logging.getLogger("django_pgqueue.jobs")
 failures = logging.getLogger(FAILURES)

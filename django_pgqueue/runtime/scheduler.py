@@ -4,10 +4,10 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.housekeeping.declaring import Declaration, declare
 from django_pgqueue.housekeeping.schedules import Compute, directly, fire_due
-from django_pgqueue.runtime.duties import SPELL_SECONDS
+from django_pgqueue.services import SPELL_SECONDS
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -4,8 +4,9 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.notify import CANCEL, CHANNEL, announce_or_warn, of_queue
 from django_pgqueue.housekeeping.chores import Chores, look
 from django_pgqueue.housekeeping.promote import Promoted, promote
 from django_pgqueue.housekeeping.queues import end_pauses, note_queues
@@ -13,10 +14,8 @@ from django_pgqueue.housekeeping.schedules import Compute, directly
 from django_pgqueue.lifecycle import heartbeat
 from django_pgqueue.lifecycle.drain import is_drained
 from django_pgqueue.lifecycle.reap import settle_dead_process
-from django_pgqueue.lifecycle.wake import CANCEL, CHANNEL, announce_or_warn, of_queue
 from django_pgqueue.runtime.admissions import Sweep
 from django_pgqueue.runtime.crew import Crew
-from django_pgqueue.runtime.duties import LONGEST_SLEEP_SECONDS, Duties, Slice, spell
 from django_pgqueue.runtime.expiry import Expiry
 from django_pgqueue.runtime.fair import FairKeys
 from django_pgqueue.runtime.heart import Pulse
@@ -27,6 +26,7 @@ from django_pgqueue.runtime.reaper import Reaper
 from django_pgqueue.runtime.scheduler import Scheduler
 from django_pgqueue.runtime.tally import Tally
 from django_pgqueue.runtime.unique import UniqueKeys
+from django_pgqueue.services import LONGEST_SLEEP_SECONDS, Duties, Slice, spell
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -18,18 +18,15 @@ from multiprocessing.connection import wait
 
 from django.db import Error, OperationalError, connections
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.exceptions import ConfigurationError
-from django_pgqueue.base.signals import sent_elsewhere
-from django_pgqueue.base.version import VERSION
-from django_pgqueue.lifecycle.wake import CANCEL, OPERATE, gates_of, keys_of, queues_of
+from django_pgqueue.conf import conf
+from django_pgqueue.db.notify import CANCEL, OPERATE, gates_of, keys_of, queues_of
+from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.enqueues import tell_of_enqueued
 from django_pgqueue.runtime.health import Backlog, Health
 from django_pgqueue.runtime.heart import Heart
 from django_pgqueue.runtime.janitor import Janitor
 from django_pgqueue.runtime.listener import Listener
-from django_pgqueue.runtime.loop import Loop
 from django_pgqueue.runtime.meters import Figures, Meters
 from django_pgqueue.runtime.pages import Address, Page, Pages
 from django_pgqueue.runtime.plan import Plan
@@ -38,6 +35,9 @@ from django_pgqueue.runtime.session import Session
 from django_pgqueue.runtime.steward import Steward
 from django_pgqueue.runtime.stopping import stop_signals
 from django_pgqueue.runtime.user_code import KeyThread, UserThread
+from django_pgqueue.services import Loop
+from django_pgqueue.signals import sent_elsewhere
+from django_pgqueue.version import VERSION
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -9,9 +9,9 @@ import time
 from collections import deque
 from collections.abc import Iterable
 
-from django_pgqueue.base.logs import fields
-from django_pgqueue.base.records import ClaimedJob
-from django_pgqueue.base.states import MAX_LOST
+from django_pgqueue.log_lines import fields
+from django_pgqueue.records import ClaimedJob
+from django_pgqueue.states import MAX_LOST
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -14,10 +14,8 @@ from collections.abc import Collection, Iterable
 from django.db import Error
 
 from django_pgqueue.base.buckets import counted
-from django_pgqueue.base.database_errors import is_locked, is_transient, one_line
-from django_pgqueue.base.records import Ends, Fate, Outcome
-from django_pgqueue.base.states import Reason
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.errors import is_locked, is_transient, one_line
 from django_pgqueue.lifecycle import stats
 from django_pgqueue.lifecycle.stats import (
     DIED,
@@ -33,7 +31,9 @@ from django_pgqueue.lifecycle.stats import (
     WIDTH,
     Key,
 )
+from django_pgqueue.records import Ends, Fate, Outcome
 from django_pgqueue.runtime.meter import Meter
+from django_pgqueue.states import Reason
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -16,8 +16,8 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
-from django_pgqueue.base.conversation import impatience
-from django_pgqueue.db import is_in_transaction, only_reads
+from django_pgqueue.db.connections import is_in_transaction, only_reads
+from django_pgqueue.db.pipeline import impatience
 
 logger = logging.getLogger("django_pgqueue.worker")
 

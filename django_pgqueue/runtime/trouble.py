@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable
 
 from django.db import Error
 
-from django_pgqueue.base.backoff import reconnect_delay
-from django_pgqueue.base.database_errors import is_too_much, one_line
-from django_pgqueue.base.records import Outcome
+from django_pgqueue.db.errors import is_too_much, one_line
+from django_pgqueue.records import Outcome
+from django_pgqueue.retry_policy import reconnect_delay
 from django_pgqueue.runtime.marks import CAPACITY, Marks
 
 logger = logging.getLogger("django_pgqueue.worker")

@@ -3,11 +3,11 @@
 import logging
 import time
 
-from django_pgqueue.base.records import Ends
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.housekeeping.unique import prune_tombstones, retake
-from django_pgqueue.runtime.duties import Slice, next_look
+from django_pgqueue.records import Ends
 from django_pgqueue.runtime.tally import Tally
+from django_pgqueue.services import Slice, next_look
 
 logger = logging.getLogger("django_pgqueue.worker")
 

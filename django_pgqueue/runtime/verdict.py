@@ -7,7 +7,7 @@ does its work.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from django_pgqueue.base.conf import conf
+from django_pgqueue.conf import conf
 
 UNTURNED_SECONDS = 3.0
 """A pump turns once a second at least; a process whose pump has not turned for so long does not do its work."""

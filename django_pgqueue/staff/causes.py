@@ -9,9 +9,9 @@ from django.db.models.fields.json import KeyTransform
 from django.utils import timezone
 
 from django_pgqueue import registry
-from django_pgqueue.db import CallerConnection
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.queries import statement
 from django_pgqueue.lifecycle.redact import scrub_json, scrubber
-from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import DeadJob
 
 PAGE = 50

@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from django_pgqueue.db import CallerConnection
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.queries import statement
 
 HOUR, DAY = 60, 1440  # minutes
 QUARTER = 15

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from django_pgqueue.base.states import Status
-from django_pgqueue.db import CallerConnection
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.queries import statement
 from django_pgqueue.models import Job, Queue
 from django_pgqueue.staff.queues import CAP, limits_of, number
 from django_pgqueue.staff.sentence import Sentence, duration, named, say
+from django_pgqueue.states import Status
 
 
 def paused(gate: Queue) -> Sentence:

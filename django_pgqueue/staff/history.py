@@ -10,7 +10,7 @@ from typing import Any
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from django_pgqueue.base.states import LATEST, NEVER, NOTES
+from django_pgqueue.states import LATEST, NEVER, NOTES
 
 LONGEST_SECONDS = 10 * 365 * 24 * 3600.0
 """Maximum of a run: more is a slip of somebody's."""

@@ -11,13 +11,13 @@ from django.utils.translation import ngettext
 
 from django_pgqueue import registry
 from django_pgqueue.base.served import Served
-from django_pgqueue.base.states import Status
-from django_pgqueue.db import CallerConnection
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.queries import statement
 from django_pgqueue.models import Job, Queue, Worker
 from django_pgqueue.staff.gate import limits, paused
 from django_pgqueue.staff.queues import CAP, PAUSED, number
 from django_pgqueue.staff.sentence import Ref, Sentence, job, named, say
+from django_pgqueue.states import Status
 
 MOST_WORKERS = 1000
 MOST_NAMED = 10

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 from django.core.management.base import CommandError
 
-from django_pgqueue.base.states import DEAD, FINISHED
 from django_pgqueue.lifecycle.browse import Source, pages
 from django_pgqueue.lifecycle.verbs import LIVE
 from django_pgqueue.staff.rows import Row, rows_of
 from django_pgqueue.staff.words import filter_from
+from django_pgqueue.states import DEAD, FINISHED
 
 
 class Listed(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import CommandError, OutputWrapper
 from django.db import Error
 
-from django_pgqueue.base.exceptions import InvalidJob
+from django_pgqueue.exceptions import InvalidJob
 from django_pgqueue.lifecycle.browse import pages
 from django_pgqueue.lifecycle.slices import Tally, in_slices
 from django_pgqueue.staff.rows import Row, rows_of, table

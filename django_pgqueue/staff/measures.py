@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from django_pgqueue.base.conf import conf
+from django_pgqueue.conf import conf
 from django_pgqueue.staff import overview
 from django_pgqueue.staff.bounded import bounded
 from django_pgqueue.staff.overview import QueueLine

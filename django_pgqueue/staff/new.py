@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_pgqueue import registry
-from django_pgqueue.base.exceptions import PgQueueError
+from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.results.handle import JobHandle
 from django_pgqueue.tasks import enqueue_one
 

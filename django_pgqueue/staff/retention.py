@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue import registry
-from django_pgqueue.base.conf import conf
-from django_pgqueue.db import CallerConnection
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.queries import statement
 from django_pgqueue.housekeeping import retention, vacuum
 from django_pgqueue.housekeeping.retention import Partition, Plan
 from django_pgqueue.housekeeping.vacuum import Holder, Signs
-from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.staff.figures import short
 from django_pgqueue.staff.rows import local
 from django_pgqueue.staff.terminal import columns, plain

@@ -7,10 +7,10 @@ from typing import Any
 from django.db.models import Model
 from django.utils import timezone
 
-from django_pgqueue.base.states import DEAD, FINISHED
 from django_pgqueue.lifecycle.browse import Source
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.staff.terminal import columns
+from django_pgqueue.states import DEAD, FINISHED
 
 MODELS: dict[Source, type[Model]] = {Source.LIVE: Job, Source.DEAD: DeadJob, Source.FINISHED: FinishedJob}
 

@@ -8,10 +8,10 @@ from zoneinfo import ZoneInfo
 from django.utils import timezone
 from django.utils.translation import get_language, ngettext
 
-from django_pgqueue.base.exceptions import InvalidSchedule
-from django_pgqueue.db import CallerConnection
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.queries import statement
+from django_pgqueue.exceptions import InvalidSchedule
 from django_pgqueue.lifecycle.schedules import GONE, LastJob, last_jobs, rhythm_of
-from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.models import Schedule
 from django_pgqueue.staff.terminal import plain
 from django_pgqueue.timetable import declared

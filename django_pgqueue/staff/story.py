@@ -8,7 +8,6 @@ from typing import Any
 from django.db.models import Model
 
 from django_pgqueue import registry
-from django_pgqueue.base.states import NEVER
 from django_pgqueue.lifecycle.redact import scrub_json, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.staff.rows import status_of
@@ -16,6 +15,7 @@ from django_pgqueue.staff.sentence import at
 from django_pgqueue.staff.sentence import text_of as text_of_sentence
 from django_pgqueue.staff.timeline import lines, timeline
 from django_pgqueue.staff.why import why
+from django_pgqueue.states import NEVER
 
 Story = dict[str, Any]
 

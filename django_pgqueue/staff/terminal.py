@@ -6,9 +6,9 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from django_pgqueue.base import logs
+from django_pgqueue import log_lines
 
-plain = logs.plain
+plain = log_lines.plain
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

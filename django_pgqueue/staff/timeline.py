@@ -8,11 +8,11 @@ from typing import Any
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from django_pgqueue.base.states import NEVER, Status
 from django_pgqueue.models import DeadJob, FinishedJob
 from django_pgqueue.staff.history import Entry, Kind, entries_of
 from django_pgqueue.staff.schedules import aware
 from django_pgqueue.staff.sentence import Sentence, at, duration, job, say, text_of
+from django_pgqueue.states import NEVER, Status
 
 SHORTEST = 0.001
 """Shorter waits are not told of."""

@@ -9,13 +9,13 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from django_pgqueue import registry
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.states import MAX_LOST, NEVER, Reason, Scope, Status
+from django_pgqueue.conf import conf
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from django_pgqueue.staff.history import Kind, entries_of
 from django_pgqueue.staff.line import Crew, obstacles, slots, turn, unknown, worker_ref
 from django_pgqueue.staff.schedules import aware
 from django_pgqueue.staff.sentence import Sentence, duration, job, named, say
+from django_pgqueue.states import MAX_LOST, NEVER, Reason, Scope, Status
 
 
 def why(one: Any, alias: str) -> list[Sentence]:

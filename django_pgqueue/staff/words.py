@@ -11,9 +11,9 @@ from django.core.management.base import CommandError
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from django_pgqueue.base.states import LONGEST_DELAY, Reason
 from django_pgqueue.lifecycle.browse import Filter
 from django_pgqueue.staff.figures import UNITS
+from django_pgqueue.states import LONGEST_DELAY, Reason
 
 NONE = "none"
 """Removes a limit."""

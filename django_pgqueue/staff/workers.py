@@ -9,8 +9,8 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.utils.translation import pgettext
 
-from django_pgqueue.db import CallerConnection
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.queries import statement
 from django_pgqueue.models import Worker
 
 CAP = 1000

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, overload
 
 from django.db import connections
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.states import Status
-from django_pgqueue.lifecycle.wake import WakeUp
+from django_pgqueue.conf import conf
+from django_pgqueue.db.notify import WakeUp
 from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.states import Status
 from django_pgqueue.testing.expected import Expected
 from django_pgqueue.testing.wanted import AnyTask, names_of
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 from django.db import Error, connections, transaction
 
-from django_pgqueue.base.exceptions import ConfigurationError
-from django_pgqueue.db import CallerConnection
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.testing.connection import is_broken
 
 SCHEMA = "pgqueue_testing"

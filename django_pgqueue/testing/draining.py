@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
 
-from django_pgqueue.base.conf import conf
+from django_pgqueue.conf import conf
 from django_pgqueue.testing.clock import Clock
 from django_pgqueue.testing.connection import must_be_migrated
 from django_pgqueue.testing.failing import raise_error

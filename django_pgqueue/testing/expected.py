@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django_pgqueue import registry
-from django_pgqueue.base.conf import conf
+from django_pgqueue.conf import conf
 from django_pgqueue.lifecycle.redact import scrubber, shown
 from django_pgqueue.models import Job
 from django_pgqueue.registry import TaskDefinition

@@ -3,9 +3,9 @@
 import asyncio
 
 from django_pgqueue import registry
-from django_pgqueue.base.exceptions import JobControl, JobFailed, JobInterrupted, PgQueueError, ResultRefused
-from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.base.states import Reason
+from django_pgqueue.exceptions import JobControl, JobFailed, JobInterrupted, PgQueueError, ResultRefused
+from django_pgqueue.records import Fate, Outcome
+from django_pgqueue.states import Reason
 from django_pgqueue.testing.report import Run
 
 DELIBERATE = {Reason.EXPIRED, Reason.KILLED}

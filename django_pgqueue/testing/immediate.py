@@ -11,9 +11,9 @@ from typing import Any
 from django.db import DatabaseError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.exceptions import JobFailed
 from django_pgqueue.base.served import Served
+from django_pgqueue.conf import conf
+from django_pgqueue.exceptions import JobFailed
 from django_pgqueue.lifecycle.context import current_job
 from django_pgqueue.testing.connection import is_of_test
 from django_pgqueue.testing.failing import raise_error

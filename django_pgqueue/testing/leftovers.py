@@ -5,7 +5,7 @@ from collections.abc import Collection
 from django.db import connections
 from django.db.models.functions import Now
 
-from django_pgqueue.base.conf import conf
+from django_pgqueue.conf import conf
 from django_pgqueue.models import Job
 from django_pgqueue.testing.asserting import listed, many, to_run
 from django_pgqueue.testing.connection import is_broken

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, overload
 
-from django_pgqueue.base.records import Fate, Outcome
+from django_pgqueue.records import Fate, Outcome
 
 SUCCEEDED, RETRIED, DIED, RELEASED = "succeeded", "retried", "died", "released"
 WORDS = {

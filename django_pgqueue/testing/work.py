@@ -10,9 +10,7 @@ from django.db import Error
 from django.db.models.functions import Now
 
 from django_pgqueue import registry
-from django_pgqueue.base.database_errors import is_refusal
-from django_pgqueue.base.records import ClaimedJob, Fate, Outcome
-from django_pgqueue.base.states import Reason, Status
+from django_pgqueue.db.errors import is_refusal
 from django_pgqueue.housekeeping.chores import look
 from django_pgqueue.housekeeping.expire import expire
 from django_pgqueue.housekeeping.promote import promote
@@ -26,8 +24,10 @@ from django_pgqueue.lifecycle.framework import sought
 from django_pgqueue.lifecycle.gates import Gate, send_gates
 from django_pgqueue.lifecycle.progress import write_alone
 from django_pgqueue.models import Job
+from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.runtime.refused import in_place_of
 from django_pgqueue.runtime.report import report_all
+from django_pgqueue.states import Reason, Status
 from django_pgqueue.testing.asserting import to_run
 from django_pgqueue.testing.connection import TestConnection
 from django_pgqueue.testing.failing import EndlessJobs, goes_up

@@ -12,12 +12,12 @@ from django.db import DataError, connections
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, job
-from django_pgqueue.base.records import Fate, Outcome, Receipt
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.admit import Kind, try_lock
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.models import FinishedJob, Job
+from django_pgqueue.records import Fate, Outcome, Receipt
 from django_pgqueue.results import waiter
 from django_pgqueue.runtime import listener as listener_module
 from django_pgqueue.runtime.listener import BACKEND, Listener, is_lent, unlisten

@@ -11,16 +11,16 @@ from django.db import IntegrityError, ProgrammingError, connections
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, job, kill, move_jobs, purge, requeue, run_now, set_priority
-from django_pgqueue.base.records import Fate, Outcome
+from django_pgqueue.db.queries import statement
 from django_pgqueue.lifecycle import ack
 from django_pgqueue.lifecycle.browse import Filter
 from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.lifecycle.operations import begin, stop
-from django_pgqueue.lifecycle.sql import statement
 from django_pgqueue.lifecycle.verbs import KILL
 from django_pgqueue.metrics import QueueCollector
 from django_pgqueue.metrics.names import JOBS, OF_TABLES, UP
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule
+from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.results import waiter as waiting
 from django_pgqueue.staff import flow, overview, schedules
 from django_pgqueue.staff.health import findings

@@ -10,8 +10,8 @@ from django.test import override_settings
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.db import POSTGRESQL_17
-from django_pgqueue.lifecycle.wake import CHANNEL
+from django_pgqueue.db.connections import POSTGRESQL_17
+from django_pgqueue.db.notify import CHANNEL
 from django_pgqueue.models import FinishedJob, Job
 from django_pgqueue.runtime import listener as listener_module
 from django_pgqueue.runtime.listener import Listener

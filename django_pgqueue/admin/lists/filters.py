@@ -18,12 +18,11 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.lists.listing import names, with_chosen
 from django_pgqueue.admin.lists.search import Search, search_of
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.labels import REASONS, STATUSES
-from django_pgqueue.base.states import Reason, Status
+from django_pgqueue.conf import conf
 from django_pgqueue.lifecycle.browse import Filter
 from django_pgqueue.lifecycle.verbs import LIVE
 from django_pgqueue.models import Queue
+from django_pgqueue.states import REASONS, STATUSES, Reason, Status
 
 MOST_DAYS = 31  # that are offered
 

@@ -20,8 +20,8 @@ from django.utils.translation import gettext_lazy
 
 from django_pgqueue.admin.lists.keyset import LAST, BadCursor, Route, Window, page_of, window_of
 from django_pgqueue.admin.parts.formatting import to_the_second
-from django_pgqueue.db import CallerConnection
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.queries import statement
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.staff.figures import whole
 

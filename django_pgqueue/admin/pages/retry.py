@@ -10,7 +10,7 @@ from django.db import router, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils.html import format_html
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext
 
 from django_pgqueue import registry
 from django_pgqueue.admin.pages.job import go_where_it_is
@@ -19,12 +19,12 @@ from django_pgqueue.admin.parts.crumbs import crumbs
 from django_pgqueue.admin.parts.formatting import pretty_json
 from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.admin.verbs.table import VerbsAdmin
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.stored import Unread, is_whole
+from django_pgqueue.conf import conf
 from django_pgqueue.lifecycle.bulk import purge
 from django_pgqueue.lifecycle.redact import shown
 from django_pgqueue.lifecycle.retry_changed import Refused, Retried, retry_changed
 from django_pgqueue.models import DeadJob, Job
+from django_pgqueue.stored_values import Unread, is_whole
 
 PERMISSION = "django_pgqueue.change_deadjob"
 REMOVAL = "django_pgqueue.delete_deadjob"
@@ -57,24 +57,28 @@ def retry_view(admin: VerbsAdmin, request: HttpRequest, object_id: str) -> HttpR
 
 def _problem(dead: DeadJob, task: Any) -> str:
     if task is None:
-        return _(
+        return gettext(
             "This code does not know the task %(task)s, so nobody can tell which arguments it takes. Deploy the code "
             "that has it, or add the name to the aliases of the task it is now."
         ) % {"task": dead.task}
     if isinstance(dead.args, Unread) or isinstance(dead.kwargs, Unread) or not is_whole([dead.args, dead.kwargs]):
-        return _("Nobody can read its arguments: a number is too long, or they are nested too deeply. Enqueue it anew.")
-    return _("Its arguments are no JSON array and JSON object: there is nothing here to be changed. Enqueue it anew.")
+        return gettext(
+            "Nobody can read its arguments: a number is too long, or they are nested too deeply. Enqueue it anew."
+        )
+    return gettext(
+        "Its arguments are no JSON array and JSON object: there is nothing here to be changed. Enqueue it anew."
+    )
 
 
 def _page(admin: VerbsAdmin, request: HttpRequest, dead: DeadJob, more: dict[str, Any]) -> HttpResponse:
     context = {
         **admin.admin_site.each_context(request),
-        "title": _("Retry with changed arguments"),
+        "title": gettext("Retry with changed arguments"),
         "crumbs": crumbs(
             admin.admin_site,
             admin.opts,
             (str(dead), admin.address("change", dead.pk)),
-            (_("Retry with changed arguments"), ""),
+            (gettext("Retry with changed arguments"), ""),
         ),
         "subtitle": str(dead),
         "opts": admin.opts,
@@ -92,10 +96,10 @@ def _changes(form: RetryForm) -> list[tuple[str, str, str]]:
     dead, said = form.dead, form.cleaned_data
     old, new = shown(form.task, dead.args, dead.kwargs), shown(form.task, *form.changed)
     rows = [
-        (_("Positional arguments"), dead.args != list(form.changed[0]), pretty_json(old[0]), pretty_json(new[0])),
-        (_("Keyword arguments"), dead.kwargs != form.changed[1], pretty_json(old[1]), pretty_json(new[1])),
-        (_("Queue"), dead.queue != said["queue"], dead.queue, said["queue"]),
-        (_("Priority"), dead.priority != said["priority"], str(dead.priority), str(said["priority"])),
+        (gettext("Positional arguments"), dead.args != list(form.changed[0]), pretty_json(old[0]), pretty_json(new[0])),
+        (gettext("Keyword arguments"), dead.kwargs != form.changed[1], pretty_json(old[1]), pretty_json(new[1])),
+        (gettext("Queue"), dead.queue != said["queue"], dead.queue, said["queue"]),
+        (gettext("Priority"), dead.priority != said["priority"], str(dead.priority), str(said["priority"])),
     ]
     return [(name, before, after) for name, is_changed, before, after in rows if is_changed]
 
@@ -122,9 +126,9 @@ def _retry(admin: VerbsAdmin, request: HttpRequest, form: RetryForm) -> HttpResp
             _log(request, dead, Job(pk=retried.id, task=form.task.name), is_gone=is_gone)
     if retried.id is None:
         return _refuse(admin, request, form, retried)
-    words = _("Job {new} was enqueued in place of the dead job {old}, which stays where it is.")
+    words = gettext("Job {new} was enqueued in place of the dead job {old}, which stays where it is.")
     if is_gone:
-        words = _("Job {new} was enqueued in place of the dead job {old}, which was purged.")
+        words = gettext("Job {new} was enqueued in place of the dead job {old}, which was purged.")
     admin.message_user(
         request, format_html(words, new=_link(admin, request, retried.id), old=dead.pk), messages.SUCCESS
     )
@@ -145,9 +149,11 @@ def _refuse(admin: VerbsAdmin, request: HttpRequest, form: RetryForm, retried: R
     if retried.refused is Refused.GONE:
         return go_where_it_is(admin, request, str(dead.pk))
     words = {
-        Refused.ALREADY: _("This form was sent before, and has made job {job}. Nothing was done again."),
-        Refused.KEY_HELD: _("The live job {job} has the unique key that the new one would have. Nothing was enqueued."),
-        Refused.CHANGING: _("Somebody else is just changing the dead job. Nothing was enqueued; try again."),
+        Refused.ALREADY: gettext("This form was sent before, and has made job {job}. Nothing was done again."),
+        Refused.KEY_HELD: gettext(
+            "The live job {job} has the unique key that the new one would have. Nothing was enqueued."
+        ),
+        Refused.CHANGING: gettext("Somebody else is just changing the dead job. Nothing was enqueued; try again."),
     }[retried.refused or Refused.CHANGING]
     told = format_html(words, job=_link(admin, request, retried.other))
     if retried.refused is Refused.ALREADY:

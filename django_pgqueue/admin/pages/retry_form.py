@@ -10,15 +10,15 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.base.exceptions import InvalidArguments
-from django_pgqueue.base.keys import Keys
-from django_pgqueue.base.states import HIGHEST_PRIORITY, LONGEST_QUEUE, LOWEST_PRIORITY
+from django_pgqueue.exceptions import InvalidArguments
 from django_pgqueue.lifecycle.payload import check_signature, encode
 from django_pgqueue.lifecycle.redact import in_errors
 from django_pgqueue.lifecycle.retry_changed import keys_of
 from django_pgqueue.models import DeadJob
+from django_pgqueue.options import Keys
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.staff.masked import Masked, Misplaced, masked, unmasked
+from django_pgqueue.states import HIGHEST_PRIORITY, LONGEST_QUEUE, LOWEST_PRIORITY
 
 KINDS: dict[str, type] = {"args": list, "kwargs": dict}
 EXAMPLES = {"args": '[17, "x"]', "kwargs": '{"order_id": 17}'}

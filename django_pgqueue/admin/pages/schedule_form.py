@@ -13,12 +13,12 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue import registry, timetable
 from django_pgqueue.admin.parts.formatting import capitalize_labels
-from django_pgqueue.base.exceptions import PgQueueError
-from django_pgqueue.base.states import CatchUp
 from django_pgqueue.base.ticks import Rhythm
+from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.lifecycle.payload import encode
 from django_pgqueue.lifecycle.schedules import rhythm_of
 from django_pgqueue.models import Schedule
+from django_pgqueue.states import CatchUp
 
 if TYPE_CHECKING:
     ModelForm = forms.ModelForm[Schedule]

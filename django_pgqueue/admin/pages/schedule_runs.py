@@ -3,9 +3,8 @@ from typing import NamedTuple
 
 from django_pgqueue.admin.parts.formatting import brief, label, moment
 from django_pgqueue.admin.parts.links import Links
-from django_pgqueue.base.labels import label_of
-from django_pgqueue.base.states import DEAD, FINISHED, NEVER
 from django_pgqueue.staff.schedules import Run, aware
+from django_pgqueue.states import DEAD, FINISHED, NEVER, label_of
 
 MODELS = {DEAD: "deadjob", FINISHED: "finishedjob"}
 

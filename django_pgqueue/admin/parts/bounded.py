@@ -17,7 +17,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from django_pgqueue.admin.parts.crumbs import crumbs
-from django_pgqueue.base.conf import conf
+from django_pgqueue.conf import conf
 from django_pgqueue.staff.bounded import TookTooLong, bounded
 
 if TYPE_CHECKING:

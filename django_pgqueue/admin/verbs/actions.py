@@ -20,7 +20,7 @@ from django_pgqueue.admin.lists.listing import CURSORS
 from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.admin.verbs.table import MOST_JOBS, VerbsAdmin
 from django_pgqueue.admin.verbs.verb import Change, Verb
-from django_pgqueue.base.conf import conf
+from django_pgqueue.conf import conf
 from django_pgqueue.staff.bounded import bounded
 from django_pgqueue.staff.figures import whole
 

@@ -6,12 +6,12 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from django_pgqueue.admin.parts.formatting import one_line
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.labels import REASONS, STATUSES
+from django_pgqueue.conf import conf
 from django_pgqueue.lifecycle.browse import Filter, Source
 from django_pgqueue.lifecycle.verbs import LIVE
 from django_pgqueue.models import DeadJob
 from django_pgqueue.staff.retention import span
+from django_pgqueue.states import REASONS, STATUSES
 
 LISTS = {Source.LIVE: "job", Source.DEAD: "deadjob", Source.FINISHED: "finishedjob"}
 """The model whose list shows the jobs."""

@@ -11,12 +11,12 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
 from django_pgqueue.admin.verbs.verb import Change, Said, Verb
-from django_pgqueue.base.states import HIGHEST_PRIORITY, LONGEST_QUEUE, LOWEST_PRIORITY
 from django_pgqueue.lifecycle import verbs
 from django_pgqueue.lifecycle.browse import Source
 from django_pgqueue.lifecycle.left import Left, why_left
 from django_pgqueue.lifecycle.verbs import Did
 from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.states import HIGHEST_PRIORITY, LONGEST_QUEUE, LOWEST_PRIORITY
 
 MODELS: dict[Source, type[Model]] = {Source.LIVE: Job, Source.DEAD: DeadJob, Source.FINISHED: FinishedJob}
 

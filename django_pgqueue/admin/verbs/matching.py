@@ -21,7 +21,7 @@ from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.admin.verbs.filtered import in_words, sentence
 from django_pgqueue.admin.verbs.table import VerbsAdmin
 from django_pgqueue.admin.verbs.verb import Verb
-from django_pgqueue.base.conf import conf
+from django_pgqueue.conf import conf
 from django_pgqueue.lifecycle import verbs
 from django_pgqueue.lifecycle.browse import Filter
 from django_pgqueue.lifecycle.operations import FASTEST, begin

@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
 from django_pgqueue.admin.verbs.verb import Change, Said, Verb
-from django_pgqueue.base.exceptions import PgQueueError
+from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.lifecycle.schedules import pause_schedules, restore_schedules, resume_schedules, run_schedules
 from django_pgqueue.models import Schedule
 

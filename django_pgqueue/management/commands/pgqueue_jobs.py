@@ -7,7 +7,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error
 from django.utils.translation import override
 
-from django_pgqueue.base.conf import conf
+from django_pgqueue.conf import conf
 from django_pgqueue.management.database import check_database
 from django_pgqueue.staff import arguments, new
 from django_pgqueue.staff.listing import listed

@@ -7,8 +7,8 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error, transaction
 from django.utils.translation import override
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.exceptions import InvalidGate
+from django_pgqueue.conf import conf
+from django_pgqueue.exceptions import InvalidGate
 from django_pgqueue.lifecycle.gates import limit_queue, pause_queue, resume_queue
 from django_pgqueue.management.database import check_database
 from django_pgqueue.models import Queue

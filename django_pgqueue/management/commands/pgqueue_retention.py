@@ -7,8 +7,8 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error
 from django.utils.translation import override
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.db import CallerConnection, QueueConnection
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import CallerConnection, QueueConnection
 from django_pgqueue.housekeeping.prune import prune_all
 from django_pgqueue.housekeeping.retention import keep_partitions
 from django_pgqueue.housekeeping.vacuum import rights

@@ -6,8 +6,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error, transaction
 from django.utils.translation import override
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.exceptions import PgQueueError
+from django_pgqueue.conf import conf
+from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.lifecycle.schedules import pause_schedules, resume_schedules, run_schedules
 from django_pgqueue.management.database import check_database
 from django_pgqueue.models import Schedule

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from django.db import DatabaseError, InterfaceError, connections
 
-from django_pgqueue.base.database_errors import one_line
-from django_pgqueue.db import KEEPALIVE
+from django_pgqueue.db.connections import KEEPALIVE
+from django_pgqueue.db.errors import one_line
 from django_pgqueue.staff.bounded import TookTooLong
 from django_pgqueue.staff.glance.look import Glance
 

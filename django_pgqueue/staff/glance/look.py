@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from django.utils.translation import override
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.db import CallerConnection
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.queries import statement
 from django_pgqueue.staff import overview, recent, workers
 from django_pgqueue.staff.bounded import bounded
 from django_pgqueue.staff.flow import drain_seconds_of

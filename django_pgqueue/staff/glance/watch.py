@@ -7,7 +7,7 @@ from collections.abc import Callable
 from django.db import DatabaseError, InterfaceError, connections
 from django.utils import timezone
 
-from django_pgqueue.base.database_errors import one_line
+from django_pgqueue.db.errors import one_line
 from django_pgqueue.staff.bounded import TookTooLong
 from django_pgqueue.staff.glance.eye import Eye
 from django_pgqueue.staff.glance.look import Glance

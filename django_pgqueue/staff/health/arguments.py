@@ -7,7 +7,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from django_pgqueue import registry
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.queries import statement
 from django_pgqueue.models import Schedule
 from django_pgqueue.staff.figures import whole
 from django_pgqueue.staff.health.finding import Finding, Level

@@ -12,8 +12,8 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import CheckConstraint, Model, UniqueConstraint
 
-from django_pgqueue.db import CallerConnection
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.queries import statement
 from django_pgqueue.models import FinishedJob
 
 APP = "django_pgqueue"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from django.utils.translation import gettext as _
 
-from django_pgqueue.base.conf import conf
+from django_pgqueue.conf import conf
 from django_pgqueue.runtime.listener import FULL, try_out
 from django_pgqueue.staff.figures import short
 from django_pgqueue.staff.health.finding import Finding, Level

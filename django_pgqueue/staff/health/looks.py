@@ -7,9 +7,9 @@ import psycopg
 from django.db import Error, connections, transaction
 from django.utils.translation import gettext as _
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.database_errors import one_line
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.conf import conf
+from django_pgqueue.db.errors import one_line
+from django_pgqueue.db.queries import statement
 from django_pgqueue.staff.bounded import TookTooLong, bounded
 from django_pgqueue.staff.health.arguments import unfit_arguments, unfit_schedules
 from django_pgqueue.staff.health.finding import Finding, Level

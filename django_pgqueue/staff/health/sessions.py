@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from django.db import connections
 from django.utils.translation import gettext as _
 
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.queries import statement
 from django_pgqueue.staff.health.finding import Finding, Level
 from django_pgqueue.staff.health.view import View
 

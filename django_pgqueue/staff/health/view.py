@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from django.db import connections
 
-from django_pgqueue.db import CallerConnection
+from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.housekeeping import vacuum
 from django_pgqueue.housekeeping.vacuum import Signs
 from django_pgqueue.models import Worker

@@ -7,14 +7,14 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.version import VERSION
+from django_pgqueue.conf import conf
 from django_pgqueue.models import Operation
 from django_pgqueue.staff.figures import short
 from django_pgqueue.staff.health.finding import Finding, Level
 from django_pgqueue.staff.health.view import View
 from django_pgqueue.staff.health.words import named
 from django_pgqueue.staff.overview import living_workers, total
+from django_pgqueue.version import VERSION
 
 DEAF = dt.timedelta(minutes=1)
 """A worker that is younger may just not have connected yet."""

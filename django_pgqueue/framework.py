@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.dispatch import Signal
 
-from django_pgqueue.base import backport
-from django_pgqueue.base.exceptions import ConfigurationError
+from django_pgqueue import backport
+from django_pgqueue.exceptions import ConfigurationError
 
 if TYPE_CHECKING or find_spec("django.tasks"):
     from django.tasks import TaskContext, TaskResult, TaskResultStatus, task_backends

@@ -1,18 +1,22 @@
-"""How a job is to be run: its options, checked when they are set."""
+"""Options of a job, checked when they are set, and the keys computed from its arguments."""
 
 import dataclasses
 import datetime as dt
 import difflib
+import functools
+import inspect
+import json
 import math
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, TypedDict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypedDict
 
 from django.conf import settings
 from django.utils import timezone
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.exceptions import InvalidJob
-from django_pgqueue.base.states import (
+from django_pgqueue.conf import conf
+from django_pgqueue.exceptions import ConfigurationError, InvalidJob
+from django_pgqueue.states import (
     HIGHEST_PRIORITY,
     LATEST,
     LONGEST_DELAY,
@@ -297,3 +301,100 @@ def _seconds(value: Any) -> Any:
 
 def _aware(value: dt.datetime) -> dt.datetime:
     return value if timezone.is_aware(value) else timezone.make_aware(value)
+
+
+# Keys
+
+Compute = Callable[..., str | None]
+
+KeyBy = Compute | Iterable[str] | None
+"""A function of the job's arguments that returns the key, or names of arguments whose values make it."""
+
+
+class Keys(NamedTuple):
+    """The keys of one job."""
+
+    unique: str | None = None
+    concurrency: str | None = None
+    fair: str | None = None
+
+
+def no_key(*_args: Any, **_kwargs: Any) -> str | None:
+    """Compute no key."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class KeysBy:
+    """How the keys of a task's jobs are computed: by functions of their arguments, whose results are checked.
+
+    Each raises InvalidJob where a key is not a text of 1 to 500 characters.
+    """
+
+    unique: Compute = no_key
+    concurrency: Compute = no_key
+    fair: Compute = no_key
+
+    @classmethod
+    def of(cls, signature: inspect.Signature, name: str, *, unique: KeyBy, concurrency: KeyBy, fair: KeyBy) -> "KeysBy":
+        """Make those of a task from what ``@task`` was given.
+
+        Args:
+            name: the task's; part of a unique key that is made of arguments.
+
+        Raises:
+            ConfigurationError: a name is not that of an argument.
+        """
+        return cls(
+            unique=_computing("unique_by", unique, signature, prefix=f"{name}:"),
+            concurrency=_computing("concurrency_by", concurrency, signature),
+            fair=_computing("fair_by", fair, signature),
+        )
+
+    @classmethod
+    def known(cls, keys: Keys) -> "KeysBy":
+        """Make those of one job, whose keys are computed already."""
+
+        def telling(key: str | None) -> Compute:
+            return lambda *_args, **_kwargs: key
+
+        return cls(*map(telling, keys))
+
+
+NONE = KeysBy()
+
+
+def _computing(option: str, by: KeyBy, signature: inspect.Signature, *, prefix: str = "") -> Compute:
+    if by is None:
+        return no_key
+    function = (
+        by if callable(by) else functools.partial(_of_arguments, prefix, _names(option, by, signature), signature)
+    )
+
+    def compute(*args: Any, **kwargs: Any) -> str | None:
+        key = function(*args, **kwargs)
+        if key is not None:
+            check_name(f"the key of {option}", key, LONGEST_KEY)
+        return key
+
+    return compute
+
+
+def _names(option: str, by: Iterable[str], signature: inspect.Signature) -> tuple[str, ...]:
+    names = (by,) if isinstance(by, str) else tuple(by)
+    unknown = [name for name in names if name not in signature.parameters]
+    if unknown or not names:
+        raise ConfigurationError(
+            f"{option} is a function, or names of arguments, of which there are "
+            f"{', '.join(signature.parameters) or 'none'}; not {unknown or by!r}."
+        )
+    return names
+
+
+def _of_arguments(
+    prefix: str, names: tuple[str, ...], signature: inspect.Signature, /, *args: Any, **kwargs: Any
+) -> str:
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    values = (f"{name}={json.dumps(bound.arguments[name], sort_keys=True, default=str)}" for name in names)
+    return prefix + ",".join(values)

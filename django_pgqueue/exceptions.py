@@ -37,7 +37,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from django_pgqueue.base.states import LONGEST_DELAY
+from django_pgqueue.states import LONGEST_DELAY
 
 
 class PgQueueError(Exception):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from django_pgqueue.base.states import Reason
+from django_pgqueue.states import Reason
 
 KEEP, HOLD = 1, 2
 """Flags of a claimed job: it is kept in finished_jobs; it holds its unique key for a while after success."""

@@ -8,10 +8,10 @@ from typing import Final
 from django.db import Error, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.database_errors import is_over_limit, is_transient, one_line
-from django_pgqueue.db import CallerConnection, Database, PassConnection, postgresql
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import CallerConnection, Database, PassConnection, postgresql
+from django_pgqueue.db.errors import is_over_limit, is_transient, one_line
+from django_pgqueue.db.queries import statement
 
 logger = logging.getLogger("django_pgqueue")
 

@@ -7,7 +7,7 @@ import psycopg
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, DataError, Error, InterfaceError, InternalError, OperationalError
 
-from django_pgqueue.base.logs import without_detail
+from django_pgqueue.log_lines import without_detail
 
 
 class Silence(psycopg.OperationalError):

@@ -1,7 +1,12 @@
-"""The words for where a job is and why it died. The same words stand in SQL, admin, metrics and docs."""
+"""Statuses, reasons and other words that stand in the tables, with the bounds of what may stand there."""
 
 import datetime as dt
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
+
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 
 class Status(StrEnum):
@@ -84,3 +89,38 @@ LONGEST_PERIOD_SECONDS = 365 * 24 * 3600
 
 # A job whose worker died this often is taken for the cause, whatever attempts it has left.
 MAX_LOST = 3
+
+
+# Labels
+
+STATUSES: Mapping[str, Any] = {
+    Status.SCHEDULED: _("scheduled"),
+    Status.QUEUED: _("queued"),
+    Status.WAITING: _("waiting"),
+    Status.RUNNING: _("running"),
+    Status.HELD: _("held"),
+    DEAD: _("dead"),
+    FINISHED: _("finished"),
+}
+
+REASONS: Mapping[str, Any] = {
+    Reason.EXHAUSTED: _("exhausted"),
+    Reason.DISCARDED: _("discarded"),
+    Reason.LOST: _("lost"),
+    Reason.KILLED: _("killed"),
+    Reason.EXPIRED: _("expired"),
+    Reason.UNKNOWN_TASK: _("unknown task"),
+    Reason.SUPERSEDED: _("superseded"),
+}
+
+CATCH_UPS: Mapping[str, Any] = {
+    CatchUp.LAST: pgettext_lazy("missed ticks", "last"),
+    CatchUp.NONE: pgettext_lazy("missed ticks", "none"),
+    CatchUp.ALL: pgettext_lazy("missed ticks", "all"),
+}
+
+
+def label_of(status: str, reason: str = "") -> str:
+    """Return where a job is, and why it died if it has, as in "dead (killed)"."""
+    words = str(STATUSES.get(status, status))
+    return f"{words} ({REASONS.get(reason, reason)})" if reason else words

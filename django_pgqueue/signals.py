@@ -37,7 +37,7 @@ from typing import Any, Final
 
 from django.dispatch import Signal
 
-from django_pgqueue.base.records import Fate
+from django_pgqueue.records import Fate
 
 logger: Final = logging.getLogger("django_pgqueue.jobs")
 

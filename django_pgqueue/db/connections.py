@@ -22,10 +22,10 @@ from django.utils.connection import ConnectionDoesNotExist
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.conversation import impatient, one_transaction
-from django_pgqueue.base.database_errors import Silence, is_locked, is_of_another_schema, is_rolled_back, is_transient
-from django_pgqueue.base.exceptions import ConfigurationError
+from django_pgqueue.conf import conf
+from django_pgqueue.db.errors import Silence, is_locked, is_of_another_schema, is_rolled_back, is_transient
+from django_pgqueue.db.pipeline import impatient, one_transaction
+from django_pgqueue.exceptions import ConfigurationError
 
 Row = tuple[Any, ...]
 Parameters = Mapping[str, Any]

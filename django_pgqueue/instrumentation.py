@@ -1,16 +1,19 @@
-"""What others do around the insert of jobs and around each run: tracing, and reports of errors.
+"""Hooks around the insert of jobs and around each run, for tracing, error reports and immediate mode.
 
 Faces put themselves in here when apps are loaded, so that the floors below need not know of them. Where nobody has,
 this costs a look at an empty list. Unlike receivers of signals they act in the very context of what they surround.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
+from django_pgqueue.conf import conf
+
 if TYPE_CHECKING:
-    from django_pgqueue.base.records import ClaimedJob, Outcome
+    from django_pgqueue.records import ClaimedJob, Outcome
+
 
 logger = logging.getLogger("django_pgqueue")
 
@@ -88,3 +91,21 @@ def around_insert(task: Any, number: int) -> Insertion:
             if seen:
                 return seen
     return UNSEEN
+
+
+# Immediate
+
+runners: list[Callable[[str, Collection[int]], None]] = []
+"""What runs the jobs: added when apps are loaded. Before, as without ``PGQUEUE["IMMEDIATE"]``, nothing is run."""
+
+
+def run_if_immediate(alias: str, ids: Collection[int]) -> None:
+    """Run jobs that have just been enqueued on an alias, once that is committed; where the setting is off, do nothing.
+
+    Raises:
+        Exception: as the first one that fails has raised it. The others stay in the queue. None is raised where
+            ``PGQUEUE["IMMEDIATE_ERRORS"]`` is ``"log"``.
+    """
+    if conf.immediate and ids:
+        for run in runners:
+            run(alias, ids)

@@ -1,9 +1,12 @@
-"""The only loader of SQL. Each statement stands in a file of its own, named like the function that runs it."""
+"""The only loader of SQL: each statement is a file of its own, in the ``sql`` folder of the subject that runs it.
+
+No two files have the same name, so the name alone finds one.
+"""
 
 import functools
 from pathlib import Path
 
-FOLDER = Path(__file__).parent
+PACKAGE = Path(__file__).parent.parent
 
 # Sizes that a batch may have. LIMIT is a literal: with a parameter there, the planner of a prepared statement would
 # assume a tenth of the table. A few sizes keep the number of prepared statements small.
@@ -42,7 +45,13 @@ LIMIT = "LIMIT 1000"
 @functools.cache
 def statement(name: str) -> str:
     """Return the text of ``name.sql``."""
-    return (FOLDER / f"{name}.sql").read_text()
+    return files()[name].read_text()
+
+
+@functools.cache
+def files() -> dict[str, Path]:
+    """Return the file of each statement by its name."""
+    return {path.stem: path for path in PACKAGE.glob("*/sql/*.sql")}
 
 
 @functools.cache

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from django_pgqueue.base.database_errors import CommitFailed, Silence
+from django_pgqueue.db.errors import CommitFailed, Silence
 
 
 @contextlib.contextmanager
