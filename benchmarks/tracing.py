@@ -98,11 +98,11 @@ def turn(database, way: str) -> float:
     """Return how long one batch takes, in microseconds for each job."""
     from benchmarks.tasks import noop
     from django_pgqueue import enqueue_many, instrumentation
-    from django_pgqueue.lifecycle import ack
-    from django_pgqueue.lifecycle.border import ThreadBorder
-    from django_pgqueue.lifecycle.claim import claim
-    from django_pgqueue.lifecycle.context import CurrentJob
-    from django_pgqueue.lifecycle.run import run
+    from django_pgqueue.jobs import ack
+    from django_pgqueue.jobs.claim import claim
+    from django_pgqueue.jobs.context import CurrentJob
+    from django_pgqueue.jobs.executor import run
+    from django_pgqueue.jobs.interrupts import ThreadBorder
 
     border = ThreadBorder()
     with mock.patch.object(trace, "_TRACER_PROVIDER", provider_of(way)):

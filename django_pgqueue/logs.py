@@ -2,7 +2,7 @@
 
 import logging
 
-from django_pgqueue.lifecycle.context import current_job
+from django_pgqueue.jobs.context import current_job
 from django_pgqueue.log_lines import fields
 
 

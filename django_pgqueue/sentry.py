@@ -15,7 +15,7 @@ from sentry_sdk.utils import event_from_exception
 
 from django_pgqueue import instrumentation
 from django_pgqueue.exceptions import Redacted
-from django_pgqueue.lifecycle.redact import REDACTED, Scrub, scrubber_of, shown
+from django_pgqueue.jobs.redaction import REDACTED, Scrub, scrubber_of, shown
 from django_pgqueue.log_lines import FAILURES, fields
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.registry import TaskDefinition

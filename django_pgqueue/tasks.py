@@ -11,7 +11,7 @@ from django.db import transaction
 from django_pgqueue import registry
 from django_pgqueue.exceptions import ConfigurationError, InvalidJob
 from django_pgqueue.instrumentation import run_if_immediate
-from django_pgqueue.lifecycle.enqueue import arguments_of, check_arguments, insert_many, insert_one
+from django_pgqueue.jobs.enqueue import arguments_of, check_arguments, insert_many, insert_one
 from django_pgqueue.options import OF_TASKS, KeyBy, KeysBy, Options, check_known
 from django_pgqueue.registry import TaskAdapter, TaskDefinition
 from django_pgqueue.results.handle import JobHandle

@@ -3,13 +3,12 @@
 import asyncio
 
 from django_pgqueue import registry
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.context import CurrentJob
-from django_pgqueue.lifecycle.failure import unknown_task
-from django_pgqueue.lifecycle.framework import sought
-from django_pgqueue.lifecycle.run import arun, run
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.executor import arun, run, sought
+from django_pgqueue.jobs.failure import unknown_task
+from django_pgqueue.jobs.interrupts import LaneBorder, ThreadBorder
 from django_pgqueue.records import Outcome
 
 WORKER = 7

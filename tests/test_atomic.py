@@ -4,11 +4,11 @@ import pytest
 from django.db import connection, transaction
 
 import tests.app.tasks as app
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.border import ThreadBorder
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.context import CurrentJob
-from django_pgqueue.lifecycle.run import CHARGED_CONFLICTS, Conflicts, run
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.executor import CHARGED_CONFLICTS, Conflicts, run
+from django_pgqueue.jobs.interrupts import ThreadBorder
 from django_pgqueue.models import FinishedJob, Job
 from django_pgqueue.records import Fate
 from django_pgqueue.signals import job_finished

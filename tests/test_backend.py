@@ -33,8 +33,8 @@ from django_pgqueue.framework import (
     task_finished,
     task_started,
 )
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.lifecycle.reap import settle
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.records import Fate, Lease, Outcome
@@ -487,7 +487,7 @@ def test_killed_and_expired_jobs_have_failed(queue, backend):
     kill([int(killed.id)], by="eve")
     Job.objects.update(expires_at=timezone.now() - dt.timedelta(hours=1))
     claimed = claim(queue, "default", limit=1, worker_id=9)
-    from django_pgqueue.lifecycle import ack
+    from django_pgqueue.jobs import ack
     from django_pgqueue.records import Outcome
     from django_pgqueue.states import Reason
 

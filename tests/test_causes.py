@@ -13,7 +13,7 @@ from django.utils.http import urlencode
 
 import tests.app.tasks as app
 from django_pgqueue.db.queries import statement
-from django_pgqueue.lifecycle.kill import kill
+from django_pgqueue.jobs.actions import kill
 from django_pgqueue.models import DeadJob
 from django_pgqueue.staff import causes
 from django_pgqueue.staff.bounded import bounded

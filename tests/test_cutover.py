@@ -22,11 +22,11 @@ from django_pgqueue.cutover import Cutover, new_side, old_side
 from django_pgqueue.cutover.checks import check_stages
 from django_pgqueue.cutover.models import Call
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.context import CurrentJob
-from django_pgqueue.lifecycle.run import arun, run
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.executor import arun, run
+from django_pgqueue.jobs.interrupts import LaneBorder, ThreadBorder
 from django_pgqueue.models import FinishedJob, Job
 from tests.app import contract
 from tests.app.models import Mark

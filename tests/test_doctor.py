@@ -17,9 +17,9 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.lifecycle.browse import Filter
-from django_pgqueue.lifecycle.operations import begin
-from django_pgqueue.lifecycle.verbs import KILL
+from django_pgqueue.jobs.actions import KILL
+from django_pgqueue.jobs.bulk_actions import begin
+from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.staff.health import sessions, tables
 from django_pgqueue.staff.health.catalogue import wanted

@@ -7,8 +7,8 @@ from django_pgqueue import enqueue_many, job
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import UnknownJob
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.results.lookup import find

@@ -11,17 +11,19 @@ from django.db import OperationalError, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.base.served import Served
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.exceptions import JobKilled
 from django_pgqueue.housekeeping.promote import promote
 from django_pgqueue.housekeeping.reaper import forget_workers, reap_gone, reap_lost
-from django_pgqueue.lifecycle import ack, heartbeat
-from django_pgqueue.lifecycle.claim import claim, send
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs import leases as heartbeat
+from django_pgqueue.jobs.actions import kill
+from django_pgqueue.jobs.claim import claim, send
+from django_pgqueue.jobs.leases import request_stop
+from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.jobs.tally import Tally
 from django_pgqueue.lifecycle.drain import is_drained
-from django_pgqueue.lifecycle.kill import kill
 from django_pgqueue.lifecycle.reap import settle_dead_process
-from django_pgqueue.lifecycle.workers import request_stop
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from django_pgqueue.records import Fate, Lease, Outcome
 from django_pgqueue.runtime.child import Brief
@@ -34,7 +36,6 @@ from django_pgqueue.runtime.process import UNGUARDED, Process, can_read_memory, 
 from django_pgqueue.runtime.reaper import Reaper
 from django_pgqueue.runtime.session import SILENT_SECONDS, Absences, Session
 from django_pgqueue.runtime.steward import Steward
-from django_pgqueue.runtime.tally import Tally
 from django_pgqueue.services import Slice
 from django_pgqueue.states import NEVER
 from tests.support import needs

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.staff import many
 

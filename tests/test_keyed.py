@@ -5,7 +5,7 @@ import pytest
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, registry
 from django_pgqueue.exceptions import ConfigurationError, InvalidJob
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job
 from django_pgqueue.tasks import Task, task
 

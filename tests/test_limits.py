@@ -13,11 +13,11 @@ import pytest
 import tests.app.tasks as app
 from django_pgqueue import current_job, registry, tasks
 from django_pgqueue.exceptions import JobInterrupted, JobKilled, TimeLimitExceeded
-from django_pgqueue.lifecycle import border as border_module
-from django_pgqueue.lifecycle.border import ThreadBorder
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.context import CurrentJob
-from django_pgqueue.lifecycle.kill import kill
+from django_pgqueue.jobs import interrupts as border_module
+from django_pgqueue.jobs.actions import kill
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.interrupts import ThreadBorder
 from django_pgqueue.models import Job
 from django_pgqueue.records import Fate
 from django_pgqueue.runtime import process as process_module

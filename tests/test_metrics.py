@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.base.buckets import BOUNDS
-from django_pgqueue.lifecycle.stats import RUN_BUCKETS, RUN_SECONDS, SUCCEEDED
+from django_pgqueue.jobs.counters import CLAIMED, ENQUEUED, Meter
+from django_pgqueue.jobs.stats import BOUNDS, RUN_BUCKETS, RUN_SECONDS, SUCCEEDED
 from django_pgqueue.metrics import QueueCollector, count_enqueued, tables, view
 from django_pgqueue.metrics import page as pages
 from django_pgqueue.metrics.families import observed
@@ -22,7 +22,6 @@ from django_pgqueue.metrics.names import OF_TABLES, OF_WORKERS
 from django_pgqueue.metrics.worker import WorkerCollector
 from django_pgqueue.models import Queue
 from django_pgqueue.runtime.enqueues import tell_of_enqueued
-from django_pgqueue.runtime.meter import CLAIMED, ENQUEUED, Meter
 from django_pgqueue.runtime.meters import Figures, Meters
 from django_pgqueue.signals import job_enqueued
 from django_pgqueue.staff import overview

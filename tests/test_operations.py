@@ -16,21 +16,11 @@ from django_pgqueue.exceptions import InvalidJob, InvalidOperation
 from django_pgqueue.housekeeping import operations, prune
 from django_pgqueue.housekeeping.chores import look
 from django_pgqueue.housekeeping.operations import carry_on, prune_operations
-from django_pgqueue.lifecycle.browse import Filter
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
-from django_pgqueue.lifecycle.operations import begin, filter_of, stop, stored
-from django_pgqueue.lifecycle.verbs import (
-    KILL,
-    MOVE,
-    PURGE,
-    PURGE_FINISHED,
-    REQUEUE,
-    RUN_NOW,
-    SET_PRIORITY,
-    VERBS,
-    Verb,
-)
+from django_pgqueue.jobs.actions import KILL, MOVE, PURGE, PURGE_FINISHED, REQUEUE, RUN_NOW, SET_PRIORITY, VERBS, Verb
+from django_pgqueue.jobs.bulk_actions import begin, filter_of, stop, stored
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
+from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation
 from django_pgqueue.signals import job_requeued
 from django_pgqueue.states import Reason

@@ -12,7 +12,7 @@ from django.utils import timezone
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, pause_queue
 from django_pgqueue.db.queries import statement
-from django_pgqueue.lifecycle.kill import kill
+from django_pgqueue.jobs.actions import kill
 from django_pgqueue.models import Queue, Stat
 from django_pgqueue.staff import overview
 from django_pgqueue.staff.figures import short

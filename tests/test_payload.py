@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 
 import tests.app.tasks as app
 from django_pgqueue.exceptions import InvalidArguments
-from django_pgqueue.lifecycle.payload import check_signature, encode, encode_many
+from django_pgqueue.jobs.serialization import check_signature, encode, encode_many
 from django_pgqueue.states import Scope
 from django_pgqueue.stored_values import DEEPEST
 

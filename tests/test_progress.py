@@ -9,10 +9,10 @@ from django.db import transaction
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, job
 from django_pgqueue.exceptions import InvalidArguments, InvalidJob
-from django_pgqueue.lifecycle.border import ThreadBorder
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.context import CurrentJob
-from django_pgqueue.lifecycle.run import run
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.executor import run
+from django_pgqueue.jobs.interrupts import ThreadBorder
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.records import Fate
 from django_pgqueue.runtime import progress

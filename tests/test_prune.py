@@ -18,8 +18,8 @@ from django_pgqueue.housekeeping.prune import (
     prune_stats,
     prune_timed,
 )
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Stat
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.runtime.pruning import Pruning

@@ -13,9 +13,9 @@ from django.db import OperationalError, connection, transaction
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.db.errors import Silence
-from django_pgqueue.lifecycle import ack, heartbeat
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.release import release
+from django_pgqueue.jobs import ack, leases
+from django_pgqueue.jobs.ack import release
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.runtime import errands as errands_module
@@ -780,7 +780,7 @@ def test_lane_that_was_about_to_begin_a_job_leaves_it_to_those_who_were_given_it
         is_full.set()  # now it opens a lane for each of the two, and then runs what is in the first
         eventually(lambda: begun)
         marks.shorten(now())
-        assert release(queue, [one for one in heartbeat.leases(queue, [1]) if one.mark in marks.unbegun()])
+        assert release(queue, [one for one in leases.leases(queue, [1]) if one.mark in marks.unbegun()])
         assert [job.task for job in claim(queue, "default", limit=2, worker_id=2)] == [f"{__name__}.fetched"]
         marks.renew(now() + 60)
         pump._turn()

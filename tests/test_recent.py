@@ -2,8 +2,8 @@
 
 import pytest
 
-from django_pgqueue.base.buckets import BOUNDS, BUCKETS
 from django_pgqueue.db.queries import statement
+from django_pgqueue.jobs.stats import BOUNDS, BUCKETS
 from django_pgqueue.staff import recent
 from django_pgqueue.staff.flow import Counts
 from django_pgqueue.staff.recent import Recent

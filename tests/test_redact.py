@@ -11,8 +11,8 @@ from django.test import Client
 import tests.app.tasks as app
 from django_pgqueue import RetryLater, enqueue, enqueue_many, tasks
 from django_pgqueue.exceptions import InvalidArguments, InvalidJob
-from django_pgqueue.lifecycle.describe import LONGEST_TEXT, describe
-from django_pgqueue.lifecycle.redact import MOST, REDACTED, scrubber, shown, shown_by_name
+from django_pgqueue.jobs.failure import LONGEST_TEXT, describe
+from django_pgqueue.jobs.redaction import MOST, REDACTED, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.records import Fate, Outcome
 from tests.test_run import job, outcome_of

@@ -15,8 +15,8 @@ import tests.app.tasks as app
 from django_pgqueue import kill, registry, requeue, tasks
 from django_pgqueue.backend.results import errors_of
 from django_pgqueue.exceptions import InvalidArguments, InvalidJob
-from django_pgqueue.lifecycle.redact import REDACTED
-from django_pgqueue.lifecycle.retry_changed import Refused, keys_of, retry_changed
+from django_pgqueue.jobs.redaction import REDACTED
+from django_pgqueue.jobs.retry_with import Refused, keys_of, retry_changed
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.options import Keys, KeysBy, Options
 from django_pgqueue.signals import job_enqueued

@@ -8,12 +8,11 @@ import pytest
 import tests.app.tasks as app
 from django_pgqueue import Discard, RetryLater, current_job, tasks
 from django_pgqueue.exceptions import InvalidJob, JobKilled, TimeLimitExceeded
-from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.context import CurrentJob
-from django_pgqueue.lifecycle.describe import describe
-from django_pgqueue.lifecycle.failure import unknown_task
-from django_pgqueue.lifecycle.run import arun, run
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.executor import arun, run
+from django_pgqueue.jobs.failure import describe, unknown_task
+from django_pgqueue.jobs.interrupts import LaneBorder, ThreadBorder
 from django_pgqueue.records import KEEP, ClaimedJob, Fate
 from django_pgqueue.retry_policy import Discards
 from django_pgqueue.signals import job_finished, job_started

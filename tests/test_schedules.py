@@ -18,8 +18,8 @@ from django_pgqueue.db.connections import CallerConnection, QueueConnection
 from django_pgqueue.exceptions import InvalidArguments, UnknownTask
 from django_pgqueue.housekeeping import schedules
 from django_pgqueue.housekeeping.schedules import Fired, fire_due, spread_seconds
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.lifecycle.schedules import LastJob, last_jobs
 from django_pgqueue.models import Job, Schedule
 from django_pgqueue.options import KeysBy

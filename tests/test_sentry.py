@@ -10,7 +10,7 @@ from sentry_sdk.transport import Transport
 
 import tests.app.tasks as app
 from django_pgqueue import current_job
-from django_pgqueue.lifecycle.failure import unknown_task
+from django_pgqueue.jobs.failure import unknown_task
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.runtime.report import report_all
 from django_pgqueue.signals import job_finished
@@ -237,10 +237,10 @@ def test_what_a_job_leaves_in_the_scope_is_gone_with_it(queue, posted, registry_
 def test_jobs_side_by_side_on_the_event_loop_do_not_share_a_scope(queue, posted, registry_of):
     """As the lanes of a worker do it: one asyncio task for each job, in one thread."""
     from django_pgqueue import registry
-    from django_pgqueue.lifecycle.border import LaneBorder
-    from django_pgqueue.lifecycle.claim import claim
-    from django_pgqueue.lifecycle.context import CurrentJob
-    from django_pgqueue.lifecycle.run import arun
+    from django_pgqueue.jobs.claim import claim
+    from django_pgqueue.jobs.context import CurrentJob
+    from django_pgqueue.jobs.executor import arun
+    from django_pgqueue.jobs.interrupts import LaneBorder
 
     started = []
 

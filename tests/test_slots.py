@@ -11,7 +11,7 @@ from django.db.backends.signals import connection_created
 
 import tests.app.tasks as app
 from django_pgqueue.framework import task_finished, task_started
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.runtime import pump as pump_module

@@ -11,8 +11,8 @@ from django.db import connection, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, pause_queue
-from django_pgqueue.base.buckets import BUCKETS
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.stats import BUCKETS
 from django_pgqueue.models import Queue, Stat, Worker
 from django_pgqueue.staff import overview
 from django_pgqueue.staff.glance.fit import in_height, table

@@ -8,8 +8,8 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill, requeue
-from django_pgqueue.lifecycle.ack import write
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.jobs.ack import write
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Queue, Worker
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.staff.history import Kind, entries_of

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue.lifecycle import heartbeat
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.jobs import leases
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job
 from django_pgqueue.runtime.child import Brief
 from django_pgqueue.runtime.crew import Crew
@@ -201,7 +201,7 @@ def test_process_that_does_not_turn_begins_nothing_and_what_it_has_fetched_goes_
     assert rows == {running.id: ("running", 1, 0), fetched.id: ("queued", 0, 0), once: ("running", 1, 0)}
     assert caplog.text.count("Process 4711 has not turned") == 1
     assert f"while it runs job {running.id} (tests.app.tasks.noop)" in caplog.text
-    assert heartbeat.leases(queue, [process.worker_id])
+    assert leases.leases(queue, [process.worker_id])
     # It turns again: it has to give back what it believes to have, before it begins anything.
     process.marks.turned()
     watch(crew, clock, 1)

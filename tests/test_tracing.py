@@ -24,7 +24,7 @@ import tests.app.tasks as app
 from django_pgqueue import current_job, enqueue_many, requeue, tasks
 from django_pgqueue.housekeeping.schedules import fire_due
 from django_pgqueue.instrumentation import around_runs
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import DeadJob, Job, Schedule
 from django_pgqueue.options import Options
 from tests.app import contract

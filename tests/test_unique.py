@@ -17,15 +17,16 @@ from django.utils import timezone
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill, limit_queue, requeue, run_now
 from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.flow.concurrency import admit
 from django_pgqueue.housekeeping.expire import expire
 from django_pgqueue.housekeeping.promote import promote
 from django_pgqueue.housekeeping.unique import MOST_LOCKED, prune_tombstones, retake
-from django_pgqueue.lifecycle import ack, claim, reap
-from django_pgqueue.lifecycle.admit import admit
-from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
-from django_pgqueue.lifecycle.enqueue import insert_many
-from django_pgqueue.lifecycle.heartbeat import leases
-from django_pgqueue.lifecycle.release import release
+from django_pgqueue.jobs import ack, claim
+from django_pgqueue.jobs.ack import release
+from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
+from django_pgqueue.jobs.enqueue import insert_many
+from django_pgqueue.jobs.leases import leases
+from django_pgqueue.lifecycle import reap
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.records import Fate, Outcome, Receipt
 from django_pgqueue.states import Reason

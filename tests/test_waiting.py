@@ -27,8 +27,8 @@ from django_pgqueue.exceptions import (
     ResultNotKept,
     UnknownJob,
 )
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.results import waiter as waiting

@@ -12,8 +12,8 @@ from django_pgqueue.db.notify import CANCEL, ECHO, GATE, gates_of, of_queue, que
 from django_pgqueue.housekeeping.expire import expire
 from django_pgqueue.housekeeping.reaper import reap_lost
 from django_pgqueue.housekeeping.unique import supersede
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.records import Fate, Outcome
 from tests.support.waiting import PATIENCE_SECONDS
 

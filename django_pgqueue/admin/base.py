@@ -25,7 +25,7 @@ from django_pgqueue.admin.verbs.actions import act
 from django_pgqueue.admin.verbs.matching import matching
 from django_pgqueue.admin.verbs.table import VerbsAdmin
 from django_pgqueue.admin.verbs.verb import Verb
-from django_pgqueue.lifecycle.browse import Filter
+from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 
 ANY = Q()

@@ -25,8 +25,8 @@ from django_pgqueue.admin.parts.formatting import label, live, moment
 from django_pgqueue.admin.verbs.actions import choose
 from django_pgqueue.admin.verbs.jobs import KILL, MOVE, RUN_NOW, SET_PRIORITY
 from django_pgqueue.admin.verbs.verb import Verb
-from django_pgqueue.lifecycle.browse import Filter
-from django_pgqueue.lifecycle.verbs import LIVE
+from django_pgqueue.jobs.actions import LIVE
+from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import Job, Negative, Worker
 from django_pgqueue.states import Scope, Status
 

@@ -21,7 +21,7 @@ from django_pgqueue.admin.verbs.verb import Verb
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
-from django_pgqueue.lifecycle.gates import UNCHANGED, limit_queue
+from django_pgqueue.flow.queue_limits import UNCHANGED, limit_queue
 from django_pgqueue.models import Queue
 from django_pgqueue.staff import flow
 from django_pgqueue.staff.bounded import bounded

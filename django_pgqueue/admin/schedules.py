@@ -20,7 +20,7 @@ from django_pgqueue.admin.verbs.schedules import PAUSE, RESTORE, RESUME, RUN
 from django_pgqueue.admin.verbs.verb import Verb
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import InvalidSchedule
-from django_pgqueue.lifecycle.redact import shown
+from django_pgqueue.jobs.redaction import shown
 from django_pgqueue.lifecycle.schedules import GONE
 from django_pgqueue.models import Schedule
 from django_pgqueue.staff.bounded import bounded

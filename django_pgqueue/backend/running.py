@@ -27,7 +27,7 @@ from django_pgqueue.framework import (
     task_finished,
     task_started,
 )
-from django_pgqueue.lifecycle.payload import encode
+from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.stored_values import read, read_object
 

@@ -10,7 +10,7 @@ from asgiref.sync import sync_to_async
 from django_pgqueue.cutover.mark import KEY, Mark
 from django_pgqueue.cutover.notes import note_arrival, note_failure, note_success
 from django_pgqueue.exceptions import RetryLater
-from django_pgqueue.lifecycle.context import current_job
+from django_pgqueue.jobs.context import current_job
 
 P = ParamSpec("P")
 R = TypeVar("R")

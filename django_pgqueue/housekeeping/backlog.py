@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from django_pgqueue.base.served import Served
 from django_pgqueue.db.connections import Database
 from django_pgqueue.db.queries import statement
+from django_pgqueue.jobs.queue_selector import Served
 
 
 def oldest_runnable(database: Database, served: Served) -> float:

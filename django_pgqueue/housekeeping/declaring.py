@@ -17,7 +17,7 @@ from django_pgqueue.db.connections import Database, QueueConnection
 from django_pgqueue.db.errors import is_locked
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidArguments
-from django_pgqueue.lifecycle.payload import encode
+from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.timetable import Declared, declared
 
 LOCK_MILLISECONDS = 20

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from django_pgqueue.db.connections import Database
 from django_pgqueue.db.queries import ladder_size, sized
-from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
-from django_pgqueue.lifecycle.receivers import announce_from_duty
+from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
+from django_pgqueue.jobs.executor import announce_from_duty
 from django_pgqueue.records import Ends
 from django_pgqueue.signals import job_expired
 from django_pgqueue.states import Reason

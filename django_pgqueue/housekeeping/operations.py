@@ -23,10 +23,9 @@ from django_pgqueue.db.connections import PassConnection, QueueConnection
 from django_pgqueue.db.errors import is_locked, is_refusal, is_transient
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidOperation
-from django_pgqueue.lifecycle.browse import Filter, Page, Source, page_of
-from django_pgqueue.lifecycle.left import Left
-from django_pgqueue.lifecycle.operations import filter_of
-from django_pgqueue.lifecycle.verbs import Done, Verb, verb_of
+from django_pgqueue.jobs.actions import Done, Left, Verb, verb_of
+from django_pgqueue.jobs.bulk_actions import filter_of
+from django_pgqueue.jobs.search import Filter, Page, Source, page_of
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -4,7 +4,8 @@ from collections.abc import Collection, Sequence
 
 from django_pgqueue.db.connections import Database
 from django_pgqueue.db.queries import statement
-from django_pgqueue.lifecycle import heartbeat, reap
+from django_pgqueue.jobs import leases
+from django_pgqueue.lifecycle import reap
 from django_pgqueue.records import Lease, Reaped
 
 
@@ -42,7 +43,7 @@ def reap_lost(database: Database, worker_ids: Collection[int] | None = None, *, 
 
 def reap_gone(database: Database, worker_ids: Sequence[int], *, limit: int = 1000) -> Reaped:
     """Settle up to ``limit`` jobs, 1 to 1,000, of processes that are known to be gone, before their leases pass."""
-    return reap.settle(database, heartbeat.leases(database, worker_ids)[:limit])
+    return reap.settle(database, leases.leases(database, worker_ids)[:limit])
 
 
 def forget_workers(database: Database) -> int:

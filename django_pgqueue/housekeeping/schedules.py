@@ -17,10 +17,10 @@ from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.errors import is_locked, is_too_much, is_transient
 from django_pgqueue.db.queries import ladder_size, sized, statement
 from django_pgqueue.exceptions import PgQueueError
-from django_pgqueue.lifecycle.enqueue import insert, send_enqueued
-from django_pgqueue.lifecycle.keyed import InsertResult, payloads_of
-from django_pgqueue.lifecycle.payload import check_signature
-from django_pgqueue.lifecycle.receivers import close_broken_connections
+from django_pgqueue.jobs.enqueue import insert, send_enqueued
+from django_pgqueue.jobs.executor import close_broken_connections
+from django_pgqueue.jobs.serialization import check_signature
+from django_pgqueue.jobs.unique import InsertResult, payloads_of
 from django_pgqueue.lifecycle.schedules import ScheduleRow
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.states import CatchUp

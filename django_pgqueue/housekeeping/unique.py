@@ -7,8 +7,8 @@ from django.db import Error, IntegrityError
 from django_pgqueue.db.connections import Database, QueueConnection
 from django_pgqueue.db.errors import is_locked
 from django_pgqueue.db.queries import ladder_size, sized, statement
-from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
-from django_pgqueue.lifecycle.receivers import announce_from_duty
+from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
+from django_pgqueue.jobs.executor import announce_from_duty
 from django_pgqueue.records import Kinds
 from django_pgqueue.signals import job_superseded
 from django_pgqueue.states import Reason

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from django_pgqueue.base.served import Served
 from django_pgqueue.db.connections import Database
 from django_pgqueue.db.queries import statement
+from django_pgqueue.jobs.queue_selector import Served
 
 
 def is_drained(database: Database, *, served: Served, worker_ids: Sequence[int]) -> bool:

@@ -8,10 +8,10 @@ from typing import Any
 from django_pgqueue.db.connections import Database, number_array
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import JobInterrupted, JobKilled, TimeLimitExceeded
-from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
-from django_pgqueue.lifecycle.fence import fence
-from django_pgqueue.lifecycle.receivers import announce_from_duty
-from django_pgqueue.lifecycle.release import release
+from django_pgqueue.jobs.ack import release
+from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
+from django_pgqueue.jobs.executor import announce_from_duty
+from django_pgqueue.jobs.fence import fence
 from django_pgqueue.log_lines import fields
 from django_pgqueue.records import Ends, Kinds, Lease, Reaped
 from django_pgqueue.retry_policy import exponential, with_jitter

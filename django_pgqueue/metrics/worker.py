@@ -9,9 +9,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from django_pgqueue.base.buckets import BOUNDS, SIZES
 from django_pgqueue.conf import conf
-from django_pgqueue.lifecycle import stats
+from django_pgqueue.jobs import counters as meter
+from django_pgqueue.jobs import stats
+from django_pgqueue.jobs.stats import BOUNDS, SIZES
 from django_pgqueue.metrics.background import Background
 from django_pgqueue.metrics.exposition import exposed
 from django_pgqueue.metrics.families import counter, empty, gauge, histogram, observed
@@ -35,7 +36,6 @@ from django_pgqueue.metrics.names import (
     Name,
 )
 from django_pgqueue.metrics.tables import QueueCollector
-from django_pgqueue.runtime import meter
 from django_pgqueue.runtime.meters import Figures, Sums
 from django_pgqueue.runtime.pages import Answer, Headers, Page
 from django_pgqueue.staff.measures import Shared

@@ -13,7 +13,7 @@ from django_pgqueue import registry
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.exceptions import InvalidJob, JobFailed, JobNotCommitted, JobNotFinished, ResultNotKept, UnknownJob
-from django_pgqueue.lifecycle.redact import scrub_json, scrubber
+from django_pgqueue.jobs.redaction import scrub_json, scrubber
 from django_pgqueue.results.lookup import JobState, find
 from django_pgqueue.results.waiter import waiter_for
 from django_pgqueue.states import DEAD

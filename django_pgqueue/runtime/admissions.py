@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Iterable
 from django.db import Error
 
 from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.flow import concurrency
+from django_pgqueue.flow.concurrency import LOCKED_AT_ONCE, Admission
 from django_pgqueue.housekeeping.sweep import sweep
-from django_pgqueue.lifecycle import admit
-from django_pgqueue.lifecycle.admit import LOCKED_AT_ONCE, Admission
 
 AGAIN_SECONDS = 0.005
 """A key that somebody else was just counting is tried again after this."""
@@ -57,7 +57,7 @@ class Admissions:
             self._due = self._missed | self._due
             self._missed = {}
         keys = list(itertools.islice(self._due, min(limit, LOCKED_AT_ONCE)))
-        return admit.send(database, keys) if keys else None
+        return concurrency.send(database, keys) if keys else None
 
     def took(self, admission: Admission) -> frozenset[str]:
         """Learn from the answer to an admission; return the queues that have jobs to claim."""

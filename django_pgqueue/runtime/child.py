@@ -17,9 +17,9 @@ import django
 from django.apps import apps
 from django.db import connections
 
+from django_pgqueue.jobs.counters import Meter
 from django_pgqueue.runtime.logs import configure
 from django_pgqueue.runtime.marks import Marks
-from django_pgqueue.runtime.meter import Meter
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -12,11 +12,11 @@ from django.db import Error, connections
 from django_pgqueue.db.connections import Database, QueueConnection
 from django_pgqueue.db.errors import is_locked
 from django_pgqueue.db.queries import statement
-from django_pgqueue.lifecycle import heartbeat
+from django_pgqueue.jobs import leases
+from django_pgqueue.jobs.counters import Meter
 from django_pgqueue.retry_policy import reconnect_delay
 from django_pgqueue.runtime.child import Brief
 from django_pgqueue.runtime.marks import now
-from django_pgqueue.runtime.meter import Meter
 from django_pgqueue.runtime.meters import Meters
 from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.process import Process
@@ -205,7 +205,7 @@ class Crew:
         if process in self.living:
             logger.warning("Process %d was taken for dead and is registered again", process.pid)
         else:
-            heartbeat.deregister(database, [process.worker_id])
+            leases.deregister(database, [process.worker_id])
 
     def _let_go(self) -> None:
         """Tell old processes to leave whose replacement is at work."""
@@ -227,7 +227,7 @@ class Crew:
         return is_crowded
 
     def _write_down(self, database: Database, worker_id: int | None = None) -> int | None:
-        return heartbeat.register(
+        return leases.register(
             database,
             supervisor_id=self._supervisor_id,
             host=socket.gethostname(),
@@ -263,7 +263,7 @@ class Crew:
         if process is not None:
             process.discard()
             self._retire(process.meter)
-        heartbeat.deregister(database, [worker_id])
+        leases.deregister(database, [worker_id])
 
     def _made(self, worker_id: int, vacancy: "Vacancy") -> Process:
         """Make a process for a place; to be started.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.housekeeping.expire import expire
-from django_pgqueue.runtime.tally import Tally
+from django_pgqueue.jobs.tally import Tally
 from django_pgqueue.services import Slice, next_look
 
 logger = logging.getLogger("django_pgqueue.worker")

@@ -3,7 +3,7 @@
 import time
 
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.housekeeping.fairness import START, keep_turns
+from django_pgqueue.flow.fairness import START, keep_turns
 from django_pgqueue.services import next_look
 
 LATE_SECONDS = 0.1  # while a key stands behind: the jobs that were brought forward may be done soon

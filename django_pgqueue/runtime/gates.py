@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.lifecycle.gates import Gate, Gates, send_gates
+from django_pgqueue.flow.queue_limits import Gate, Gates, send_gates
 
 LOOK_SECONDS = 0.7
 """Gates are read with the next statements after this; by themselves only where there is something to give back."""

@@ -3,9 +3,9 @@
 import time
 from collections.abc import Callable, Sequence
 
-from django_pgqueue.base.served import Served
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.housekeeping.backlog import oldest_runnable
+from django_pgqueue.jobs.queue_selector import Served
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.heart import Pulse
 from django_pgqueue.runtime.marks import now

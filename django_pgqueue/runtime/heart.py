@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import announce_or_warn, of_queue
-from django_pgqueue.lifecycle import heartbeat
-from django_pgqueue.lifecycle.release import release
+from django_pgqueue.jobs import leases as heartbeat
+from django_pgqueue.jobs.ack import release
 from django_pgqueue.records import Lease
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.marks import now

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 
 from django.db import Error
 
-from django_pgqueue.base.served import Served
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.errors import one_line
-from django_pgqueue.lifecycle import claim
-from django_pgqueue.lifecycle.claim import Claim, Place, ready_queues
+from django_pgqueue.jobs import claim
+from django_pgqueue.jobs.claim import Claim, Place, ready_queues
+from django_pgqueue.jobs.queue_selector import Served
 from django_pgqueue.records import ClaimedJob
 from django_pgqueue.retry_policy import reconnect_delay
 from django_pgqueue.runtime.gates import KnownGates

@@ -10,8 +10,8 @@ import threading
 import time
 
 from django_pgqueue.exceptions import JobKilled, TimeLimitExceeded
-from django_pgqueue.lifecycle.border import Border
-from django_pgqueue.lifecycle.context import CurrentJob
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.interrupts import Border
 from django_pgqueue.log_lines import fields
 from django_pgqueue.records import ClaimedJob
 

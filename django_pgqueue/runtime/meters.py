@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from django_pgqueue.runtime.meter import HISTOGRAM_WIDTH, HISTOGRAMS, OTHERS, ROW_WIDTH, ROWS, Kind, Meter
+from django_pgqueue.jobs.counters import HISTOGRAM_WIDTH, HISTOGRAMS, OTHERS, ROW_WIDTH, ROWS, Kind, Meter
 
 
 @dataclass(frozen=True)

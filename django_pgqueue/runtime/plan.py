@@ -1,6 +1,6 @@
 from dataclasses import dataclass
 
-from django_pgqueue.base.served import Served
+from django_pgqueue.jobs.queue_selector import Served
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ import select
 import time
 from pathlib import Path
 
+from django_pgqueue.jobs.counters import Meter
 from django_pgqueue.runtime import child
 from django_pgqueue.runtime.limits import PATIENCE_SECONDS
 from django_pgqueue.runtime.marks import Marks
-from django_pgqueue.runtime.meter import Meter
 from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.suspects import CAREFUL_SECONDS
 

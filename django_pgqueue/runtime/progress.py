@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from django_pgqueue.db.connections import Answer, QueueConnection
-from django_pgqueue.lifecycle import progress
-from django_pgqueue.lifecycle.context import CurrentJob
+from django_pgqueue.jobs import context
+from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.records import Outcome
 from django_pgqueue.runtime.marks import Marks
 
@@ -69,7 +69,7 @@ class UnwrittenNews:
             run for mark, run in self._pending.items() if mark not in ended and now >= run.written_at + PAUSE_SECONDS
         )
         self._sent = [*last, *itertools.islice(due, AT_ONCE)]
-        return Sent(self._sent, progress.send(database, self._sent)) if self._sent else None
+        return Sent(self._sent, context.send(database, self._sent)) if self._sent else None
 
     def took(self, sent: Sent | None) -> None:
         """Learn from the answer. What is locked is tried again; whose job is not held any more is heard no more."""

@@ -18,9 +18,10 @@ from django.db import Error
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.errors import is_of_connection, is_refusal, is_transient
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.claim import Claim
-from django_pgqueue.lifecycle.gates import Gates
+from django_pgqueue.flow.queue_limits import Gates
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import Claim
+from django_pgqueue.jobs.counters import Meter
 from django_pgqueue.records import EXPIRED, ClaimedJob, Fate, Outcome, Receipt
 from django_pgqueue.runtime.admissions import Admissions
 from django_pgqueue.runtime.book import Book, Held
@@ -28,7 +29,6 @@ from django_pgqueue.runtime.errands import Errands
 from django_pgqueue.runtime.gates import KnownGates
 from django_pgqueue.runtime.intake import Intake
 from django_pgqueue.runtime.marks import Marks
-from django_pgqueue.runtime.meter import Meter
 from django_pgqueue.runtime.refused import in_place_of
 from django_pgqueue.runtime.report import report_all
 from django_pgqueue.runtime.slots import Slots

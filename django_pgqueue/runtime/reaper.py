@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.housekeeping.reaper import forget_workers, lapsed_workers, locked_workers, reap_gone, reap_lost
-from django_pgqueue.lifecycle import heartbeat
+from django_pgqueue.jobs import leases
+from django_pgqueue.jobs.tally import Tally
 from django_pgqueue.records import Reaped
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.heart import Pulse
 from django_pgqueue.runtime.session import BEAT_SECONDS, RECONNECTED_SECONDS, SILENT_SECONDS, Absences
-from django_pgqueue.runtime.tally import Tally
 from django_pgqueue.services import Slice
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -148,7 +148,7 @@ class Reaper:
         return None
 
     def _absent(self) -> set[int]:
-        return set(heartbeat.absent(self._database, seconds=SILENT_SECONDS)).difference(self._crew.worker_ids())
+        return set(leases.absent(self._database, seconds=SILENT_SECONDS)).difference(self._crew.worker_ids())
 
     def _judged(self, worker_ids: Collection[int], locks: Lapses) -> list[int]:
         """Return those whose jobs may be taken: of locked rows, only those that have been locked for a lease.

@@ -7,8 +7,8 @@ from django.db import Error
 from django_pgqueue import registry
 from django_pgqueue.db.errors import primary
 from django_pgqueue.exceptions import InvalidArguments
-from django_pgqueue.lifecycle.describe import describe
-from django_pgqueue.lifecycle.redact import scrubber_of
+from django_pgqueue.jobs.failure import describe
+from django_pgqueue.jobs.redaction import scrubber_of
 from django_pgqueue.log_lines import fields
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import Reason

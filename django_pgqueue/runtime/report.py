@@ -8,7 +8,7 @@ from django.conf import settings
 
 from django_pgqueue import registry
 from django_pgqueue.conf import conf
-from django_pgqueue.lifecycle.receivers import announce_from_duty
+from django_pgqueue.jobs.executor import announce_from_duty
 from django_pgqueue.log_lines import FAILURES, Lines, fields
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.signals import job_died, job_expired

@@ -19,11 +19,10 @@ from typing import Any, TypeVar
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 
 from django_pgqueue import registry
-from django_pgqueue.lifecycle.border import Border, LaneBorder, ThreadBorder
-from django_pgqueue.lifecycle.context import CurrentJob
-from django_pgqueue.lifecycle.failure import failure, unknown_task
-from django_pgqueue.lifecycle.framework import sought
-from django_pgqueue.lifecycle.run import arun, run
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.executor import arun, run, sought
+from django_pgqueue.jobs.failure import failure, unknown_task
+from django_pgqueue.jobs.interrupts import Border, LaneBorder, ThreadBorder
 from django_pgqueue.records import ClaimedJob, Ended, Fate, Outcome
 from django_pgqueue.runtime.limits import Limits, Run
 from django_pgqueue.runtime.marks import Marks

@@ -11,7 +11,9 @@ from django_pgqueue.housekeeping.chores import Chores, look
 from django_pgqueue.housekeeping.promote import Promoted, promote
 from django_pgqueue.housekeeping.queues import end_pauses, note_queues
 from django_pgqueue.housekeeping.schedules import Compute, directly
-from django_pgqueue.lifecycle import heartbeat
+from django_pgqueue.jobs import leases as heartbeat
+from django_pgqueue.jobs.counters import Meter
+from django_pgqueue.jobs.tally import Tally
 from django_pgqueue.lifecycle.drain import is_drained
 from django_pgqueue.lifecycle.reap import settle_dead_process
 from django_pgqueue.runtime.admissions import Sweep
@@ -19,12 +21,10 @@ from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.expiry import Expiry
 from django_pgqueue.runtime.fair import FairKeys
 from django_pgqueue.runtime.heart import Pulse
-from django_pgqueue.runtime.meter import Meter
 from django_pgqueue.runtime.operations import Operations
 from django_pgqueue.runtime.process import Process
 from django_pgqueue.runtime.reaper import Reaper
 from django_pgqueue.runtime.scheduler import Scheduler
-from django_pgqueue.runtime.tally import Tally
 from django_pgqueue.runtime.unique import UniqueKeys
 from django_pgqueue.services import LONGEST_SLEEP_SECONDS, Duties, Slice, spell
 

@@ -5,8 +5,8 @@ import time
 
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.housekeeping.unique import prune_tombstones, retake
+from django_pgqueue.jobs.tally import Tally
 from django_pgqueue.records import Ends
-from django_pgqueue.runtime.tally import Tally
 from django_pgqueue.services import Slice, next_look
 
 logger = logging.getLogger("django_pgqueue.worker")

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from django.db import connections
 
-from django_pgqueue.lifecycle.receivers import close_broken_connections
+from django_pgqueue.jobs.executor import close_broken_connections
 
 logger = logging.getLogger("django_pgqueue.worker")
 

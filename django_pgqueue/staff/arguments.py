@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Callable
 
-from django_pgqueue.lifecycle.browse import Source
+from django_pgqueue.jobs.search import Source
 from django_pgqueue.staff.verbs import TYPES, Verb
 from django_pgqueue.staff.words import REASONS, age, instant, job_id, json_array, json_object, limit
 from django_pgqueue.states import DEAD, FINISHED, OnConflict, Scope, Status

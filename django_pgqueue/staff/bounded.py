@@ -7,7 +7,7 @@ from django.db import OperationalError, connections, transaction
 from psycopg.errors import QueryCanceled
 
 from django_pgqueue.conf import conf
-from django_pgqueue.lifecycle.browse import INDEX_ONLY
+from django_pgqueue.jobs.search import INDEX_ONLY
 
 LIMITED = f"{INDEX_ONLY}, set_config('statement_timeout', %s, true)"
 

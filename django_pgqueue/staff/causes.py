@@ -11,7 +11,7 @@ from django.utils import timezone
 from django_pgqueue import registry
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
-from django_pgqueue.lifecycle.redact import scrub_json, scrubber
+from django_pgqueue.jobs.redaction import scrub_json, scrubber
 from django_pgqueue.models import DeadJob
 
 PAGE = 50

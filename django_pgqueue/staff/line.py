@@ -10,9 +10,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from django_pgqueue import registry
-from django_pgqueue.base.served import Served
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
+from django_pgqueue.jobs.queue_selector import Served
 from django_pgqueue.models import Job, Queue, Worker
 from django_pgqueue.staff.gate import limits, paused
 from django_pgqueue.staff.queues import CAP, PAUSED, number

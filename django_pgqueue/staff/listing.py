@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from django.core.management.base import CommandError
 
-from django_pgqueue.lifecycle.browse import Source, pages
-from django_pgqueue.lifecycle.verbs import LIVE
+from django_pgqueue.jobs.actions import LIVE
+from django_pgqueue.jobs.search import Source, pages
 from django_pgqueue.staff.rows import Row, rows_of
 from django_pgqueue.staff.words import filter_from
 from django_pgqueue.states import DEAD, FINISHED

@@ -10,8 +10,8 @@ from django.core.management.base import CommandError, OutputWrapper
 from django.db import Error
 
 from django_pgqueue.exceptions import InvalidJob
-from django_pgqueue.lifecycle.browse import pages
-from django_pgqueue.lifecycle.slices import Tally, in_slices
+from django_pgqueue.jobs.bulk_actions import Tally, in_slices
+from django_pgqueue.jobs.search import pages
 from django_pgqueue.staff.rows import Row, rows_of, table
 from django_pgqueue.staff.terminal import plain
 from django_pgqueue.staff.verbs import Verb

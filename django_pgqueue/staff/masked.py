@@ -11,7 +11,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from django_pgqueue.lifecycle.redact import REDACTED, shown
+from django_pgqueue.jobs.redaction import REDACTED, shown
 from django_pgqueue.registry import TaskDefinition
 
 

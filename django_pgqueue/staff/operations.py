@@ -2,7 +2,7 @@
 
 from django.utils import timezone
 
-from django_pgqueue.lifecycle.left import Left
+from django_pgqueue.jobs.actions import Left
 from django_pgqueue.models import Operation, Worker
 
 PERCENT = 100

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from django_pgqueue.base.served import Served
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
+from django_pgqueue.jobs.queue_selector import Served
 from django_pgqueue.models import Queue, Worker
 from django_pgqueue.staff import flow, recent
 from django_pgqueue.staff.figures import whole

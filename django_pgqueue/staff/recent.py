@@ -8,9 +8,9 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from django_pgqueue.base.buckets import percentile
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
+from django_pgqueue.jobs.stats import percentile
 from django_pgqueue.staff.flow import Counts
 
 LATE = 0.95

@@ -7,7 +7,7 @@ from typing import Any
 from django.db.models import Model
 from django.utils import timezone
 
-from django_pgqueue.lifecycle.browse import Source
+from django_pgqueue.jobs.search import Source
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.staff.terminal import columns
 from django_pgqueue.states import DEAD, FINISHED

@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import Model
 
 from django_pgqueue import registry
-from django_pgqueue.lifecycle.redact import scrub_json, scrubber, shown, shown_by_name
+from django_pgqueue.jobs.redaction import scrub_json, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.staff.rows import status_of
 from django_pgqueue.staff.sentence import at

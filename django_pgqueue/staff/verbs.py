@@ -4,10 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django_pgqueue.lifecycle import verbs
-from django_pgqueue.lifecycle.browse import Source
-from django_pgqueue.lifecycle.left import Why
-from django_pgqueue.lifecycle.verbs import Did
+from django_pgqueue.jobs import actions
+from django_pgqueue.jobs.actions import Did, Why
+from django_pgqueue.jobs.search import Source
 
 Ids = Sequence[int]
 Options = Mapping[str, Any]
@@ -40,8 +39,8 @@ class Verb:
 
     name: str
     help: str
-    does: verbs.Verb
-    finished: verbs.Verb | None = None
+    does: actions.Verb
+    finished: actions.Verb | None = None
     aliases: tuple[str, ...] = ()
 
     @property
@@ -49,7 +48,7 @@ class Verb:
         """Whether somebody has to say yes where many are chosen."""
         return self.does.is_destructive
 
-    def chosen(self, options: Options) -> verbs.Verb:
+    def chosen(self, options: Options) -> actions.Verb:
         """Return the verb for the jobs that the options are about."""
         return self.finished if self.finished and options.get("finished") else self.does
 
@@ -78,20 +77,20 @@ VERBS = (
         name="requeue",
         aliases=("retry",),
         help="send dead jobs back to be run, with all their attempts before them",
-        does=verbs.REQUEUE,
+        does=actions.REQUEUE,
     ),
-    Verb(name="run-now", help="make scheduled jobs due at once", does=verbs.RUN_NOW),
+    Verb(name="run-now", help="make scheduled jobs due at once", does=actions.RUN_NOW),
     Verb(
         name="kill",
         help="kill jobs: those that wait go to the dead jobs at once, those that run are stopped by their workers",
-        does=verbs.KILL,
+        does=actions.KILL,
     ),
-    Verb(name="move", help="move jobs that do not run to another queue", does=verbs.MOVE),
-    Verb(name="priority", help="give jobs that do not run another priority", does=verbs.SET_PRIORITY),
+    Verb(name="move", help="move jobs that do not run to another queue", does=actions.MOVE),
+    Verb(name="priority", help="give jobs that do not run another priority", does=actions.SET_PRIORITY),
     Verb(
         name="purge",
         help="remove dead jobs for good, or with --finished the finished ones",
-        does=verbs.PURGE,
-        finished=verbs.PURGE_FINISHED,
+        does=actions.PURGE,
+        finished=actions.PURGE_FINISHED,
     ),
 )

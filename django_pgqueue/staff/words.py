@@ -11,7 +11,7 @@ from django.core.management.base import CommandError
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from django_pgqueue.lifecycle.browse import Filter
+from django_pgqueue.jobs.search import Filter
 from django_pgqueue.staff.figures import UNITS
 from django_pgqueue.states import LONGEST_DELAY, Reason
 

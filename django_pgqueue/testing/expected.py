@@ -8,7 +8,7 @@ from typing import Any
 
 from django_pgqueue import registry
 from django_pgqueue.conf import conf
-from django_pgqueue.lifecycle.redact import scrubber, shown
+from django_pgqueue.jobs.redaction import scrubber, shown
 from django_pgqueue.models import Job
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.testing.instants import aware, checked

@@ -13,10 +13,10 @@ from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_pgqueue.db.notify import WakeUp
-from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
-from django_pgqueue.lifecycle.context import CurrentJob
-from django_pgqueue.lifecycle.failure import failure
-from django_pgqueue.lifecycle.run import arun, run
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.executor import arun, run
+from django_pgqueue.jobs.failure import failure
+from django_pgqueue.jobs.interrupts import LaneBorder, ThreadBorder
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.testing.connection import is_broken, is_of_test

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django_pgqueue import registry
-from django_pgqueue.base.served import Served
+from django_pgqueue.jobs.queue_selector import Served
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.timetable import declared
 

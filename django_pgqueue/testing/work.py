@@ -11,18 +11,18 @@ from django.db.models.functions import Now
 
 from django_pgqueue import registry
 from django_pgqueue.db.errors import is_refusal
+from django_pgqueue.flow import concurrency
+from django_pgqueue.flow.concurrency import LOCKED_AT_ONCE
+from django_pgqueue.flow.queue_limits import Gate, send_gates
 from django_pgqueue.housekeeping.chores import look
 from django_pgqueue.housekeeping.expire import expire
 from django_pgqueue.housekeeping.promote import promote
 from django_pgqueue.housekeeping.sweep import sweep
 from django_pgqueue.housekeeping.unique import prune_tombstones, retake
-from django_pgqueue.lifecycle import ack, admit, claim
-from django_pgqueue.lifecycle.admit import LOCKED_AT_ONCE
-from django_pgqueue.lifecycle.context import CurrentJob
-from django_pgqueue.lifecycle.failure import unknown_task
-from django_pgqueue.lifecycle.framework import sought
-from django_pgqueue.lifecycle.gates import Gate, send_gates
-from django_pgqueue.lifecycle.progress import write_alone
+from django_pgqueue.jobs import ack, claim
+from django_pgqueue.jobs.context import CurrentJob, write_alone
+from django_pgqueue.jobs.executor import sought
+from django_pgqueue.jobs.failure import unknown_task
 from django_pgqueue.models import Job
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.runtime.refused import in_place_of
@@ -132,7 +132,7 @@ class Work:
         if chores.has_started:
             retake(self.database, limit=1000)
         if (chores.has_waiting or promoted) and (keys := sweep(self.database).keys):
-            admit.admit(self.database, keys[:LOCKED_AT_ONCE])
+            concurrency.admit(self.database, keys[:LOCKED_AT_ONCE])
 
     def _heads(self) -> list[Job]:
         """Return the first job of each queue that is to be run, the first of all first."""

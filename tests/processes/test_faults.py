@@ -14,7 +14,7 @@ import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import POSTGRESQL_17
 from django_pgqueue.housekeeping.retention import keep_partitions
-from django_pgqueue.lifecycle.kill import kill
+from django_pgqueue.jobs.actions import kill
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from django_pgqueue.states import NEVER
 from tests.app.models import Mark

@@ -13,9 +13,9 @@ from django.db import DataError, connections
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, job
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.admit import Kind, try_lock
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.flow.concurrency import Kind, try_lock
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import FinishedJob, Job
 from django_pgqueue.records import Fate, Outcome, Receipt
 from django_pgqueue.results import waiter

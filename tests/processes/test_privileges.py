@@ -12,11 +12,11 @@ from django.db import IntegrityError, ProgrammingError, connections
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, job, kill, move_jobs, purge, requeue, run_now, set_priority
 from django_pgqueue.db.queries import statement
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.browse import Filter
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.operations import begin, stop
-from django_pgqueue.lifecycle.verbs import KILL
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.actions import KILL
+from django_pgqueue.jobs.bulk_actions import begin, stop
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.search import Filter
 from django_pgqueue.metrics import QueueCollector
 from django_pgqueue.metrics.names import JOBS, OF_TABLES, UP
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule

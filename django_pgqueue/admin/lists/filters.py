@@ -19,8 +19,8 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue.admin.lists.listing import names, with_chosen
 from django_pgqueue.admin.lists.search import Search, search_of
 from django_pgqueue.conf import conf
-from django_pgqueue.lifecycle.browse import Filter
-from django_pgqueue.lifecycle.verbs import LIVE
+from django_pgqueue.jobs.actions import LIVE
+from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import Queue
 from django_pgqueue.states import REASONS, STATUSES, Reason, Status
 

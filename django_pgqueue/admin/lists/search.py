@@ -10,7 +10,7 @@ from django.db.models.expressions import RawSQL
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.lists.ids import LARGEST_ID
-from django_pgqueue.lifecycle.argument import is_visible, meant, positions
+from django_pgqueue.jobs.search import is_visible, meant, positions
 
 HELP = _(
     "An id · how the name of a task begins · key:… a unique key · arg:… an argument's value · name=… that of the "

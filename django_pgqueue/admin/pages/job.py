@@ -18,7 +18,7 @@ from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.admin.parts.sentences import Teller
 from django_pgqueue.admin.verbs.table import VerbsAdmin
 from django_pgqueue.conf import conf
-from django_pgqueue.lifecycle.redact import scrub_json, scrubber, shown, shown_by_name
+from django_pgqueue.jobs.redaction import scrub_json, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule
 from django_pgqueue.results.lookup import may_be
 from django_pgqueue.staff.line import holders_of

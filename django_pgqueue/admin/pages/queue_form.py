@@ -4,7 +4,7 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.parts.formatting import capitalize_labels
-from django_pgqueue.lifecycle.gates import MOST, default_burst
+from django_pgqueue.flow.queue_limits import MOST, default_burst
 from django_pgqueue.models import Queue
 from django_pgqueue.states import LONGEST_PERIOD_SECONDS
 

@@ -20,9 +20,9 @@ from django_pgqueue.admin.parts.formatting import pretty_json
 from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.admin.verbs.table import VerbsAdmin
 from django_pgqueue.conf import conf
-from django_pgqueue.lifecycle.bulk import purge
-from django_pgqueue.lifecycle.redact import shown
-from django_pgqueue.lifecycle.retry_changed import Refused, Retried, retry_changed
+from django_pgqueue.jobs.actions import purge
+from django_pgqueue.jobs.redaction import shown
+from django_pgqueue.jobs.retry_with import Refused, Retried, retry_changed
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.stored_values import Unread, is_whole
 

@@ -11,9 +11,9 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.exceptions import InvalidArguments
-from django_pgqueue.lifecycle.payload import check_signature, encode
-from django_pgqueue.lifecycle.redact import in_errors
-from django_pgqueue.lifecycle.retry_changed import keys_of
+from django_pgqueue.jobs.redaction import in_errors
+from django_pgqueue.jobs.retry_with import keys_of
+from django_pgqueue.jobs.serialization import check_signature, encode
 from django_pgqueue.models import DeadJob
 from django_pgqueue.options import Keys
 from django_pgqueue.registry import TaskDefinition

@@ -15,7 +15,7 @@ from django_pgqueue import registry, timetable
 from django_pgqueue.admin.parts.formatting import capitalize_labels
 from django_pgqueue.base.ticks import Rhythm
 from django_pgqueue.exceptions import PgQueueError
-from django_pgqueue.lifecycle.payload import encode
+from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.lifecycle.schedules import rhythm_of
 from django_pgqueue.models import Schedule
 from django_pgqueue.states import CatchUp

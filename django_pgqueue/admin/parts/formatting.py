@@ -15,7 +15,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from django_pgqueue import registry
-from django_pgqueue.lifecycle.redact import shown, shown_by_name
+from django_pgqueue.jobs.redaction import shown, shown_by_name
 from django_pgqueue.models import Job
 from django_pgqueue.staff.figures import whole
 from django_pgqueue.staff.history import Entry, entries_of

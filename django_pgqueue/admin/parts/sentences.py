@@ -6,7 +6,7 @@ from django.utils.html import format_html, format_html_join
 
 from django_pgqueue.admin.parts.formatting import exact_moment
 from django_pgqueue.admin.parts.links import Links
-from django_pgqueue.lifecycle.redact import Scrub
+from django_pgqueue.jobs.redaction import Scrub
 from django_pgqueue.staff.figures import whole
 from django_pgqueue.staff.sentence import Ref, Sentence
 

@@ -11,10 +11,9 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
 from django_pgqueue.admin.verbs.verb import Change, Said, Verb
-from django_pgqueue.lifecycle import verbs
-from django_pgqueue.lifecycle.browse import Source
-from django_pgqueue.lifecycle.left import Left, why_left
-from django_pgqueue.lifecycle.verbs import Did
+from django_pgqueue.jobs import actions
+from django_pgqueue.jobs.actions import Did, Left, why_left
+from django_pgqueue.jobs.search import Source
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.states import HIGHEST_PRIORITY, LONGEST_QUEUE, LOWEST_PRIORITY
 
@@ -100,26 +99,26 @@ FORMS: dict[str, type[forms.Form]] = {"queue": MoveForm, "priority": PriorityFor
 """Of what a verb needs."""
 
 
-def _perform(verb: verbs.Verb, ids: Collection[int], by: str, alias: str, said: Said) -> list[Change]:
+def _perform(verb: actions.Verb, ids: Collection[int], by: str, alias: str, said: Said) -> list[Change]:
     before: list[Model] = []
-    if verb.name == verbs.PURGE.name:  # the log names what is not there any more
+    if verb.name == actions.PURGE.name:  # the log names what is not there any more
         rows = MODELS[verb.source]._default_manager.using(alias)  # noqa: SLF001 - Django's own idiom
         before = list(rows.only("pk", "task").filter(pk__in=ids))
     did = verb.act_on_chosen(list(ids), by=by, said=said, statuses=(), where=alias)
     return [_change(verb, what, list(done), said, before) for what, done in did.items()]
 
 
-def _change(verb: verbs.Verb, did: Did, ids: list[int], said: Said, before: Sequence[Model]) -> Change:
+def _change(verb: actions.Verb, did: Did, ids: list[int], said: Said, before: Sequence[Model]) -> Change:
     told, there = TOLD[did], set(ids)
     rows = None if told.model else [row for row in before if row.pk in there]
     return Change(told.model or MODELS[verb.source], ids, told.entry.format(**said), told.message, rows=rows)
 
 
-def _explain(verb: verbs.Verb, ids: Collection[int], alias: str) -> Counter[Any]:
+def _explain(verb: actions.Verb, ids: Collection[int], alias: str) -> Counter[Any]:
     return Counter(WORDS[left] for left in why_left(ids, verb.why, database=alias).values())
 
 
-def _verb(many: verbs.Verb, **words: Any) -> Verb:
+def _verb(many: actions.Verb, **words: Any) -> Verb:
     return Verb(
         name=many.name,
         perform=functools.partial(_perform, many),
@@ -132,7 +131,7 @@ def _verb(many: verbs.Verb, **words: Any) -> Verb:
 
 
 MOVE = _verb(
-    verbs.MOVE,
+    actions.MOVE,
     permission="move_job",
     label=_("Move to queue…"),
     question=ngettext_lazy("Move %(count)d job to another queue?", "Move %(count)d jobs to another queue?", "count"),
@@ -140,7 +139,7 @@ MOVE = _verb(
     consequence=_("Jobs that run are left alone. Priority and time stay as they are; the history gets a note."),
 )
 SET_PRIORITY = _verb(
-    verbs.SET_PRIORITY,
+    actions.SET_PRIORITY,
     permission="reprioritize_job",
     label=_("Change priority…"),
     question=ngettext_lazy("Change the priority of %(count)d job?", "Change the priority of %(count)d jobs?", "count"),
@@ -148,7 +147,7 @@ SET_PRIORITY = _verb(
     consequence=_("Jobs that run are left alone. Queue and time stay as they are; the history gets a note."),
 )
 RUN_NOW = _verb(
-    verbs.RUN_NOW,
+    actions.RUN_NOW,
     permission="run_job",
     label=_("Run now"),
     question=ngettext_lazy("Run %(count)d job now?", "Run %(count)d jobs now?", "count"),
@@ -159,7 +158,7 @@ RUN_NOW = _verb(
     ),
 )
 KILL = _verb(
-    verbs.KILL,
+    actions.KILL,
     permission="kill_job",
     label=_("Kill"),
     question=ngettext_lazy("Kill %(count)d job?", "Kill %(count)d jobs?", "count"),
@@ -170,7 +169,7 @@ KILL = _verb(
     ),
 )
 REQUEUE = _verb(
-    verbs.REQUEUE,
+    actions.REQUEUE,
     permission="requeue_deadjob",
     label=_("Requeue"),
     question=ngettext_lazy("Requeue %(count)d dead job?", "Requeue %(count)d dead jobs?", "count"),
@@ -181,7 +180,7 @@ REQUEUE = _verb(
     ),
 )
 PURGE = _verb(
-    verbs.PURGE,
+    actions.PURGE,
     permission="delete_deadjob",
     label=_("Purge"),
     question=ngettext_lazy("Remove %(count)d dead job for good?", "Remove %(count)d dead jobs for good?", "count"),
@@ -189,7 +188,7 @@ PURGE = _verb(
     consequence=_("Their arguments and their history are gone with them. Nothing brings them back."),
 )
 PURGE_FINISHED = _verb(
-    verbs.PURGE_FINISHED,
+    actions.PURGE_FINISHED,
     permission="delete_finishedjob",
     label=_("Purge"),
     question=ngettext_lazy(

@@ -22,9 +22,9 @@ from django_pgqueue.admin.verbs.filtered import in_words, sentence
 from django_pgqueue.admin.verbs.table import VerbsAdmin
 from django_pgqueue.admin.verbs.verb import Verb
 from django_pgqueue.conf import conf
-from django_pgqueue.lifecycle import verbs
-from django_pgqueue.lifecycle.browse import Filter
-from django_pgqueue.lifecycle.operations import FASTEST, begin
+from django_pgqueue.jobs import actions
+from django_pgqueue.jobs.bulk_actions import FASTEST, begin
+from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import Operation
 from django_pgqueue.staff.bounded import TookTooLong, bounded
 from django_pgqueue.staff.figures import at_most
@@ -91,7 +91,7 @@ class Question:
     admin: VerbsAdmin
     request: HttpRequest
     verb: Verb
-    many: verbs.Verb
+    many: actions.Verb
     chosen: Filter
     count: int | None
     back: str  # where the list is

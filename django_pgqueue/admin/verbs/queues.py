@@ -1,4 +1,4 @@
-"""What staff may do to queues: the verbs of ``lifecycle/gates.py``, in the words of the confirmation."""
+"""What staff may do to queues: the verbs of ``flow/queue_limits.py``, in the words of the confirmation."""
 
 import datetime as dt
 from collections import Counter
@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
 from django_pgqueue.admin.verbs.verb import Change, Said, Verb
-from django_pgqueue.lifecycle.gates import pause_queue, resume_queue
+from django_pgqueue.flow.queue_limits import pause_queue, resume_queue
 from django_pgqueue.models import Queue
 from django_pgqueue.staff.overview import lines_of
 

@@ -9,7 +9,7 @@ from django.urls import reverse
 from django_pgqueue.admin.lists.ids import job_ids
 from django_pgqueue.admin.parts.bounded import BoundedAdmin
 from django_pgqueue.admin.verbs.verb import Verb
-from django_pgqueue.lifecycle.browse import Filter
+from django_pgqueue.jobs.search import Filter
 
 MOST_JOBS = 1000  # that one action takes
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from django import forms
 from django.db.models import Model
 
-from django_pgqueue.lifecycle import verbs
+from django_pgqueue.jobs import actions
 
 Said = Mapping[str, Any]
 """What was filled in, by field."""
@@ -52,5 +52,5 @@ class Verb:
     explain: Callable[[Collection[Any], str], Counter[Any]]
     form: type[forms.Form] | None = None
     is_destructive: bool = False
-    many: verbs.Verb | None = None
+    many: actions.Verb | None = None
     question_for_all: Any = ""

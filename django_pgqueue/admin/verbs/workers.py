@@ -8,7 +8,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
 from django_pgqueue.admin.verbs.verb import Change, Said, Verb
-from django_pgqueue.lifecycle.workers import request_stop
+from django_pgqueue.jobs.leases import request_stop
 from django_pgqueue.models import Worker
 
 GONE = _("not here any more, or just being changed by its heartbeat; try again")

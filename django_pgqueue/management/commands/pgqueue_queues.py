@@ -9,7 +9,7 @@ from django.utils.translation import override
 
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import InvalidGate
-from django_pgqueue.lifecycle.gates import limit_queue, pause_queue, resume_queue
+from django_pgqueue.flow.queue_limits import limit_queue, pause_queue, resume_queue
 from django_pgqueue.management.database import check_database
 from django_pgqueue.models import Queue
 from django_pgqueue.staff.queues import as_json, limits_of, states, table

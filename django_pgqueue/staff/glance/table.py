@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from django_pgqueue.base.buckets import BOUNDS
+from django_pgqueue.jobs.stats import BOUNDS
 from django_pgqueue.staff.glance.look import Glance, QueueGlance
 from django_pgqueue.staff.glance.paint import Piece, Style
 from django_pgqueue.staff.glance.report import DONE, NUMBERS, per_minute

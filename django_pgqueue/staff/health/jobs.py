@@ -8,7 +8,7 @@ from django.utils.translation import ngettext
 
 from django_pgqueue import registry
 from django_pgqueue.db.queries import statement
-from django_pgqueue.lifecycle.framework import find_at
+from django_pgqueue.jobs.executor import find_at
 from django_pgqueue.staff import flow
 from django_pgqueue.staff.figures import whole
 from django_pgqueue.staff.health.finding import Finding, Level

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from django_pgqueue.db.connections import Database, Parameters, Where, caller_of
 from django_pgqueue.db.notify import tell_waiters, wake, wake_to_admit
 from django_pgqueue.db.queries import statement
-from django_pgqueue.lifecycle.fence import fence
+from django_pgqueue.jobs.fence import fence
 from django_pgqueue.signals import announce, job_requeued
 from django_pgqueue.states import Reason
 

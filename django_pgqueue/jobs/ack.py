@@ -1,4 +1,4 @@
-"""Write down what runs came to: a batch of outcomes, each kind by one fenced statement."""
+"""Write outcomes, each kind by one fenced statement, and release jobs that were not run."""
 
 import json
 import time
@@ -8,11 +8,31 @@ from typing import Any
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import Answer, Database, Parameters, QueueConnection, number_array
 from django_pgqueue.db.queries import statement
-from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter_parameters
-from django_pgqueue.lifecycle.fence import fence
-from django_pgqueue.lifecycle.release import release_parameters
+from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter_parameters
+from django_pgqueue.jobs.fence import Fenced, fence
 from django_pgqueue.records import HOLD, KEEP, Fate, Outcome, Receipt
 from django_pgqueue.states import Reason
+
+
+def release(database: Database, rows: Sequence[Fenced], delays: Sequence[float] | None = None) -> list[int]:
+    """Put running jobs back to queued, or to scheduled where there is a delay.
+
+    Args:
+        delays: for each row, in seconds, 0 or more. None: no delay for any.
+
+    Returns:
+        The ids released. Others were locked, or their lease is gone.
+    """
+    rows_released = database.rows(statement("release"), release_parameters(rows, delays))
+    return [job_id for job_id, _ in rows_released]
+
+
+def release_parameters(rows: Sequence[Fenced], delays: Sequence[float] | None = None) -> Parameters:
+    """Return what ``release.sql`` needs, for those who send it themselves."""
+    return fence(rows) | {"delays": number_array([0.0] * len(rows) if delays is None else delays)}
+
+
+# Ack
 
 
 def write(database: QueueConnection, outcomes: Collection[Outcome]) -> Receipt:

@@ -21,7 +21,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from django_pgqueue.exceptions import JobInterrupted, JobKilled
-from django_pgqueue.lifecycle.context import CurrentJob
+from django_pgqueue.jobs.context import CurrentJob
 
 AIMING_SECONDS = 0.0001
 """A run that comes back while somebody aims at it looks so often whether that is over."""

@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterable
 
 from django.db import Error
 
-from django_pgqueue.base.buckets import counted
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.errors import is_locked, is_transient, one_line
-from django_pgqueue.lifecycle import stats
-from django_pgqueue.lifecycle.stats import (
+from django_pgqueue.jobs import stats
+from django_pgqueue.jobs.counters import Meter
+from django_pgqueue.jobs.stats import (
     DIED,
     FAILED,
     LOST,
@@ -30,9 +30,9 @@ from django_pgqueue.lifecycle.stats import (
     WAIT_SECONDS,
     WIDTH,
     Key,
+    counted,
 )
 from django_pgqueue.records import Ends, Fate, Outcome
-from django_pgqueue.runtime.meter import Meter
 from django_pgqueue.states import Reason
 
 logger = logging.getLogger("django_pgqueue.worker")

@@ -5,10 +5,10 @@ import secrets
 import time
 from typing import NamedTuple
 
-from django_pgqueue.base.served import Served
 from django_pgqueue.db.connections import Answer, Database, QueueConnection
 from django_pgqueue.db.queries import ladder_size, sized, statement
-from django_pgqueue.lifecycle.admit import Kind, try_lock
+from django_pgqueue.flow.concurrency import Kind, try_lock
+from django_pgqueue.jobs.queue_selector import Served
 from django_pgqueue.records import ClaimedJob
 
 Place = tuple[int, float, int]

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.notify import wake, wake_to_admit
 from django_pgqueue.db.queries import statement
-from django_pgqueue.lifecycle.payload import Call, check_signature, encode
-from django_pgqueue.lifecycle.redact import in_errors
+from django_pgqueue.jobs.redaction import in_errors
+from django_pgqueue.jobs.serialization import Call, check_signature, encode
 from django_pgqueue.options import Keys, Options
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.signals import job_enqueued

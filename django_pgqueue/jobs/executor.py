@@ -1,4 +1,4 @@
-"""Call the task of a job and say what it came to. Nothing is written here, except by ``atomic=True`` itself."""
+"""Run one job, sync or async, and return its outcome; nothing is written here."""
 
 import asyncio
 import contextlib
@@ -7,31 +7,146 @@ import json
 import logging
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.db import connections, transaction
+from django.dispatch import Signal
 
-from django_pgqueue import registry
+from django_pgqueue import instrumentation, registry
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.errors import is_conflict, is_transient
-from django_pgqueue.exceptions import InvalidArguments, LeaseLost
+from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, LeaseLost, Redacted
 from django_pgqueue.instrumentation import around_runs
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
-from django_pgqueue.lifecycle.context import CurrentJob, enter
-from django_pgqueue.lifecycle.failure import NotCharged, failure
-from django_pgqueue.lifecycle.payload import encode
-from django_pgqueue.lifecycle.progress import write_alone
-from django_pgqueue.lifecycle.receivers import atell_of_failure, tell_of_failure, without_harm
-from django_pgqueue.lifecycle.redact import scrubber_of
-from django_pgqueue.lifecycle.watched import Watched, watch
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.context import CurrentJob, enter, write_alone
+from django_pgqueue.jobs.failure import LONGEST_TEXT, NotCharged, failure, trace_of
+from django_pgqueue.jobs.interrupts import LaneBorder, ThreadBorder
+from django_pgqueue.jobs.redaction import scrub_end, scrubber_of
+from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.log_lines import fields
 from django_pgqueue.records import KEEP, ClaimedJob, Fate, Outcome
-from django_pgqueue.signals import OF_FATE, job_finished, job_started, job_succeeded
+from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.signals import OF_FATE, announce, job_finished, job_started, job_succeeded
+from django_pgqueue.stored_values import read_object
 
 logger = logging.getLogger("django_pgqueue.jobs")
+
+
+@contextlib.contextmanager
+def without_harm(job: ClaimedJob) -> Iterator[None]:
+    """Let receivers of signals raise even what is no ``Exception``: they have no say in what becomes of a job."""
+    try:
+        yield
+    except BaseException as error:  # noqa: BLE001 - as it says
+        log_harm(job, error)
+
+
+def announce_from_duty(signal: Signal, sender: str | None = None, **named: Any) -> None:
+    """Send a signal in a thread that a worker cannot do without: it outlives whatever receivers raise.
+
+    What they have opened stays open for the next time; a connection that broke is given up, else all would fail by it.
+    """
+    if not signal.receivers:
+        return
+    try:
+        announce(signal, sender, **named)
+    except BaseException:
+        logger.exception("Receivers of a signal failed; the worker goes on")
+    close_broken_connections()
+
+
+def close_broken_connections() -> None:
+    """Close those of this thread that code of the project has opened and that broke: the next use opens them anew."""
+    for connection in connections.all(initialized_only=True):
+        if connection.errors_occurred and not connection.in_atomic_block and not connection.is_usable():
+            connection.close()
+
+
+def log_harm(job: ClaimedJob, error: BaseException) -> None:
+    """Log what was raised by those who have no say, while it is being handled."""
+    error.__suppress_context__ = True  # what the task has raised, which may hold sensitive arguments
+    logger.exception(  # noqa: LOG004 - called while one is
+        "Receivers of a signal failed, or were cut short; job %s (%s) goes on", job.id, job.task, extra=fields(job)
+    )
+
+
+def tell_of_failure(
+    run_adapter: registry.RunAdapter, task: registry.TaskDefinition, outcome: Outcome, error: BaseException
+) -> None:
+    """Send the framework's signal while the exception that receivers may see is being handled."""
+    try:
+        _redact(task, outcome, error)
+    except Redacted:
+        run_adapter.tell_ended(outcome)
+    else:
+        run_adapter.tell_ended(outcome)
+
+
+async def atell_of_failure(
+    run_adapter: registry.RunAdapter, task: registry.TaskDefinition, outcome: Outcome, error: BaseException
+) -> None:
+    """Do what ``tell_of_failure`` does from async code."""
+    try:
+        _redact(task, outcome, error)
+    except Redacted:
+        await run_adapter.atell_ended(outcome)
+    else:
+        await run_adapter.atell_ended(outcome)
+
+
+def _redact(task: registry.TaskDefinition, outcome: Outcome, error: BaseException) -> None:
+    """Raise Redacted in place of an exception whose text has something sensitive in it, if somebody may be told."""
+    if outcome.fate is not Fate.DIED:
+        return
+    trace = trace_of(error)
+    kept = scrub_end(scrubber_of(task, outcome.job), trace, LONGEST_TEXT)
+    if kept != trace:
+        raise Redacted(f"\n{kept}") from None
+
+
+# Watched
+
+
+def watch(task: TaskDefinition, job: ClaimedJob) -> "Watched | None":
+    """Return a run as those in ``hooks.around_runs`` see it; None where none of them has anything to do.
+
+    Called where the run begins, in its context, and for each job: so without a context manager.
+    """
+    runs = []
+    for hook in instrumentation.around_runs:
+        try:
+            run = hook(task, job)
+        except BaseException as error:  # noqa: BLE001 - as with receivers of signals
+            log_harm(job, error)
+        else:
+            if run is not None:
+                runs.append(run)
+    return Watched(job, runs) if runs else None
+
+
+class Watched:
+    """One run, and those who watch it."""
+
+    def __init__(self, job: ClaimedJob, runs: Sequence[instrumentation.Run]) -> None:
+        self._job = job
+        self._runs = runs
+
+    def failed(self, error: BaseException, outcome: Outcome) -> None:
+        for run in self._runs:
+            with without_harm(self._job):
+                run.failed(error, outcome)
+
+    def ended(self, outcome: Outcome | None) -> None:
+        for run in reversed(self._runs):
+            with without_harm(self._job):
+                run.ended(outcome)
+
+
+# Run
+
 
 UNBEGUN_DELAY_SECONDS = 2.0
 """A job goes back for so long when its transaction cannot begin: the database may be away for this slot alone."""
@@ -349,3 +464,33 @@ def _result(job: ClaimedJob, value: Any, run_adapter: registry.RunAdapter | None
             "Job %s (%s) succeeded, but its result is not kept: %s", job.id, job.task, why, extra=fields(job)
         )
         return None
+
+
+# Framework
+
+
+def sought(job: ClaimedJob) -> TaskDefinition | None:
+    """Return the task of a job as its backend finds it; None where it does not.
+
+    Called by the pump, which must outlive whatever stands in a row.
+    """
+    alias = read_object(job.rest).get("backend")
+    try:
+        return find_at(job.task, alias) if alias else None
+    except Exception:
+        logger.exception("The backend %s cannot find the task %s of job %s", alias, job.task, job.id, extra=fields(job))
+        return None
+
+
+def find_at(name: str, alias: str) -> TaskDefinition | None:
+    """Return the task of this name as the backend with this alias in ``TASKS`` finds it; None where it does not."""
+    try:
+        from django_pgqueue.framework import InvalidTaskBackend, task_backends  # noqa: PLC0415 - may be missing
+    except ConfigurationError:
+        return None
+    try:
+        backend = task_backends[alias]
+    except InvalidTaskBackend:
+        return None
+    find_task = getattr(backend, "find_task", None)  # other people's backends have none
+    return find_task(name) if find_task else None

@@ -14,11 +14,11 @@ from django_pgqueue.db.notify import wake, wake_to_admit
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidJob
 from django_pgqueue.instrumentation import Insertion, around_insert
-from django_pgqueue.lifecycle import keyed
-from django_pgqueue.lifecycle.context import current_job
-from django_pgqueue.lifecycle.keyed import InsertResult
-from django_pgqueue.lifecycle.payload import Call, check_signature, check_signatures, encode, encode_many
-from django_pgqueue.lifecycle.redact import in_errors
+from django_pgqueue.jobs import unique
+from django_pgqueue.jobs.context import current_job
+from django_pgqueue.jobs.redaction import in_errors
+from django_pgqueue.jobs.serialization import Call, check_signature, check_signatures, encode, encode_many
+from django_pgqueue.jobs.unique import InsertResult
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.signals import announce, job_enqueued
 
@@ -129,14 +129,14 @@ def _insert_keyed(
     database: Database, task: TaskDefinition, calls: Sequence[Call], schedule_id: int | None
 ) -> InsertResult:
     with in_errors(task, calls):
-        keyed_calls = [keyed.Keyed(args, kwargs, task.keys(args, kwargs)) for args, kwargs in calls]
+        keyed_calls = [unique.Keyed(args, kwargs, task.keys(args, kwargs)) for args, kwargs in calls]
         with around_insert(task, len(calls)) as seen:
             parameters = _parameters(task, seen, schedule_id) | _parameters_of_keys(task)
             parameters["in_transaction"] = database.in_transaction  # asked before a bulk opens one of its own
             if len(keyed_calls) == 1:
-                inserted = keyed.insert(database, keyed_calls, parameters)
+                inserted = unique.insert(database, keyed_calls, parameters)
             else:
-                inserted = keyed.insert_many(task.database, keyed_calls, parameters)
+                inserted = unique.insert_many(task.database, keyed_calls, parameters)
             seen.inserted(inserted.new_ids)
     return inserted
 

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.context import SpawnContext
 from typing import Any, Final
 
-from django_pgqueue.base.buckets import BOUNDS, SIZES
-from django_pgqueue.lifecycle.stats import WIDTH
+from django_pgqueue.jobs.stats import BOUNDS, SIZES, WIDTH
 
 Kind = tuple[str, str]
 """Queue and task."""

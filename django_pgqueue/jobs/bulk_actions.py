@@ -1,18 +1,23 @@
-"""Have something done to many jobs in the background: what staff say, and how it is stored until a worker does it."""
+"""Start and stop operations on many jobs that workers carry out, slice by slice."""
 
 import dataclasses
 import json
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from django.db import transaction
+
+from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.notify import wake_for_operation
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidOperation
-from django_pgqueue.lifecycle.browse import Filter
-from django_pgqueue.lifecycle.verbs import Said, Verb
+from django_pgqueue.jobs.actions import Left, Said, Verb, Why, why_left
+from django_pgqueue.jobs.search import Filter
 
 logger = logging.getLogger("django_pgqueue")
 
@@ -109,3 +114,51 @@ def filter_of(stored_filter: Any) -> Filter:
         name: tuple(value) if isinstance(value, list) else value for name, value in stored_filter.items()
     }
     return Filter(**values)
+
+
+# Slices
+
+Act = Callable[[Sequence[int]], Mapping[str, Sequence[int]]]
+"""Does something to a slice of jobs; returns which it was done to, by words that say what."""
+
+MOST_EXAMPLES = 10
+
+
+@dataclass
+class Tally:
+    """What has come of it so far."""
+
+    done: Counter[str] = field(default_factory=Counter)
+    left: Counter[Left] = field(default_factory=Counter)
+    examples: dict[Left, list[int]] = field(default_factory=dict)  # a few ids of each
+
+    def add(self, done: Mapping[str, Sequence[int]], left: Mapping[int, Left]) -> None:
+        self.done.update({words: len(ids) for words, ids in done.items()})
+        self.left.update(left.values())
+        for job_id, why in left.items():
+            some = self.examples.setdefault(why, [])
+            if len(some) < MOST_EXAMPLES:
+                some.append(job_id)
+
+
+def in_slices(
+    slices: Iterable[Sequence[int]], act: Act, why: Why, *, tally: Tally, database: str | None = None
+) -> Iterator[Tally]:
+    """Act on slice after slice, each in a transaction of its own; yield the tally whenever one has been committed.
+
+    Whatever ends it, and wherever, the slices before stay done, and the tally counts no others.
+
+    Args:
+        act: is called inside the transaction.
+        why: says why the others of a slice were left alone.
+
+    Raises:
+        RuntimeError: a transaction is open.
+    """
+    alias = database or conf.database
+    for ids in slices:
+        with transaction.atomic(using=alias, durable=True):
+            done = act(ids)
+            left = why_left(set(ids).difference(*done.values()), why, database=alias)
+        tally.add(done, left)
+        yield tally

@@ -14,7 +14,7 @@ from django.db.models.manager import BaseManager
 
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import InvalidArguments
-from django_pgqueue.lifecycle.redact import REDACTED, SHOWN_CHARACTERS, is_sensitive_name, shown
+from django_pgqueue.jobs.redaction import REDACTED, SHOWN_CHARACTERS, is_sensitive_name, shown
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.stored_values import DEEPEST, deep_path, is_deep
 
