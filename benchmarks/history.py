@@ -69,7 +69,7 @@ def findings(options: argparse.Namespace) -> Iterator[Finding]:
 
 def removing(options: argparse.Namespace) -> Iterator[Finding]:
     from django_pgqueue.db.connections import QueueConnection
-    from django_pgqueue.housekeeping.retention import keep_partitions
+    from django_pgqueue.maintenance.partitions import keep_partitions
 
     drop_all()
     seed(300_000, "noop")
@@ -154,7 +154,7 @@ def fill(options: argparse.Namespace) -> list[str]:
 def drop_all() -> None:
     """Leave no partition of a day that is over."""
     from django_pgqueue.db.connections import QueueConnection
-    from django_pgqueue.housekeeping.retention import keep_partitions
+    from django_pgqueue.maintenance.partitions import keep_partitions
 
     database = QueueConnection("default", "benchmark")
     while keep_partitions(database, retention_days=0).is_blocked:

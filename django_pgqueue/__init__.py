@@ -8,11 +8,11 @@ from django_pgqueue.flow.queue_limits import limit_queue, pause_queue, resume_qu
 from django_pgqueue.jobs.actions import kill, move_jobs, purge, run_now, set_priority
 from django_pgqueue.jobs.context import current_job
 from django_pgqueue.jobs.dead_letter import requeue
-from django_pgqueue.lifecycle.schedules import pause_schedules, resume_schedules, run_schedules
 from django_pgqueue.options import TaskOptions
 from django_pgqueue.results.handle import JobHandle, job
+from django_pgqueue.schedules.manage import pause_schedules, resume_schedules, run_schedules
+from django_pgqueue.schedules.periodic import periodic
 from django_pgqueue.tasks import Task, enqueue, enqueue_many, enqueue_on_commit, task
-from django_pgqueue.timetable import periodic
 
 __all__ = [
     "Discard",

@@ -110,7 +110,7 @@ def when_answered(point: Point) -> None:
 
 
 POINTS: dict[str, Callable[[Point], None]] = {
-    "tick inserted": before("django_pgqueue.housekeeping.schedules:_advance"),
+    "tick inserted": before("django_pgqueue.schedules.enqueuer:_advance"),
     "claim sent": behind("django_pgqueue.jobs.claim:send"),
     "limited claim sent": behind("django_pgqueue.jobs.claim:send_limited"),
     "claim committed": before("django_pgqueue.runtime.pump:Pump._accept", given=1),

@@ -7,12 +7,12 @@ from django.db import connections
 
 from django_pgqueue import registry
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.housekeeping.promote import promote
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.executor import arun, run, sought
 from django_pgqueue.jobs.interrupts import LaneBorder, ThreadBorder
+from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.records import ClaimedJob, Outcome
 
 

@@ -35,7 +35,7 @@ from django_pgqueue.framework import (
 )
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
-from django_pgqueue.lifecycle.reap import settle
+from django_pgqueue.maintenance.reaper import settle
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.records import Fate, Lease, Outcome
 from django_pgqueue.results import waiter
@@ -348,7 +348,7 @@ def test_signals_tell_of_the_first_and_the_last_of_it_and_not_of_retries(queue, 
 
 
 def promoted(queue):
-    from django_pgqueue.housekeeping.promote import promote
+    from django_pgqueue.maintenance.promoter import promote
 
     promote(queue, limit=10)
 

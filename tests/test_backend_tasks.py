@@ -21,7 +21,7 @@ from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.framework import InvalidTask, task_backends
 from django_pgqueue.models import Job
 from django_pgqueue.options import Options
-from django_pgqueue.timetable import declared, left_out
+from django_pgqueue.schedules.periodic import declared, left_out
 from tests.app.contract import task
 from tests.app.models import Mark
 from tests.contract import work
@@ -245,7 +245,7 @@ def test_native_task_of_another_function_keeps_its_name(own_registry):
 
 
 def test_task_of_the_framework_may_have_a_schedule(own_registry, monkeypatch):
-    monkeypatch.setattr("django_pgqueue.timetable._declared", {})
+    monkeypatch.setattr("django_pgqueue.schedules.periodic._declared", {})
     made = periodic(cron="0 3 * * *", args=(1,), queue="mail")(app.add)
     assert made is app.add
     [schedule] = declared().values()
@@ -253,7 +253,7 @@ def test_task_of_the_framework_may_have_a_schedule(own_registry, monkeypatch):
 
 
 def test_schedule_of_a_task_of_another_backend_is_reported(monkeypatch):
-    monkeypatch.setattr("django_pgqueue.timetable._left_out", {})
+    monkeypatch.setattr("django_pgqueue.schedules.periodic._left_out", {})
     assert periodic(cron="@daily", name="nightly")(app.lent) is app.lent
     assert set(left_out()) == {"nightly"}
     assert "pgqueue.W005" in {message.id for message in run_checks(tags=["pgqueue"])}

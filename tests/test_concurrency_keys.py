@@ -15,14 +15,14 @@ from django_pgqueue import enqueue_many, kill, requeue, run_now
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.flow.concurrency import Kind, admit, try_lock
-from django_pgqueue.housekeeping.promote import promote
-from django_pgqueue.housekeeping.sweep import sweep
 from django_pgqueue.jobs import ack, leases
 from django_pgqueue.jobs.ack import release
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.queue_selector import Served
-from django_pgqueue.lifecycle.drain import is_drained
-from django_pgqueue.lifecycle.reap import settle
+from django_pgqueue.maintenance.concurrency_sweeper import sweep
+from django_pgqueue.maintenance.pending_work import is_drained
+from django_pgqueue.maintenance.promoter import promote
+from django_pgqueue.maintenance.reaper import settle
 from django_pgqueue.models import Job
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import Reason

@@ -9,8 +9,8 @@ from django.db import connection, transaction
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.flow.fairness import START, keep_turns
-from django_pgqueue.housekeeping.promote import promote
 from django_pgqueue.jobs.claim import claim
+from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.models import Head, Job
 from django_pgqueue.runtime.heart import Pulse
 from django_pgqueue.runtime.plan import Plan
@@ -141,7 +141,7 @@ def test_round_goes_over_all_keys_in_bounded_slices(queue):
 
 
 def test_steward_lets_keys_catch_up_again_and_again(queue, monkeypatch):
-    monkeypatch.setattr("django_pgqueue.runtime.fair.LATE_SECONDS", 0.0)
+    monkeypatch.setattr("django_pgqueue.maintenance.fair_keys.LATE_SECONDS", 0.0)
     monkeypatch.setattr("django_pgqueue.services.LOOK_SHARE", 0)
     add("b", 150)
     late_commit("a", 200)

@@ -18,10 +18,10 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidGate
 from django_pgqueue.flow.concurrency import Kind, try_lock
 from django_pgqueue.flow.queue_limits import default_burst
-from django_pgqueue.housekeeping.queues import end_pauses, note_queues
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs import claim as claiming
 from django_pgqueue.jobs.claim import claim, send_limited
+from django_pgqueue.maintenance.queue_rows import end_pauses, note_queues
 from django_pgqueue.models import DeadJob, Job, Queue
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.runtime.marks import Marks, now

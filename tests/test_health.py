@@ -14,8 +14,8 @@ from django.core.management import CommandError, call_command
 
 import tests.app.tasks as app
 from django_pgqueue.exceptions import ConfigurationError
-from django_pgqueue.housekeeping.backlog import oldest_runnable
 from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.maintenance.pending_work import oldest_runnable
 from django_pgqueue.runtime.pages import MOST_REQUESTS, Pages
 from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.runtime.probes import Probes, write

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 import tests.app.tasks as app
 from django_pgqueue import job
 from django_pgqueue.framework import TaskResultDoesNotExist, task_backends
-from django_pgqueue.housekeeping.operations import carry_on
 from django_pgqueue.jobs.actions import KILL, MOVE, PURGE, REQUEUE, SET_PRIORITY
 from django_pgqueue.jobs.bulk_actions import begin
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.leases import leases
 from django_pgqueue.jobs.search import Filter
-from django_pgqueue.lifecycle.reap import settle
+from django_pgqueue.maintenance.bulk_runner import carry_on
+from django_pgqueue.maintenance.reaper import settle
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation, Queue
 from django_pgqueue.runtime.marks import Marks, now
 from django_pgqueue.runtime.pump import Pump

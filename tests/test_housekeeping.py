@@ -13,8 +13,6 @@ import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.exceptions import JobKilled
-from django_pgqueue.housekeeping.promote import promote
-from django_pgqueue.housekeeping.reaper import forget_workers, reap_gone, reap_lost
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs import leases as heartbeat
 from django_pgqueue.jobs.actions import kill
@@ -22,8 +20,9 @@ from django_pgqueue.jobs.claim import claim, send
 from django_pgqueue.jobs.leases import request_stop
 from django_pgqueue.jobs.queue_selector import Served
 from django_pgqueue.jobs.tally import Tally
-from django_pgqueue.lifecycle.drain import is_drained
-from django_pgqueue.lifecycle.reap import settle_dead_process
+from django_pgqueue.maintenance.pending_work import is_drained
+from django_pgqueue.maintenance.promoter import promote
+from django_pgqueue.maintenance.reaper import forget_workers, reap_gone, reap_lost, settle_dead_process
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from django_pgqueue.records import Fate, Lease, Outcome
 from django_pgqueue.runtime.child import Brief

@@ -12,8 +12,8 @@ from psycopg import IsolationLevel
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.housekeeping.promote import promote
 from django_pgqueue.jobs.claim import Claim, claim, send
+from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.models import Job
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.runtime import intake

@@ -21,9 +21,6 @@ import tests.app.tasks as app
 from django_pgqueue import Discard, RetryLater, enqueue_many
 from django_pgqueue.db.queries import statement
 from django_pgqueue.flow import concurrency
-from django_pgqueue.housekeeping.promote import promote
-from django_pgqueue.housekeeping.reaper import forget_workers, reap_lost
-from django_pgqueue.housekeeping.unique import MOST_LOCKED, prune_tombstones, retake
 from django_pgqueue.jobs import ack, claim
 from django_pgqueue.jobs import leases as heartbeat
 from django_pgqueue.jobs.ack import release
@@ -33,7 +30,10 @@ from django_pgqueue.jobs.dead_letter import requeue
 from django_pgqueue.jobs.executor import run
 from django_pgqueue.jobs.failure import unknown_task
 from django_pgqueue.jobs.interrupts import ThreadBorder
-from django_pgqueue.lifecycle import reap
+from django_pgqueue.maintenance import reaper
+from django_pgqueue.maintenance.promoter import promote
+from django_pgqueue.maintenance.reaper import forget_workers, reap_lost
+from django_pgqueue.maintenance.unique_keys import MOST_LOCKED, prune_tombstones, retake
 from django_pgqueue.options import Options
 from django_pgqueue.records import KEEP, ClaimedJob, Fate, Lease, Outcome, Receipt
 from django_pgqueue.states import Reason
@@ -404,7 +404,7 @@ class Lifecycle(RuleBasedStateMachine):
         """As a second reaper does, or one that was frozen; or a heartbeat, with what its process does not know."""
         with self.parties.acting(name) as (database, book):
             if how == "settle":
-                assert reap.settle(database, leases)[:4] == book.settle(leases)[:4]
+                assert reaper.settle(database, leases)[:4] == book.settle(leases)[:4]
             else:
                 assert sorted(release(database, leases)) == sorted(job.id for job in book.release(leases))
 
@@ -415,7 +415,7 @@ class Lifecycle(RuleBasedStateMachine):
             "was_stopped": was_stopped,
         }
         with self.parties.acting(name) as (database, book):
-            settled = reap.settle_dead_process(database, leases, **end)
+            settled = reaper.settle_dead_process(database, leases, **end)
             assert settled[:4] == book.settle_dead_process(leases, **end)[:4]
 
     # Staff, and what is due

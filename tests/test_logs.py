@@ -16,9 +16,9 @@ from django.db import IntegrityError, transaction
 import django_pgqueue
 import tests.app.tasks as app
 from django_pgqueue import current_job, kill, purge
-from django_pgqueue.lifecycle.reap import settle
 from django_pgqueue.log_lines import FAILURES, FIELDS, LOGGERS, this_worker
 from django_pgqueue.logs import JobFields
+from django_pgqueue.maintenance.reaper import settle
 from django_pgqueue.models import DeadJob
 from django_pgqueue.records import Fate, Lease, Outcome
 from django_pgqueue.runtime import report

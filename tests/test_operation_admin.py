@@ -15,10 +15,10 @@ import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill
 from django_pgqueue.admin.verbs.filtered import in_words, query, sentence
 from django_pgqueue.admin.verbs.jobs import VERBS
-from django_pgqueue.housekeeping.operations import carry_on
 from django_pgqueue.jobs import actions
 from django_pgqueue.jobs.bulk_actions import begin
 from django_pgqueue.jobs.search import Filter, Source
+from django_pgqueue.maintenance.bulk_runner import carry_on
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation, Worker
 
 pytestmark = pytest.mark.django_db

@@ -6,8 +6,8 @@ from django.core.management import CommandError, call_command
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, limit_queue, pause_queue
-from django_pgqueue.housekeeping.backlog import Counts, counts
 from django_pgqueue.jobs.claim import claim
+from django_pgqueue.maintenance.pending_work import Counts, counts
 from django_pgqueue.models import Job, Queue
 from django_pgqueue.staff import figures, queues
 from django_pgqueue.staff.words import rate_or_none

@@ -7,9 +7,9 @@ from django.db import connection, transaction
 
 import tests.app.tasks as app
 from django_pgqueue.db.connections import CallerConnection, QueueConnection
-from django_pgqueue.housekeeping.retention import DAYS_AHEAD, Kept, _dropping, keep_partitions, plan
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
+from django_pgqueue.maintenance.partitions import DAYS_AHEAD, Kept, _dropping, keep_partitions, plan
 from django_pgqueue.models import FinishedJob
 from django_pgqueue.records import Fate, Outcome, Receipt
 from django_pgqueue.runtime.crew import Crew

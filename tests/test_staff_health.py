@@ -10,7 +10,7 @@ from django.utils import timezone
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, pause_queue
 from django_pgqueue.db.connections import CallerConnection
-from django_pgqueue.housekeeping.vacuum import Holder, horizon
+from django_pgqueue.maintenance.vacuum import Holder, horizon
 from django_pgqueue.models import FinishedJob, Schedule, Worker
 from django_pgqueue.staff import health
 from django_pgqueue.staff.health import Level, findings, tables

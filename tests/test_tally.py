@@ -13,8 +13,6 @@ from django.db import OperationalError, transaction
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.db.queries import statement
-from django_pgqueue.housekeeping.expire import expire
-from django_pgqueue.housekeeping.reaper import reap_lost
 from django_pgqueue.jobs import leases as heartbeat
 from django_pgqueue.jobs import stats
 from django_pgqueue.jobs import tally as tallies
@@ -22,7 +20,8 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.counters import Meter
 from django_pgqueue.jobs.stats import BOUNDS
 from django_pgqueue.jobs.tally import Tally
-from django_pgqueue.lifecycle.reap import settle_dead_process
+from django_pgqueue.maintenance.expirer import expire
+from django_pgqueue.maintenance.reaper import reap_lost, settle_dead_process
 from django_pgqueue.models import Job, Stat
 from django_pgqueue.records import Ends, Fate, Outcome
 from django_pgqueue.runtime.heart import Pulse

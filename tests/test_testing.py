@@ -11,9 +11,10 @@ from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase, override_settings
 from django.utils import timezone, translation
 
-from django_pgqueue import enqueue_many, kill, limit_queue, pause_queue, periodic, timetable
+from django_pgqueue import enqueue_many, kill, limit_queue, pause_queue, periodic
 from django_pgqueue.exceptions import ConfigurationError, JobFailed, UnknownTask
 from django_pgqueue.models import DeadJob, Job
+from django_pgqueue.schedules import periodic as timetable
 from django_pgqueue.signals import job_finished, job_started
 from django_pgqueue.testing import assert_enqueued, refute_enqueued, run_jobs
 from django_pgqueue.testing.failing import EndlessJobs

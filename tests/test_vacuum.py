@@ -8,10 +8,10 @@ from django.db import connection
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.housekeeping import vacuum as vacuum_module
-from django_pgqueue.housekeeping.vacuum import VACUUM, Past, horizon, look, rights, vacuum
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
+from django_pgqueue.maintenance import vacuum as vacuum_module
+from django_pgqueue.maintenance.vacuum import VACUUM, Past, horizon, look, rights, vacuum
 from django_pgqueue.models import Job
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.runtime.crew import Crew

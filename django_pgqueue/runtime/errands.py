@@ -7,9 +7,9 @@ from django.db import Error
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import announce_or_warn, of_queue, tell_waiters
-from django_pgqueue.housekeeping.queues import note_queue
 from django_pgqueue.jobs.counters import Meter
 from django_pgqueue.jobs.tally import Tally
+from django_pgqueue.maintenance.queue_rows import note_queue
 from django_pgqueue.records import Outcome
 from django_pgqueue.runtime.intake import REMEMBERED
 

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.housekeeping.backlog import oldest_runnable
 from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.maintenance.pending_work import oldest_runnable
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.heart import Pulse
 from django_pgqueue.runtime.marks import now

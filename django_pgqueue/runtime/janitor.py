@@ -14,10 +14,10 @@ from django.db import OperationalError
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection, Row
 from django_pgqueue.db.errors import is_too_slow
-from django_pgqueue.housekeeping.retention import keep_partitions
-from django_pgqueue.housekeeping.vacuum import Past, vacuum
+from django_pgqueue.maintenance.partitions import keep_partitions
+from django_pgqueue.maintenance.pruner import Pruning
+from django_pgqueue.maintenance.vacuum import Past, vacuum
 from django_pgqueue.runtime.crew import Crew
-from django_pgqueue.runtime.pruning import Pruning
 from django_pgqueue.services import Duties
 
 logger = logging.getLogger("django_pgqueue.worker")

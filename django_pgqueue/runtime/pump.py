@@ -22,8 +22,8 @@ from django_pgqueue.flow.queue_limits import Gates
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import Claim
 from django_pgqueue.jobs.counters import Meter
+from django_pgqueue.maintenance.concurrency_sweeper import Admissions
 from django_pgqueue.records import EXPIRED, ClaimedJob, Fate, Outcome, Receipt
-from django_pgqueue.runtime.admissions import Admissions
 from django_pgqueue.runtime.book import Book, Held
 from django_pgqueue.runtime.errands import Errands
 from django_pgqueue.runtime.gates import KnownGates

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.housekeeping.reaper import forget_workers, lapsed_workers, locked_workers, reap_gone, reap_lost
 from django_pgqueue.jobs import leases
 from django_pgqueue.jobs.tally import Tally
+from django_pgqueue.maintenance.reaper import forget_workers, lapsed_workers, locked_workers, reap_gone, reap_lost
 from django_pgqueue.records import Reaped
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.heart import Pulse

@@ -7,25 +7,23 @@ from collections.abc import Callable, Collection, Mapping
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import CANCEL, CHANNEL, announce_or_warn, of_queue
-from django_pgqueue.housekeeping.chores import Chores, look
-from django_pgqueue.housekeeping.promote import Promoted, promote
-from django_pgqueue.housekeeping.queues import end_pauses, note_queues
-from django_pgqueue.housekeeping.schedules import Compute, directly
 from django_pgqueue.jobs import leases as heartbeat
 from django_pgqueue.jobs.counters import Meter
 from django_pgqueue.jobs.tally import Tally
-from django_pgqueue.lifecycle.drain import is_drained
-from django_pgqueue.lifecycle.reap import settle_dead_process
-from django_pgqueue.runtime.admissions import Sweep
+from django_pgqueue.maintenance.bulk_runner import Operations
+from django_pgqueue.maintenance.concurrency_sweeper import Sweep
+from django_pgqueue.maintenance.expirer import Expiry
+from django_pgqueue.maintenance.fair_keys import FairKeys
+from django_pgqueue.maintenance.pending_work import Chores, is_drained, look
+from django_pgqueue.maintenance.promoter import Promoted, promote
+from django_pgqueue.maintenance.queue_rows import end_pauses, note_queues
+from django_pgqueue.maintenance.reaper import settle_dead_process
+from django_pgqueue.maintenance.unique_keys import UniqueKeys
 from django_pgqueue.runtime.crew import Crew
-from django_pgqueue.runtime.expiry import Expiry
-from django_pgqueue.runtime.fair import FairKeys
 from django_pgqueue.runtime.heart import Pulse
-from django_pgqueue.runtime.operations import Operations
 from django_pgqueue.runtime.process import Process
 from django_pgqueue.runtime.reaper import Reaper
-from django_pgqueue.runtime.scheduler import Scheduler
-from django_pgqueue.runtime.unique import UniqueKeys
+from django_pgqueue.schedules.enqueuer import Compute, Scheduler, directly
 from django_pgqueue.services import LONGEST_SLEEP_SECONDS, Duties, Slice, spell
 
 logger = logging.getLogger("django_pgqueue.worker")

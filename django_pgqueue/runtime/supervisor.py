@@ -21,6 +21,7 @@ from django.db import Error, OperationalError, connections
 from django_pgqueue.conf import conf
 from django_pgqueue.db.notify import CANCEL, OPERATE, gates_of, keys_of, queues_of
 from django_pgqueue.exceptions import ConfigurationError
+from django_pgqueue.maintenance.user_code import KeyThread, UserThread
 from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.runtime.enqueues import tell_of_enqueued
 from django_pgqueue.runtime.health import Backlog, Health
@@ -34,7 +35,6 @@ from django_pgqueue.runtime.probes import Probes
 from django_pgqueue.runtime.session import Session
 from django_pgqueue.runtime.steward import Steward
 from django_pgqueue.runtime.stopping import stop_signals
-from django_pgqueue.runtime.user_code import KeyThread, UserThread
 from django_pgqueue.services import Loop
 from django_pgqueue.signals import sent_elsewhere
 from django_pgqueue.version import VERSION

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
-from django_pgqueue.housekeeping.backlog import Counts, counts
+from django_pgqueue.maintenance.pending_work import Counts, counts
 from django_pgqueue.models import Queue
 from django_pgqueue.staff import figures
 from django_pgqueue.staff.figures import at_most, whole

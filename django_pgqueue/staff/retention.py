@@ -11,9 +11,9 @@ from django_pgqueue import registry
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
-from django_pgqueue.housekeeping import retention, vacuum
-from django_pgqueue.housekeeping.retention import Partition, Plan
-from django_pgqueue.housekeeping.vacuum import Holder, Signs
+from django_pgqueue.maintenance import partitions, vacuum
+from django_pgqueue.maintenance.partitions import Partition, Plan
+from django_pgqueue.maintenance.vacuum import Holder, Signs
 from django_pgqueue.staff.figures import short
 from django_pgqueue.staff.rows import local
 from django_pgqueue.staff.terminal import columns, plain
@@ -82,7 +82,7 @@ def state_of(alias: str) -> State:
     sizes = database.rows(statement("sizes"), {})
     [ages] = database.rows(statement("ages"), days)
     return State(
-        plan=retention.plan(database, retention_days=conf.retention_days),
+        plan=partitions.plan(database, retention_days=conf.retention_days),
         sizes={(schema, name): Size(rows, size) for schema, name, rows, size in sizes},
         ages=Ages._make(ages),
         readers=[Reader._make(row) for row in database.rows(statement("in_the_way"), {})],
@@ -143,7 +143,7 @@ def _next(state: State, partition: Partition) -> str:
 def _name(partition: Partition) -> str:
     if partition.is_default:
         return "default"
-    days = partition.name.removeprefix(f"{retention.PARENT}_")
+    days = partition.name.removeprefix(f"{partitions.PARENT}_")
     return (
         f"{partition.begins_at.astimezone(dt.UTC):%Y-%m-%d}"
         if partition.begins_at and days.isdigit()

@@ -11,10 +11,10 @@ from django.utils.translation import get_language, ngettext
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidSchedule
-from django_pgqueue.lifecycle.schedules import GONE, LastJob, last_jobs, rhythm_of
 from django_pgqueue.models import Schedule
+from django_pgqueue.schedules.manage import GONE, LastJob, last_jobs, rhythm_of
+from django_pgqueue.schedules.periodic import declared
 from django_pgqueue.staff.terminal import plain
-from django_pgqueue.timetable import declared
 
 UPCOMING = 5
 MOST_RUNS = 20

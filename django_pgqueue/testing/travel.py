@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from django_pgqueue.flow.queue_limits import send_gates
-from django_pgqueue.housekeeping.declaring import declare
-from django_pgqueue.housekeeping.schedules import fire_due
 from django_pgqueue.models import Job
+from django_pgqueue.schedules.enqueuer import fire_due
+from django_pgqueue.schedules.sync import declare
 from django_pgqueue.states import Status
 from django_pgqueue.testing.clock import Clock
 from django_pgqueue.testing.failing import EndlessJobs

@@ -7,7 +7,7 @@ from typing import Any
 from django_pgqueue import registry
 from django_pgqueue.jobs.queue_selector import Served
 from django_pgqueue.registry import TaskDefinition
-from django_pgqueue.timetable import declared
+from django_pgqueue.schedules.periodic import declared
 
 AnyTask = Any
 """A task of this queue or of Django's Tasks framework, or the name of one."""

@@ -14,15 +14,15 @@ from django_pgqueue.db.errors import is_refusal
 from django_pgqueue.flow import concurrency
 from django_pgqueue.flow.concurrency import LOCKED_AT_ONCE
 from django_pgqueue.flow.queue_limits import Gate, send_gates
-from django_pgqueue.housekeeping.chores import look
-from django_pgqueue.housekeeping.expire import expire
-from django_pgqueue.housekeeping.promote import promote
-from django_pgqueue.housekeeping.sweep import sweep
-from django_pgqueue.housekeeping.unique import prune_tombstones, retake
 from django_pgqueue.jobs import ack, claim
 from django_pgqueue.jobs.context import CurrentJob, write_alone
 from django_pgqueue.jobs.executor import sought
 from django_pgqueue.jobs.failure import unknown_task
+from django_pgqueue.maintenance.concurrency_sweeper import sweep
+from django_pgqueue.maintenance.expirer import expire
+from django_pgqueue.maintenance.pending_work import look
+from django_pgqueue.maintenance.promoter import promote
+from django_pgqueue.maintenance.unique_keys import prune_tombstones, retake
 from django_pgqueue.models import Job
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.runtime.refused import in_place_of

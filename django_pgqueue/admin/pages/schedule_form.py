@@ -11,13 +11,14 @@ from django.core.exceptions import ValidationError
 from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue import registry, timetable
+from django_pgqueue import registry
 from django_pgqueue.admin.parts.formatting import capitalize_labels
-from django_pgqueue.base.ticks import Rhythm
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.jobs.serialization import encode
-from django_pgqueue.lifecycle.schedules import rhythm_of
 from django_pgqueue.models import Schedule
+from django_pgqueue.schedules import periodic
+from django_pgqueue.schedules.manage import rhythm_of
+from django_pgqueue.schedules.recurrence import Rhythm
 from django_pgqueue.states import CatchUp
 
 if TYPE_CHECKING:
@@ -67,13 +68,13 @@ class ScheduleForm(ModelForm):
     jitter_seconds = forms.FloatField(
         label=_("jitter"),
         min_value=0,
-        max_value=timetable.LONGEST_JITTER_SECONDS,
+        max_value=periodic.LONGEST_JITTER_SECONDS,
         help_text=_("Maximum delay in seconds; constant for each schedule."),
     )
     catch_up_limit = forms.IntegerField(
         label=_("catch up at most"),
         min_value=1,
-        max_value=timetable.HIGHEST_CATCH_UP_LIMIT,
+        max_value=periodic.HIGHEST_CATCH_UP_LIMIT,
         help_text=_("With “all”: the maximum number of missed runs to catch up."),
     )
     args = json_field(list, '["daily", 7]', _("args"))
@@ -107,7 +108,7 @@ class ScheduleForm(ModelForm):
             names = sorted({*registry.known(), self.instance.task or registry.known()[0]} if registry.known() else ())
             self.fields["task"] = forms.ChoiceField(label=_("task"), choices=[(name, name) for name in names])
         if "name" in self.fields:
-            self.fields["name"].widget.attrs["maxlength"] = timetable.LONGEST_NAME
+            self.fields["name"].widget.attrs["maxlength"] = periodic.LONGEST_NAME
         capitalize_labels(self)
 
     @property
@@ -138,12 +139,12 @@ class ScheduleForm(ModelForm):
                 )
                 return
         with self._errors_at("args"):
-            timetable.check_arguments(task, args, kwargs)
+            periodic.check_arguments(task, args, kwargs)
             encode(args, what="args")
         with self._errors_at("kwargs"):
             encode(kwargs, what="kwargs")
         with self._errors_at("options"):
-            timetable.stored_options(task, options)
+            periodic.stored_options(task, options)
 
     @contextmanager
     def _errors_at(self, field: str) -> Iterator[None]:

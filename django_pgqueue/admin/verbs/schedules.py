@@ -1,4 +1,4 @@
-"""What staff may do to schedules: the verbs of ``lifecycle/schedules.py``, in the words of the confirmation."""
+"""What staff may do to schedules: the verbs of ``schedules/manage.py``, in the words of the confirmation."""
 
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -10,8 +10,8 @@ from django.utils.translation import ngettext_lazy
 
 from django_pgqueue.admin.verbs.verb import Change, Said, Verb
 from django_pgqueue.exceptions import PgQueueError
-from django_pgqueue.lifecycle.schedules import pause_schedules, restore_schedules, resume_schedules, run_schedules
 from django_pgqueue.models import Schedule
+from django_pgqueue.schedules.manage import pause_schedules, restore_schedules, resume_schedules, run_schedules
 
 CHANGING = _("changed by somebody else meanwhile; try again")
 GONE = _("not here any more")

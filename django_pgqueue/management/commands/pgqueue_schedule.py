@@ -8,9 +8,9 @@ from django.utils.translation import override
 
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import PgQueueError
-from django_pgqueue.lifecycle.schedules import pause_schedules, resume_schedules, run_schedules
 from django_pgqueue.management.database import check_database
 from django_pgqueue.models import Schedule
+from django_pgqueue.schedules.manage import pause_schedules, resume_schedules, run_schedules
 from django_pgqueue.staff.schedules import as_json, described, outcomes
 from django_pgqueue.staff.terminal import plain, user
 

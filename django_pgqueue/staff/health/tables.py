@@ -9,8 +9,9 @@ from django.utils.translation import gettext as _
 
 from django_pgqueue.conf import conf
 from django_pgqueue.db.queries import statement
-from django_pgqueue.housekeeping import retention, vacuum
-from django_pgqueue.housekeeping.vacuum import Holder
+from django_pgqueue.maintenance import partitions as retention
+from django_pgqueue.maintenance import vacuum
+from django_pgqueue.maintenance.vacuum import Holder
 from django_pgqueue.staff.figures import whole
 from django_pgqueue.staff.health.finding import Finding, Level
 from django_pgqueue.staff.health.view import View

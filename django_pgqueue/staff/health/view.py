@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from django.db import connections
 
 from django_pgqueue.db.connections import CallerConnection
-from django_pgqueue.housekeeping import vacuum
-from django_pgqueue.housekeeping.vacuum import Signs
+from django_pgqueue.maintenance import vacuum
+from django_pgqueue.maintenance.vacuum import Signs
 from django_pgqueue.models import Worker
 from django_pgqueue.staff.health.catalogue import Catalogue, unapplied
 from django_pgqueue.staff.overview import QueueLine, living_workers

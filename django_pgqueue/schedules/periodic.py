@@ -9,10 +9,10 @@ from typing import Any, Protocol, TypeVar, Unpack
 from django.conf import settings
 
 from django_pgqueue import registry
-from django_pgqueue.base.ticks import Rhythm
 from django_pgqueue.exceptions import ConfigurationError, InvalidSchedule
 from django_pgqueue.options import TaskOptions
 from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.schedules.recurrence import Rhythm
 from django_pgqueue.states import CatchUp
 
 

@@ -18,7 +18,7 @@ from django_pgqueue.db.errors import is_locked
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidArguments
 from django_pgqueue.jobs.serialization import encode
-from django_pgqueue.timetable import Declared, declared
+from django_pgqueue.schedules.periodic import Declared, declared
 
 LOCK_MILLISECONDS = 20
 """Timeout of the wait for a name that an open transaction has just taken."""

@@ -1,18 +1,17 @@
-"""Ticks that are over become jobs. Any number of workers may try: each tick is moved on by one of them."""
+"""Enqueue the jobs of due ticks, and advance their schedules."""
 
 import datetime as dt
 import hashlib
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from django.db import Error
 
 from django_pgqueue import options, registry
-from django_pgqueue.base.ticks import SHORTEST
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.errors import is_locked, is_too_much, is_transient
 from django_pgqueue.db.queries import ladder_size, sized, statement
@@ -21,10 +20,13 @@ from django_pgqueue.jobs.enqueue import insert, send_enqueued
 from django_pgqueue.jobs.executor import close_broken_connections
 from django_pgqueue.jobs.serialization import check_signature
 from django_pgqueue.jobs.unique import InsertResult, payloads_of
-from django_pgqueue.lifecycle.schedules import ScheduleRow
 from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.schedules.manage import ScheduleRow
+from django_pgqueue.schedules.periodic import declared
+from django_pgqueue.schedules.recurrence import SHORTEST
+from django_pgqueue.schedules.sync import Declaration, declare
+from django_pgqueue.services import SPELL_SECONDS
 from django_pgqueue.states import CatchUp
-from django_pgqueue.timetable import declared
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -252,3 +254,84 @@ def spread_seconds(name: str, jitter_seconds: float) -> float:
     """Return how much later the jobs of a schedule start: its own part of the jitter, always the same."""
     part = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest()) / 2**64
     return part * jitter_seconds
+
+
+# Scheduler
+
+
+DECLARE_SECONDS = 60.0
+STRANGE_SECONDS = 5.0
+"""When to look again where all that is due is unknown to this worker's code, or held by somebody."""
+
+LOCKED_SECONDS = 0.2  # what is due and is still there is being seen to by another worker, or edited
+
+
+class Scheduler:
+    """Two duties of the steward.
+
+    Args:
+        announce: called with the payloads of wake-ups, once jobs are committed.
+        compute: as of ``fire_due``.
+    """
+
+    def __init__(
+        self, database: QueueConnection, announce: Callable[[set[str]], None], compute: Compute = directly
+    ) -> None:
+        self._database = database
+        self._compute = compute
+        self._announce = announce
+        self._declare_at = self._look_at = 0.0  # monotonic
+        self._told: dict[str, set[str]] = {}  # of which schedules what was logged
+
+    def declare_schedules(self) -> float:
+        """Bring code and table together, at the start and every minute; return the seconds until the next time."""
+        now = time.monotonic()
+        if now >= self._declare_at:
+            self._tell(declare(self._database))
+            self._declare_at = now + DECLARE_SECONDS
+        return self._declare_at - now
+
+    def fire_schedules(self, tick_seconds: float | None) -> float | None:
+        """Make jobs of ticks that are over; return the seconds until the next look, None where no tick is known.
+
+        Args:
+            tick_seconds: until the next tick of any schedule; None where there is none.
+        """
+        now = time.monotonic()
+        if tick_seconds is None or tick_seconds > 0 or now < self._look_at:
+            return tick_seconds if tick_seconds is None or tick_seconds > 0 else self._look_at - now
+        fired = fire_due(self._database, until=now + SPELL_SECONDS, compute=self._compute)
+        if fired.payloads:
+            self._announce(fired.payloads)
+        if fired.jobs:
+            pause = 0.0  # there may be more of them
+        elif fired.next_seconds is None:
+            pause = STRANGE_SECONDS
+        else:
+            pause = min(fired.next_seconds or LOCKED_SECONDS, STRANGE_SECONDS)
+        self._look_at = time.monotonic() + pause
+        return pause
+
+    def _tell(self, found: Declaration) -> None:
+        for name in found.new:
+            logger.info("Schedule %s is new", name)
+        for name in found.changed:
+            logger.info("Schedule %s was changed in the code", name)
+        for name in found.forgotten:
+            logger.info("Schedule %s is removed: no code has declared it for 30 days", name)
+        for name in self._fresh("edited", found.edited):
+            logger.info("Schedule %s stays as it was edited in the admin, not as the code has it", name)
+        for name in self._fresh("gone", found.gone):
+            logger.info("Schedule %s is not in this code: this worker leaves it alone", name)
+        for name in self._fresh("taken", found.taken):
+            logger.warning("Schedule %s of the code is left out: one made in the admin has its name. Rename one", name)
+        for name in self._fresh("wrong", found.wrong):
+            logger.error("Schedule %s of the code is left out: %s", name, found.wrong[name])
+        for name, task in found.strange.items():
+            logger.error("Schedule %s waits: neither this worker nor another knows the task %s", name, task)
+
+    def _fresh(self, kind: str, names: Iterable[str]) -> list[str]:
+        """Return the names of which this was not told by the pass before."""
+        before, now = self._told.get(kind, set()), set(names)
+        self._told[kind] = now
+        return sorted(now - before)

@@ -1,21 +1,41 @@
-"""Concurrency keys whose next jobs are to be admitted, as far as this process knows.
-
-Whoever ends a job, or makes one wait, owes its key an admission. The pump pays with the outcomes it writes, and the
-steward of each command what is announced to it; what both have missed, the steward's sweep finds.
-"""
+"""Admit waiting jobs: the keys that are due, and a sweep for those that a crash has left behind."""
 
 import itertools
 import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
 
 from django.db import Error
 
-from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.connections import Database, QueueConnection
+from django_pgqueue.db.queries import statement
 from django_pgqueue.flow import concurrency
 from django_pgqueue.flow.concurrency import LOCKED_AT_ONCE, Admission
-from django_pgqueue.housekeeping.sweep import sweep
+
+
+class Swept(NamedTuple):
+    """What a look at some keys has found."""
+
+    keys: list[str]  # a job waits that may be admitted
+    last: str  # where to go on; "": that was the end, begin anew
+
+
+def sweep(database: Database, *, after: str = "", limit: int = 1000) -> Swept:
+    """Look at up to ``limit`` keys of waiting jobs, in alphabetical order.
+
+    Args:
+        after: begin with the first key behind this one. "": with the first of all.
+    """
+    [(keys, last, is_more)] = database.rows(statement("sweep"), {"after": after, "limit": limit})
+    return Swept(keys, last if is_more else "")
+
+
+# Admissions
+#
+# Whoever ends a job, or makes one wait, owes its key an admission. The pump pays with the outcomes it writes, and the
+# steward of each command what is announced to it; what both have missed, the steward's sweep finds.
 
 AGAIN_SECONDS = 0.005
 """A key that somebody else was just counting is tried again after this."""

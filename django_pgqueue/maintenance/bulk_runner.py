@@ -1,4 +1,4 @@
-"""What staff have asked to be done to many jobs: one slice of one operation at a time, by whichever worker is free.
+"""Carry out operations that staff have begun, one bounded slice after the other.
 
 A slice, what came of it and where the next one begins are one transaction, in which the row of the operation is locked.
 So a worker that dies anywhere has done a slice or nothing of it, and no job is seen to twice; the next worker goes on.
@@ -13,7 +13,7 @@ import datetime as dt
 import json
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import psycopg
@@ -26,6 +26,7 @@ from django_pgqueue.exceptions import InvalidOperation
 from django_pgqueue.jobs.actions import Done, Left, Verb, verb_of
 from django_pgqueue.jobs.bulk_actions import filter_of
 from django_pgqueue.jobs.search import Filter, Page, Source, page_of
+from django_pgqueue.services import Slice, spell
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -214,3 +215,39 @@ def _without_next(connection: PassConnection, operation: Operation, error: Excep
 def _told(error: Exception) -> str:
     """Return an error on one line; what the database adds to it may have values of arguments."""
     return f"{type(error).__name__}: {error}".partition("\n")[0][:LONGEST_ERROR]
+
+
+# Operations
+
+LOCKED_SECONDS = 0.2  # what is due and cannot be taken is being done by another worker
+
+
+class Operations:
+    """A duty of the steward.
+
+    Args:
+        announce: called with payloads by channel, once what they are about is committed.
+    """
+
+    def __init__(self, database: QueueConnection, announce: Callable[[Mapping[str, set[str]]], None]) -> None:
+        self._database = database
+        self._announce = announce
+        self._slice = Slice()
+
+    def carry_on(self, due_seconds: float | None) -> float | None:
+        """Do slices for a spell; return the seconds until the next look, None where there is no operation.
+
+        Args:
+            due_seconds: until the next slice of any operation; None where there is none.
+        """
+        if due_seconds is None or due_seconds > 0:
+            return due_seconds
+        pause = LOCKED_SECONDS
+        for _ in spell():
+            with self._slice.taken() as limit:
+                carried = carry_on(self._database, limit=limit)
+            if carried.operation_id is None:
+                return pause
+            self._announce(carried.announcements)
+            pause = 0.0
+        return pause

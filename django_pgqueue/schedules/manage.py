@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from django_pgqueue import registry
-from django_pgqueue.base.ticks import Rhythm
 from django_pgqueue.db.connections import CallerConnection, Database
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidSchedule
+from django_pgqueue.schedules.periodic import stored_options
+from django_pgqueue.schedules.recurrence import Rhythm
 from django_pgqueue.tasks import enqueue_one
-from django_pgqueue.timetable import stored_options
 
 logger = logging.getLogger("django_pgqueue")
 

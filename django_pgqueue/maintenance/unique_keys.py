@@ -1,5 +1,7 @@
-"""Unique keys after the start of a job: taken back by those that come back, given up by tombstones in the end."""
+"""Unique keys after the start: take them back for retries, and give up those that are held after success."""
 
+import logging
+import time
 from typing import NamedTuple
 
 from django.db import Error, IntegrityError
@@ -9,7 +11,9 @@ from django_pgqueue.db.errors import is_locked
 from django_pgqueue.db.queries import ladder_size, sized, statement
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.jobs.executor import announce_from_duty
-from django_pgqueue.records import Kinds
+from django_pgqueue.jobs.tally import Tally
+from django_pgqueue.records import Ends, Kinds
+from django_pgqueue.services import Slice, next_look
 from django_pgqueue.signals import job_superseded
 from django_pgqueue.states import Reason
 
@@ -87,3 +91,49 @@ def supersede(database: QueueConnection, *, limit: int = 1000) -> Kinds:
 def prune_tombstones(database: Database, *, limit: int = 1000) -> int:
     """Remove up to ``limit`` tombstones whose time is over, which may be 1 to 1,000; return how many."""
     return len(database.rows(sized("prune_tombstones", ladder_size(limit)), {}))
+
+
+# Unique
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+LOOK_SECONDS = 1.0
+
+
+class UniqueKeys:
+    """Two duties, each once a second, or at once where there is more to do than one pass does.
+
+    Args:
+        tally: counts the jobs that die for it.
+    """
+
+    def __init__(self, database: QueueConnection, tally: Tally) -> None:
+        self._database = database
+        self._tally = tally
+        self._pruning = Slice()
+        self._prune_at = self._retake_at = 0.0  # not before, monotonic
+        self._retaken_to = 0  # the id up to which this round has come
+
+    def prune_tombstones(self) -> float | None:
+        """Let go of the keys of jobs that finished long enough ago."""
+        begun = time.monotonic()
+        if begun < self._prune_at:
+            return None
+        with self._pruning.taken() as limit:
+            has_more = prune_tombstones(self._database, limit=limit) > limit // 2
+        self._prune_at = 0.0 if has_more else next_look(begun, LOOK_SECONDS)
+        return 0.0 if has_more else None
+
+    def retake(self) -> float | None:
+        """Take keys back for jobs that gave them up at their start and were not done by their run."""
+        begun = time.monotonic()
+        if begun < self._retake_at:
+            return None
+        retaken = retake(self._database, after=self._retaken_to)
+        if retaken.superseded:
+            self._tally.count_ends(Ends(died=retaken.superseded))
+            logger.info("Superseded: %d jobs came back, and newer ones have their unique keys", len(retaken.superseded))
+        self._retaken_to = retaken.last
+        has_more = retaken.last > 0 and not retaken.locked  # what is locked had better have some time
+        self._retake_at = 0.0 if has_more else next_look(begun, LOOK_SECONDS)
+        return 0.0 if has_more else None
