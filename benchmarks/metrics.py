@@ -86,8 +86,8 @@ def enqueueing(options: argparse.Namespace) -> Iterator[Finding]:
     """Enqueue single jobs in turn, without and with a receiver that counts them once they are committed."""
     from benchmarks.tasks import noop
     from django_pgqueue.jobs.counters import Meter
-    from django_pgqueue.runtime.enqueues import tell_of_enqueued
     from django_pgqueue.signals import job_enqueued
+    from django_pgqueue.worker.metrics import tell_of_enqueued
 
     with mock.patch.object(job_enqueued, "receivers", []):
         tell_of_enqueued(Meter().enqueued)

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue.runtime.heart import Pulse
-from django_pgqueue.runtime.plan import Plan
-from django_pgqueue.runtime.steward import Steward
-from django_pgqueue.runtime.supervisor import Supervisor
 from django_pgqueue.services import SPELL_SECONDS, Duties, Loop
+from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.heartbeat import Pulse
+from django_pgqueue.worker.maintenance import Steward
+from django_pgqueue.worker.supervisor import Supervisor
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 
@@ -119,7 +119,7 @@ def test_command_that_ends_says_which_duty_has_not_come_back_and_leaves_it_its_c
     transactional_db, monkeypatch, caplog
 ):
     """To close the connection under a thread that uses it would hide what the thread hangs in."""
-    monkeypatch.setattr("django_pgqueue.runtime.supervisor.FAREWELL_SECONDS", 0.0)
+    monkeypatch.setattr("django_pgqueue.worker.supervisor.FAREWELL_SECONDS", 0.0)
     supervisor = Supervisor(Plan(queues=(), processes=1, concurrency=1))
     steward, loop, is_over = supervisor._steward, supervisor._house_loop, threading.Event()
 

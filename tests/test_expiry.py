@@ -14,8 +14,8 @@ from django_pgqueue.maintenance import expirer as expiring
 from django_pgqueue.maintenance.expirer import expire
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.records import Fate
-from django_pgqueue.runtime.heart import Pulse
-from django_pgqueue.runtime.steward import Steward
+from django_pgqueue.worker.heartbeat import Pulse
+from django_pgqueue.worker.maintenance import Steward
 from tests.test_pump import pump, turn  # noqa: F401 - a fixture
 
 HOUR = dt.timedelta(hours=1)

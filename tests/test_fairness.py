@@ -12,9 +12,9 @@ from django_pgqueue.flow.fairness import START, keep_turns
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.models import Head, Job
-from django_pgqueue.runtime.heart import Pulse
-from django_pgqueue.runtime.plan import Plan
-from django_pgqueue.runtime.steward import Steward
+from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.heartbeat import Pulse
+from django_pgqueue.worker.maintenance import Steward
 
 HOUR = dt.timedelta(hours=1)
 

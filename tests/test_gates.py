@@ -24,8 +24,8 @@ from django_pgqueue.jobs.claim import claim, send_limited
 from django_pgqueue.maintenance.queue_rows import end_pauses, note_queues
 from django_pgqueue.models import DeadJob, Job, Queue
 from django_pgqueue.records import Fate, Outcome
-from django_pgqueue.runtime.marks import Marks, now
-from django_pgqueue.runtime.pump import Pump
+from django_pgqueue.worker.consumer import Pump
+from django_pgqueue.worker.shared_state import Marks, now
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.test_pump import Benched, turn
 

@@ -26,9 +26,9 @@ from django_pgqueue.jobs.search import Filter
 from django_pgqueue.maintenance.bulk_runner import carry_on
 from django_pgqueue.maintenance.reaper import settle
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation, Queue
-from django_pgqueue.runtime.marks import Marks, now
-from django_pgqueue.runtime.pump import Pump
-from django_pgqueue.runtime.slots import Slots
+from django_pgqueue.worker.consumer import Pump
+from django_pgqueue.worker.shared_state import Marks, now
+from django_pgqueue.worker.slots import Slots
 from tests.support.hostile import DIGITS, UNREADABLE
 from tests.support.slots import ended
 from tests.support.waiting import eventually

@@ -20,11 +20,11 @@ from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.interrupts import ThreadBorder
 from django_pgqueue.models import Job
 from django_pgqueue.records import Fate
-from django_pgqueue.runtime import process as process_module
-from django_pgqueue.runtime.child import Brief
-from django_pgqueue.runtime.marks import now
-from django_pgqueue.runtime.plan import Plan
 from django_pgqueue.states import Reason
+from django_pgqueue.worker import worker_process as process_module
+from django_pgqueue.worker.child import Brief
+from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.shared_state import now
 from tests.app.models import Mark
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.test_run import job as job_of

@@ -21,11 +21,10 @@ from django_pgqueue.metrics.families import observed
 from django_pgqueue.metrics.names import OF_TABLES, OF_WORKERS
 from django_pgqueue.metrics.worker import WorkerCollector
 from django_pgqueue.models import Queue
-from django_pgqueue.runtime.enqueues import tell_of_enqueued
-from django_pgqueue.runtime.meters import Figures, Meters
 from django_pgqueue.signals import job_enqueued
 from django_pgqueue.staff import overview
 from django_pgqueue.staff.measures import Measures, Shared
+from django_pgqueue.worker.metrics import Figures, Meters, tell_of_enqueued
 from tests.scraping import Sheet, must_lint, parsed
 from tests.support.waiting import PATIENCE_SECONDS
 from tests.test_admin import user_with
@@ -317,7 +316,7 @@ def test_view_waits_for_no_other_request_that_hangs(monkeypatch):
 def test_nobody_needs_prometheus_client_who_does_not_ask_for_metrics():
     code = (
         "import sys, django; sys.modules['prometheus_client'] = None; django.setup();"
-        "from django_pgqueue.management.commands import pgqueue_worker; import django_pgqueue.runtime.pump;"
+        "from django_pgqueue.management.commands import pgqueue_worker; import django_pgqueue.worker.consumer;"
         "assert 'django_pgqueue.metrics' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_SECONDS)

@@ -12,9 +12,9 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.partitions import DAYS_AHEAD, Kept, _dropping, keep_partitions, plan
 from django_pgqueue.models import FinishedJob
 from django_pgqueue.records import Fate, Outcome, Receipt
-from django_pgqueue.runtime.crew import Crew
-from django_pgqueue.runtime.janitor import Janitor
-from django_pgqueue.runtime.plan import Plan as WorkerPlan
+from django_pgqueue.worker.config import Plan as WorkerPlan
+from django_pgqueue.worker.janitor import Janitor
+from django_pgqueue.worker.processes import Crew
 from tests.support.clock import NOON, clock_set
 from tests.support.waiting import beside, eventually
 

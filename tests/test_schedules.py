@@ -20,13 +20,13 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job, Schedule
 from django_pgqueue.options import KeysBy
 from django_pgqueue.records import Fate, Outcome
-from django_pgqueue.runtime.enqueues import tell_of_enqueued
 from django_pgqueue.schedules import enqueuer
 from django_pgqueue.schedules.enqueuer import Fired, fire_due, spread_seconds
 from django_pgqueue.schedules.manage import LastJob, last_jobs
 from django_pgqueue.schedules.recurrence import Rhythm
 from django_pgqueue.signals import job_enqueued
 from django_pgqueue.states import Reason
+from django_pgqueue.worker.metrics import tell_of_enqueued
 from tests.support.waiting import PATIENCE_SECONDS, eventually, until_gone
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -13,8 +13,8 @@ import django_pgqueue
 from django_pgqueue import registry
 from django_pgqueue.jobs.redaction import is_sensitive_name
 from django_pgqueue.records import Fate
-from django_pgqueue.runtime.marks import Marks
-from django_pgqueue.runtime.slots import Slots
+from django_pgqueue.worker.shared_state import Marks
+from django_pgqueue.worker.slots import Slots
 from tests.support.waiting import PATIENCE_SECONDS
 from tests.test_run import job
 

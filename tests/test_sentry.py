@@ -12,8 +12,8 @@ import tests.app.tasks as app
 from django_pgqueue import current_job
 from django_pgqueue.jobs.failure import unknown_task
 from django_pgqueue.models import DeadJob, Job
-from django_pgqueue.runtime.report import report_all
 from django_pgqueue.signals import job_finished
+from django_pgqueue.worker.job_log import report_all
 from tests.app import contract
 from tests.running import run_claimed
 from tests.test_run import job as claimed_job

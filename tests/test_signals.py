@@ -13,8 +13,8 @@ from django_pgqueue.maintenance.reaper import fail_overdue, settle
 from django_pgqueue.maintenance.unique_keys import retake
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.records import Fate, Lease, Outcome
-from django_pgqueue.runtime.report import report_all
 from django_pgqueue.states import Reason
+from django_pgqueue.worker.job_log import report_all
 from tests.app import contract
 from tests.app.models import Mark
 from tests.running import run_claimed

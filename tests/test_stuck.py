@@ -8,17 +8,16 @@ import tests.app.tasks as app
 from django_pgqueue.jobs import leases
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job
-from django_pgqueue.runtime.child import Brief
-from django_pgqueue.runtime.crew import Crew
-from django_pgqueue.runtime.heart import Heart, Pulse
-from django_pgqueue.runtime.limits import PATIENCE_SECONDS
-from django_pgqueue.runtime.marks import now
-from django_pgqueue.runtime.plan import Plan
-from django_pgqueue.runtime.process import Process
-from django_pgqueue.runtime.session import Session
-from django_pgqueue.runtime.steward import Steward
-from django_pgqueue.runtime.supervisor import Supervisor
-from django_pgqueue.runtime.verdict import STUCK_SECONDS
+from django_pgqueue.worker.child import Brief
+from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.health import STUCK_SECONDS
+from django_pgqueue.worker.heartbeat import Heart, Pulse, Session
+from django_pgqueue.worker.maintenance import Steward
+from django_pgqueue.worker.processes import Crew
+from django_pgqueue.worker.shared_state import now
+from django_pgqueue.worker.supervisor import Supervisor
+from django_pgqueue.worker.timeouts import PATIENCE_SECONDS
+from django_pgqueue.worker.worker_process import Process
 
 LEASE_SECONDS = 30
 
@@ -35,7 +34,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     made = Clock()
-    monkeypatch.setattr("django_pgqueue.runtime.process.time", made)
+    monkeypatch.setattr("django_pgqueue.worker.worker_process.time", made)
     return made
 
 

@@ -24,9 +24,9 @@ from django_pgqueue.maintenance.expirer import expire
 from django_pgqueue.maintenance.reaper import reap_lost, settle_dead_process
 from django_pgqueue.models import Job, Stat
 from django_pgqueue.records import Ends, Fate, Outcome
-from django_pgqueue.runtime.heart import Pulse
-from django_pgqueue.runtime.steward import Steward
 from django_pgqueue.states import Reason
+from django_pgqueue.worker.heartbeat import Pulse
+from django_pgqueue.worker.maintenance import Steward
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.test_housekeeping import lost, register  # noqa: F401 - a fixture
 from tests.test_plans import explain

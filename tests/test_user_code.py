@@ -12,9 +12,9 @@ from django_pgqueue import registry
 from django_pgqueue.maintenance import user_code
 from django_pgqueue.models import DeadJob, Job, Schedule
 from django_pgqueue.options import KeysBy
-from django_pgqueue.runtime.plan import Plan
-from django_pgqueue.runtime.supervisor import Supervisor
 from django_pgqueue.signals import announce, job_expired, job_purged, sent_elsewhere
+from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.supervisor import Supervisor
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 RECORD = "tests.app.tasks.record"

@@ -14,9 +14,9 @@ from django_pgqueue.maintenance import vacuum as vacuum_module
 from django_pgqueue.maintenance.vacuum import VACUUM, Past, horizon, look, rights, vacuum
 from django_pgqueue.models import Job
 from django_pgqueue.records import Fate, Outcome
-from django_pgqueue.runtime.crew import Crew
-from django_pgqueue.runtime.janitor import Janitor
-from django_pgqueue.runtime.plan import Plan
+from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.janitor import Janitor
+from django_pgqueue.worker.processes import Crew
 from tests.support.needs import POSTGRESQL_17
 from tests.support.storage import without_autovacuum
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually

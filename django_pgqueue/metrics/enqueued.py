@@ -3,7 +3,7 @@
 from prometheus_client import REGISTRY, CollectorRegistry, Counter
 
 from django_pgqueue.metrics.names import ENQUEUED
-from django_pgqueue.runtime.enqueues import tell_of_enqueued
+from django_pgqueue.worker.metrics import tell_of_enqueued
 
 
 def count_enqueued(registry: CollectorRegistry = REGISTRY) -> Counter:

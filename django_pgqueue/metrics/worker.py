@@ -36,10 +36,10 @@ from django_pgqueue.metrics.names import (
     Name,
 )
 from django_pgqueue.metrics.tables import QueueCollector
-from django_pgqueue.runtime.meters import Figures, Sums
-from django_pgqueue.runtime.pages import Answer, Headers, Page
 from django_pgqueue.staff.measures import Shared
 from django_pgqueue.version import VERSION
+from django_pgqueue.worker.http import Answer, Headers, Page
+from django_pgqueue.worker.metrics import Figures, Sums
 
 OUTCOMES = {"succeeded": stats.SUCCEEDED, "failed": stats.FAILED, "lost": stats.LOST}
 COUNTERS = {

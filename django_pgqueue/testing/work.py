@@ -25,8 +25,6 @@ from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.maintenance.unique_keys import prune_tombstones, retake
 from django_pgqueue.models import Job
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
-from django_pgqueue.runtime.refused import in_place_of
-from django_pgqueue.runtime.report import report_all
 from django_pgqueue.states import Reason, Status
 from django_pgqueue.testing.asserting import to_run
 from django_pgqueue.testing.connection import TestConnection
@@ -35,6 +33,8 @@ from django_pgqueue.testing.instants import aware
 from django_pgqueue.testing.report import Run
 from django_pgqueue.testing.stage import Performance, perform
 from django_pgqueue.testing.wanted import Wanted
+from django_pgqueue.worker.in_flight import in_place_of
+from django_pgqueue.worker.job_log import report_all
 
 if TYPE_CHECKING:
     import datetime as dt

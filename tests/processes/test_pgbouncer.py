@@ -19,9 +19,9 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import FinishedJob, Job
 from django_pgqueue.records import Fate, Outcome, Receipt
 from django_pgqueue.results import waiter
-from django_pgqueue.runtime import listener as listener_module
-from django_pgqueue.runtime.listener import BACKEND, Listener, is_lent, unlisten
-from django_pgqueue.runtime.session import Session
+from django_pgqueue.worker import listener as listener_module
+from django_pgqueue.worker.heartbeat import Session
+from django_pgqueue.worker.listener import BACKEND, Listener, is_lent, unlisten
 from tests.app.models import Mark
 from tests.pgbouncer import BINARY, PgBouncer, knows_prepared_statements
 from tests.support.needs import PGBOUNCER, PGBOUNCER_122

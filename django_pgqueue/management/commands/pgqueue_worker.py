@@ -20,15 +20,13 @@ from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.jobs.queue_selector import Served
 from django_pgqueue.management.database import await_database, check_database
-from django_pgqueue.runtime.logs import configure
-from django_pgqueue.runtime.meters import Figures
-from django_pgqueue.runtime.pages import Page
-from django_pgqueue.runtime.plan import Plan
-from django_pgqueue.runtime.process import UNGUARDED, can_read_memory
-from django_pgqueue.runtime.reloader import Reloader
-from django_pgqueue.runtime.stopping import stop_signals
-from django_pgqueue.runtime.supervisor import Supervisor
-from django_pgqueue.runtime.tether import hold
+from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.http import Page
+from django_pgqueue.worker.logging_setup import configure
+from django_pgqueue.worker.metrics import Figures
+from django_pgqueue.worker.reloader import Reloader, hold
+from django_pgqueue.worker.supervisor import Supervisor, stop_signals
+from django_pgqueue.worker.worker_process import UNGUARDED, can_read_memory
 
 PAGE_OF_METRICS = "django_pgqueue.metrics.worker.page_of"
 """Imported for ``--metrics-port`` alone: it needs an extra."""

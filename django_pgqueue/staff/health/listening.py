@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from django.utils.translation import gettext as _
 
 from django_pgqueue.conf import conf
-from django_pgqueue.runtime.listener import FULL, try_out
 from django_pgqueue.staff.figures import short
 from django_pgqueue.staff.health.finding import Finding, Level
 from django_pgqueue.staff.health.view import View
+from django_pgqueue.worker.listener import FULL, try_out
 
 
 def listening(view: View) -> Iterator[Finding]:

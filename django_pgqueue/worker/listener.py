@@ -16,7 +16,7 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection, only_reads
 from django_pgqueue.db.errors import is_over_limit
 from django_pgqueue.db.notify import CHANNEL, ECHO, announce
-from django_pgqueue.runtime.session import Session
+from django_pgqueue.worker.heartbeat import Session
 
 logger = logging.getLogger("django_pgqueue.worker")
 

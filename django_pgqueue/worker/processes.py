@@ -15,13 +15,13 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs import leases
 from django_pgqueue.jobs.counters import Meter
 from django_pgqueue.retry_policy import reconnect_delay
-from django_pgqueue.runtime.child import Brief
-from django_pgqueue.runtime.marks import now
-from django_pgqueue.runtime.meters import Meters
-from django_pgqueue.runtime.plan import Plan
-from django_pgqueue.runtime.process import Process
-from django_pgqueue.runtime.verdict import stuck_seconds
 from django_pgqueue.version import VERSION
+from django_pgqueue.worker.child import Brief
+from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.health import stuck_seconds
+from django_pgqueue.worker.metrics import Meters
+from django_pgqueue.worker.shared_state import now
+from django_pgqueue.worker.worker_process import Process
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -9,7 +9,7 @@ from django.db import Error
 from django_pgqueue.db.errors import is_too_much, one_line
 from django_pgqueue.records import Outcome
 from django_pgqueue.retry_policy import reconnect_delay
-from django_pgqueue.runtime.marks import CAPACITY, Marks
+from django_pgqueue.worker.shared_state import CAPACITY, Marks
 
 logger = logging.getLogger("django_pgqueue.worker")
 

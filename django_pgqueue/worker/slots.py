@@ -24,10 +24,10 @@ from django_pgqueue.jobs.executor import arun, run, sought
 from django_pgqueue.jobs.failure import failure, unknown_task
 from django_pgqueue.jobs.interrupts import Border, LaneBorder, ThreadBorder
 from django_pgqueue.records import ClaimedJob, Ended, Fate, Outcome
-from django_pgqueue.runtime.limits import Limits, Run
-from django_pgqueue.runtime.marks import Marks
-from django_pgqueue.runtime.progress import UnwrittenNews
-from django_pgqueue.runtime.tidy import check_connections, drop_connections, is_tidy, opened, own_caches, tidy
+from django_pgqueue.worker.cleanup import check_connections, drop_connections, is_tidy, opened, own_caches, tidy
+from django_pgqueue.worker.progress import UnwrittenNews
+from django_pgqueue.worker.shared_state import Marks
+from django_pgqueue.worker.timeouts import Limits, Run
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -18,8 +18,8 @@ from django.apps import apps
 from django.db import connections
 
 from django_pgqueue.jobs.counters import Meter
-from django_pgqueue.runtime.logs import configure
-from django_pgqueue.runtime.marks import Marks
+from django_pgqueue.worker.logging_setup import configure
+from django_pgqueue.worker.shared_state import Marks
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -52,10 +52,10 @@ def main(brief: Brief, orders: Connection, marks: Marks, meter: Meter | None = N
     configure(brief.verbosity)
     for alias, name in brief.databases.items():
         connections.settings[alias]["NAME"] = name
-    from django_pgqueue.runtime.enqueues import tell_of_enqueued  # noqa: PLC0415
-    from django_pgqueue.runtime.pump import Pump  # noqa: PLC0415 - needs django.setup()
-    from django_pgqueue.runtime.slots import Slots  # noqa: PLC0415
-    from django_pgqueue.runtime.tidy import disown, watch_connections  # noqa: PLC0415
+    from django_pgqueue.worker.cleanup import disown, watch_connections  # noqa: PLC0415
+    from django_pgqueue.worker.consumer import Pump  # noqa: PLC0415 - needs django.setup()
+    from django_pgqueue.worker.metrics import tell_of_enqueued  # noqa: PLC0415
+    from django_pgqueue.worker.slots import Slots  # noqa: PLC0415
 
     sys.setswitchinterval(SWITCH_SECONDS)
     watch_connections()

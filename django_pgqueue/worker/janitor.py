@@ -17,8 +17,8 @@ from django_pgqueue.db.errors import is_too_slow
 from django_pgqueue.maintenance.partitions import keep_partitions
 from django_pgqueue.maintenance.pruner import Pruning
 from django_pgqueue.maintenance.vacuum import Past, vacuum
-from django_pgqueue.runtime.crew import Crew
 from django_pgqueue.services import Duties
+from django_pgqueue.worker.processes import Crew
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -15,7 +15,7 @@ from django_pgqueue.db.connections import Answer, QueueConnection
 from django_pgqueue.jobs import context
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.records import Outcome
-from django_pgqueue.runtime.marks import Marks
+from django_pgqueue.worker.shared_state import Marks
 
 PAUSE_SECONDS = 1.0
 """The news of one job are written no more often than this; the first at once."""

@@ -9,10 +9,9 @@ from django_pgqueue.jobs import leases
 from django_pgqueue.jobs.tally import Tally
 from django_pgqueue.maintenance.reaper import forget_workers, lapsed_workers, locked_workers, reap_gone, reap_lost
 from django_pgqueue.records import Reaped
-from django_pgqueue.runtime.crew import Crew
-from django_pgqueue.runtime.heart import Pulse
-from django_pgqueue.runtime.session import BEAT_SECONDS, RECONNECTED_SECONDS, SILENT_SECONDS, Absences
 from django_pgqueue.services import Slice
+from django_pgqueue.worker.heartbeat import BEAT_SECONDS, RECONNECTED_SECONDS, SILENT_SECONDS, Absences, Pulse
+from django_pgqueue.worker.processes import Crew
 
 logger = logging.getLogger("django_pgqueue.worker")
 

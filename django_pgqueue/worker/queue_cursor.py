@@ -28,7 +28,7 @@ from django_pgqueue.jobs.claim import Claim, Place, ready_queues
 from django_pgqueue.jobs.queue_selector import Served
 from django_pgqueue.records import ClaimedJob
 from django_pgqueue.retry_policy import reconnect_delay
-from django_pgqueue.runtime.gates import KnownGates
+from django_pgqueue.worker.limits_cache import KnownGates
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 from django_pgqueue.jobs.counters import Meter
-from django_pgqueue.runtime import child
-from django_pgqueue.runtime.limits import PATIENCE_SECONDS
-from django_pgqueue.runtime.marks import Marks
-from django_pgqueue.runtime.plan import Plan
-from django_pgqueue.runtime.suspects import CAREFUL_SECONDS
+from django_pgqueue.worker import child
+from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.in_flight import CAREFUL_SECONDS
+from django_pgqueue.worker.shared_state import Marks
+from django_pgqueue.worker.timeouts import PATIENCE_SECONDS
 
 SPAWN = multiprocessing.get_context("spawn")
 """A fresh interpreter: no connection, lock or thread of the supervisor's is inherited."""

@@ -1,8 +1,4 @@
-"""One ``pgqueue_worker`` command: starts, watches, restarts and drains its children; never runs user code.
-
-The supervisor owns the signals, the rows in ``pgqueue_workers``, the heartbeat, LISTEN and housekeeping, each on a
-thread of its own, so no handler can starve them. Children hear from it through pipes and die with it.
-"""
+"""The parent process of a worker command: it starts, watches and stops, and never runs a job."""
 
 import json
 import logging
@@ -13,8 +9,10 @@ import socket
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import wait
+from typing import Any
 
 from django.db import Error, OperationalError, connections
 
@@ -22,22 +20,42 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.notify import CANCEL, OPERATE, gates_of, keys_of, queues_of
 from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.maintenance.user_code import KeyThread, UserThread
-from django_pgqueue.runtime.crew import Crew
-from django_pgqueue.runtime.enqueues import tell_of_enqueued
-from django_pgqueue.runtime.health import Backlog, Health
-from django_pgqueue.runtime.heart import Heart
-from django_pgqueue.runtime.janitor import Janitor
-from django_pgqueue.runtime.listener import Listener
-from django_pgqueue.runtime.meters import Figures, Meters
-from django_pgqueue.runtime.pages import Address, Page, Pages
-from django_pgqueue.runtime.plan import Plan
-from django_pgqueue.runtime.probes import Probes
-from django_pgqueue.runtime.session import Session
-from django_pgqueue.runtime.steward import Steward
-from django_pgqueue.runtime.stopping import stop_signals
 from django_pgqueue.services import Loop
 from django_pgqueue.signals import sent_elsewhere
 from django_pgqueue.version import VERSION
+from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.heartbeat import Heart, Session
+from django_pgqueue.worker.http import Address, Page, Pages
+from django_pgqueue.worker.janitor import Janitor
+from django_pgqueue.worker.listener import Listener
+from django_pgqueue.worker.maintenance import Steward
+from django_pgqueue.worker.metrics import Figures, Meters, tell_of_enqueued
+from django_pgqueue.worker.probes import Backlog, Health, Probes
+from django_pgqueue.worker.processes import Crew
+
+
+@contextmanager
+def stop_signals(handle: Callable[[int], None]) -> Iterator[None]:
+    """Call ``handle`` with the number of each SIGTERM and SIGINT that comes inside; afterwards all is as it was before.
+
+    For the main thread only. What handles them may come between any two instructions of it, and must not log.
+    """
+
+    def called(number: int, _frame: Any) -> None:
+        handle(number)
+
+    previous = {number: signal.signal(number, called) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+# Supervisor
+#
+# The supervisor owns the signals, the rows in ``pgqueue_workers``, the heartbeat, LISTEN and housekeeping, each on a
+# thread of its own, so no handler can starve them. Children hear from it through pipes and die with it.
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -19,12 +19,12 @@ from django_pgqueue.maintenance.promoter import Promoted, promote
 from django_pgqueue.maintenance.queue_rows import end_pauses, note_queues
 from django_pgqueue.maintenance.reaper import settle_dead_process
 from django_pgqueue.maintenance.unique_keys import UniqueKeys
-from django_pgqueue.runtime.crew import Crew
-from django_pgqueue.runtime.heart import Pulse
-from django_pgqueue.runtime.process import Process
-from django_pgqueue.runtime.reaper import Reaper
 from django_pgqueue.schedules.enqueuer import Compute, Scheduler, directly
 from django_pgqueue.services import LONGEST_SLEEP_SECONDS, Duties, Slice, spell
+from django_pgqueue.worker.heartbeat import Pulse
+from django_pgqueue.worker.processes import Crew
+from django_pgqueue.worker.reaper import Reaper
+from django_pgqueue.worker.worker_process import Process
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -1,15 +1,11 @@
-"""The heart of a child: write the last outcomes, claim the next jobs, in one round trip; again and again.
-
-It runs in the child's main thread, on a connection of its own, and waits at the outbox, into which slots put outcomes,
-and whoever has an order for the pump a ring. What it holds stands in its book.
-"""
+"""Claim jobs, hand them to the slots, acknowledge their outcomes."""
 
 import logging
 import operator
 import queue
 import time
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,24 +14,121 @@ from django.db import Error
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.errors import is_of_connection, is_refusal, is_transient
+from django_pgqueue.db.notify import announce_or_warn, of_queue, tell_waiters
 from django_pgqueue.flow.queue_limits import Gates
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import Claim
 from django_pgqueue.jobs.counters import Meter
+from django_pgqueue.jobs.tally import Tally
 from django_pgqueue.maintenance.concurrency_sweeper import Admissions
+from django_pgqueue.maintenance.queue_rows import note_queue
 from django_pgqueue.records import EXPIRED, ClaimedJob, Fate, Outcome, Receipt
-from django_pgqueue.runtime.book import Book, Held
-from django_pgqueue.runtime.errands import Errands
-from django_pgqueue.runtime.gates import KnownGates
-from django_pgqueue.runtime.intake import Intake
-from django_pgqueue.runtime.marks import Marks
-from django_pgqueue.runtime.refused import in_place_of
-from django_pgqueue.runtime.report import report_all
-from django_pgqueue.runtime.slots import Slots
-from django_pgqueue.runtime.speed import LINGER_SECONDS, Speed
-from django_pgqueue.runtime.suspects import APART_SECONDS, CAREFUL_SECONDS, Suspects
-from django_pgqueue.runtime.trouble import Trouble
 from django_pgqueue.states import Reason
+from django_pgqueue.worker.database_backoff import Trouble
+from django_pgqueue.worker.in_flight import APART_SECONDS, CAREFUL_SECONDS, Book, Held, Suspects, in_place_of
+from django_pgqueue.worker.job_log import report_all
+from django_pgqueue.worker.limits_cache import KnownGates
+from django_pgqueue.worker.queue_cursor import REMEMBERED, Intake
+from django_pgqueue.worker.shared_state import Marks
+from django_pgqueue.worker.slots import Slots
+
+
+class Errands:
+    """Not safe for two threads at once.
+
+    Args:
+        failed: called with the error where there was trouble with the database.
+        meter: as of ``Tally``.
+    """
+
+    def __init__(self, database: QueueConnection, failed: Callable[[Error], None], meter: Meter | None = None) -> None:
+        self._database = database
+        self._failed = failed
+        self._noted: set[str] = set()  # queues that have their rows, as far as this process can tell
+        self._tally = Tally(database, meter)
+
+    def call_others(self, queues: Collection[str]) -> None:
+        """Announce work in queues that this process does not serve."""
+        if queues and conf.notify:
+            self._try(lambda: announce_or_warn(self._database, sorted(map(of_queue, queues))))
+
+    def tell_waiters(self, ids: Collection[int]) -> None:
+        """Announce the ends of jobs that somebody waits for."""
+        if ids:
+            self._try(lambda: tell_waiters(self._database, ids))
+
+    def note_queue(self, name: str) -> None:
+        """See to it that a queue has a row in ``pgqueue_queues`` from its first use on."""
+        if name not in self._noted and len(self._noted) < REMEMBERED:
+            self._noted.add(name)
+            self._try(lambda: note_queue(self._database, name))
+
+    def count(self, outcomes: Collection[Outcome], *, stale: Collection[int]) -> None:
+        """Count what was written, as ``Tally.count`` does."""
+        self._tally.count(outcomes, stale=stale)
+
+    def add_at(self) -> float:
+        """Return when to add what was counted, monotonic; infinity if there is nothing."""
+        return self._tally.add_at()
+
+    def add_counts(self, *, is_last: bool = False) -> None:
+        """Add what was counted to the table, as ``Tally.add`` does."""
+        self._try(lambda: self._tally.add(is_last=is_last))
+
+    def _try(self, errand: Callable[[], object]) -> None:
+        try:
+            errand()
+        except Error as error:
+            self._failed(error)
+
+
+# Speed
+
+LINGER_SECONDS = 0.01
+"""While slots are busy, outcomes are collected for this long before they are written."""
+
+TURNS = 4
+"""For so many turns of the pump work is fetched ahead,"""
+
+LEAST_SECONDS, MOST_SECONDS = 0.03, 0.2
+"""within these bounds, in seconds of work."""
+
+WINDOW_SECONDS, TELLING = 0.02, 32
+"""The speed is measured over this time, or over so many jobs where these are finished sooner: after an idle time it has
+to be known within a few turns."""
+
+
+class Speed:
+    """How fast this child works and how long a turn takes: what decides how much to fetch ahead."""
+
+    def __init__(self) -> None:
+        self.prefetch = 0
+        self._turn_seconds = 0.005
+        self._per_second = 0.0
+        self._since = time.monotonic()
+        self._finished = 0
+
+    def measure(self, *, turns: float, finished: int) -> None:
+        """Take one turn into account: its duration in seconds, and how many jobs were finished since the last one."""
+        self._turn_seconds += (turns - self._turn_seconds) / 4
+        self._finished += finished
+        elapsed = time.monotonic() - self._since
+        if elapsed >= WINDOW_SECONDS or self._finished >= max(self.prefetch, TELLING):
+            rate = self._finished / max(elapsed, 0.001)
+            self._per_second = rate if rate > 2 * self._per_second else (rate + self._per_second) / 2
+            self._since, self._finished = time.monotonic(), 0
+            ahead = TURNS * self._turn_seconds + LINGER_SECONDS
+            self.prefetch = int(self._per_second * min(max(ahead, LEAST_SECONDS), MOST_SECONDS))
+
+    def forget(self) -> None:
+        """Fetch nothing ahead until jobs finish again."""
+        self.prefetch, self._per_second = 0, 0.0
+
+
+# Pump
+#
+# It runs in the child's main thread, on a connection of its own, and waits at the outbox, into which slots put
+# outcomes, and whoever has an order for the pump a ring. What it holds stands in its book.
 
 logger = logging.getLogger("django_pgqueue.worker")
 

@@ -1,11 +1,16 @@
-"""What all processes of a command have done, those that have ended too: no sum ever goes down."""
+"""Shared-memory counters of the processes, and of what is enqueued here, for the page of metrics."""
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from django.db import connections
 
 from django_pgqueue.jobs.counters import HISTOGRAM_WIDTH, HISTOGRAMS, OTHERS, ROW_WIDTH, ROWS, Kind, Meter
+from django_pgqueue.signals import job_enqueued
 
 
 @dataclass(frozen=True)
@@ -97,3 +102,19 @@ class Figures:
 def _add_to(sums: list[float], more: Sequence[float] | Iterable[float]) -> None:
     for place, number in enumerate(more):
         sums[place] += number
+
+
+# Enqueues
+
+
+def tell_of_enqueued(note: Callable[[str, str, int], None]) -> None:
+    """Call ``note`` from here on with queue, task and number, in the thread that has enqueued and committed."""
+
+    def tell(*, ids: Sequence[int], queue: str, task: str, database: str, **_: Any) -> None:
+        told, connection = partial(note, queue, task, len(ids)), connections[database]
+        if connection.in_atomic_block:
+            connection.on_commit(told, robust=True)
+        else:  # committed, or autocommit is switched off and nobody tells of a commit; to ask which would connect
+            told()
+
+    job_enqueued.connect(tell, weak=False)
