@@ -31,11 +31,11 @@ from django.utils.module_loading import import_string
 from django_pgqueue import backport, registry
 from django_pgqueue.conf import DEFAULTS, conf
 from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.doctor import SCHEMA_LOOKS, findings
 from django_pgqueue.exceptions import InvalidArguments
 from django_pgqueue.maintenance.vacuum import Rights, rights
 from django_pgqueue.schedules.periodic import Declared, declared, left_out
 from django_pgqueue.schedules.sync import definition_of
-from django_pgqueue.staff.health import SCHEMA_LOOKS, findings
 
 BOUNDS: dict[str, tuple[Any, float, float]] = {
     "LEASE_SECONDS": (int, 3, 86400),

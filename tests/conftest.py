@@ -13,7 +13,7 @@ from hypothesis import settings
 from django_pgqueue import registry, tasks
 from django_pgqueue.db import notify
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.staff.health import tables
+from django_pgqueue.doctor import tables
 from tests.pgbouncer import PgBouncer
 from tests.server import own_database
 from tests.support import groups, guard, summary, template

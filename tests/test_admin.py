@@ -19,9 +19,9 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.admin.lists import keyset, listing
 from django_pgqueue.admin.parts import formatting
 from django_pgqueue.admin.verbs.jobs import WORDS
+from django_pgqueue.insights.bounded import bounded
 from django_pgqueue.jobs.actions import Left, kill, run_now
 from django_pgqueue.models import DeadJob, Job, Queue, Worker
-from django_pgqueue.staff.bounded import bounded
 from django_pgqueue.states import NEVER
 
 pytestmark = pytest.mark.django_db

@@ -13,6 +13,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
+from django_pgqueue.insights import overview
+from django_pgqueue.insights.overview import Measures, Shared
 from django_pgqueue.jobs.counters import CLAIMED, ENQUEUED, Meter
 from django_pgqueue.jobs.stats import BOUNDS, RUN_BUCKETS, RUN_SECONDS, SUCCEEDED
 from django_pgqueue.metrics import QueueCollector, count_enqueued, tables, view
@@ -22,8 +24,6 @@ from django_pgqueue.metrics.names import OF_TABLES, OF_WORKERS
 from django_pgqueue.metrics.worker import WorkerCollector
 from django_pgqueue.models import Queue
 from django_pgqueue.signals import job_enqueued
-from django_pgqueue.staff import overview
-from django_pgqueue.staff.measures import Measures, Shared
 from django_pgqueue.worker.metrics import Figures, Meters, tell_of_enqueued
 from tests.scraping import Sheet, must_lint, parsed
 from tests.support.waiting import PATIENCE_SECONDS

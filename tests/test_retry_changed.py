@@ -14,13 +14,13 @@ from django.test import Client
 import tests.app.tasks as app
 from django_pgqueue import kill, registry, requeue, tasks
 from django_pgqueue.backend.results import errors_of
+from django_pgqueue.cli.edit_arguments import Misplaced, masked, unmasked
 from django_pgqueue.exceptions import InvalidArguments, InvalidJob
 from django_pgqueue.jobs.redaction import REDACTED
 from django_pgqueue.jobs.retry_with import Refused, keys_of, retry_changed
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.options import Keys, KeysBy, Options
 from django_pgqueue.signals import job_enqueued
-from django_pgqueue.staff.masked import Misplaced, masked, unmasked
 from tests.support.waiting import PATIENCE_SECONDS
 from tests.test_job_page import EVIL, must_be_text
 

@@ -13,9 +13,9 @@ from django_pgqueue.admin.lists.search import HELP_WITHOUT_KEY
 from django_pgqueue.admin.parts.formatting import live, moment, moment_of
 from django_pgqueue.admin.verbs.actions import choose
 from django_pgqueue.admin.verbs.jobs import PURGE_FINISHED
+from django_pgqueue.insights.formatting import duration
 from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import FinishedJob
-from django_pgqueue.staff.sentence import duration
 
 GONE = {"said_timeout", "said_lease", "said_keep", "said_keep_seconds", "said_scope", "said_limit"}
 KEPT: tuple[Any, ...] = tuple(

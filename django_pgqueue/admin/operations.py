@@ -26,12 +26,12 @@ from django_pgqueue.admin.verbs.matching import counted
 from django_pgqueue.admin.verbs.verb import Verb
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import InvalidOperation
+from django_pgqueue.insights.formatting import short, whole
+from django_pgqueue.insights.worker_info import left_of, seen, somebody_works
 from django_pgqueue.jobs.actions import Did
 from django_pgqueue.jobs.bulk_actions import filter_of, stop
 from django_pgqueue.jobs.search import Filter, Source
 from django_pgqueue.models import Operation
-from django_pgqueue.staff.figures import short, whole
-from django_pgqueue.staff.operations import left_of, seen, somebody_works
 
 ONE_JOB = re.compile(r"Job \d+: ")
 """How an error begins that is about a job which was left alone, and not the end of all."""

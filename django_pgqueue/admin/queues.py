@@ -22,12 +22,11 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.flow.queue_limits import UNCHANGED, limit_queue
+from django_pgqueue.insights import throughput
+from django_pgqueue.insights.bounded import bounded
+from django_pgqueue.insights.overview import PAUSED, limits_of, lines_of, paces, pause_of
+from django_pgqueue.insights.throughput import LATE
 from django_pgqueue.models import Queue
-from django_pgqueue.staff import flow
-from django_pgqueue.staff.bounded import bounded
-from django_pgqueue.staff.overview import lines_of, paces
-from django_pgqueue.staff.queues import PAUSED, limits_of, pause_of
-from django_pgqueue.staff.recent import LATE
 from django_pgqueue.states import LONGEST_QUEUE, Status
 
 NUMBERS = ("queued", "scheduled", "waiting", "running", "dead")
@@ -141,7 +140,7 @@ class QueueAdmin(ActingAdmin):
             queue.links = Links(request, self.admin_site)
             with bounded():
                 self.complete([queue])
-                series = flow.per_minute(conf.database, queue=queue.name)[:-1]
+                series = throughput.per_minute(conf.database, queue=queue.name)[:-1]
             shown = (getattr(self, name) for name in TILES)
             context["tiles"] = [(column.short_description, column(queue)) for column in shown]
             context["charts"] = of_flow(series, name="hour", span=gettext("last hour"), minutes=1)

@@ -19,14 +19,14 @@ from django_pgqueue.admin.verbs.actions import choose
 from django_pgqueue.admin.verbs.schedules import PAUSE, RESTORE, RESUME, RUN
 from django_pgqueue.admin.verbs.verb import Verb
 from django_pgqueue.conf import conf
+from django_pgqueue.doctor.schedules import IS_LATE
 from django_pgqueue.exceptions import InvalidSchedule
+from django_pgqueue.insights.bounded import bounded
+from django_pgqueue.insights.schedule_info import aware, in_words, is_strange, outcomes, problem, runs, timing, upcoming
 from django_pgqueue.jobs.redaction import shown
 from django_pgqueue.models import Schedule
 from django_pgqueue.schedules.manage import GONE
 from django_pgqueue.schedules.periodic import declared
-from django_pgqueue.staff.bounded import bounded
-from django_pgqueue.staff.health.schedules import IS_LATE
-from django_pgqueue.staff.schedules import aware, in_words, is_strange, outcomes, problem, runs, timing, upcoming
 from django_pgqueue.states import label_of
 
 

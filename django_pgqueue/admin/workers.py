@@ -17,9 +17,9 @@ from django_pgqueue.admin.verbs.actions import choose
 from django_pgqueue.admin.verbs.verb import Verb
 from django_pgqueue.admin.verbs.workers import STOP
 from django_pgqueue.conf import conf
+from django_pgqueue.insights.formatting import whole
+from django_pgqueue.insights.worker_info import CAP, MOST_JOBS, WorkerState, jobs_of, served_text, states_of, with_clock
 from django_pgqueue.models import Worker
-from django_pgqueue.staff.figures import whole
-from django_pgqueue.staff.workers import CAP, MOST_JOBS, WorkerState, jobs_of, served_text, states_of, with_clock
 
 FACTS = ("state", "lease", "slots", "memory", "up", "hears", "served")
 PROCESS = ("host", "said_pid", "name", "said_version", "said_concurrency", "started_time", "command")

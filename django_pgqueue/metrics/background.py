@@ -9,7 +9,7 @@ from django.db import Error
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.errors import is_too_slow, is_transient
-from django_pgqueue.staff.measures import Measures, look
+from django_pgqueue.insights.overview import Measures, look
 
 IDLE_SECONDS = 120.0
 """A connection that nobody has asked for so long is closed."""

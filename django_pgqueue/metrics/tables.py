@@ -9,11 +9,10 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from django_pgqueue.db.errors import one_line
+from django_pgqueue.insights.bounded import TookTooLong
+from django_pgqueue.insights.overview import Measures, QueueLine, Shared, look
 from django_pgqueue.metrics.families import empty, gauge
 from django_pgqueue.metrics.names import CAPPED, DEAD, JOBS, OF_TABLES, OLDEST, PAUSED, UP, WORKERS, Name
-from django_pgqueue.staff.bounded import TookTooLong
-from django_pgqueue.staff.measures import Measures, Shared, look
-from django_pgqueue.staff.overview import QueueLine
 
 logger = logging.getLogger("django_pgqueue")
 

@@ -10,6 +10,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from django_pgqueue.conf import conf
+from django_pgqueue.insights.overview import Shared
 from django_pgqueue.jobs import counters as meter
 from django_pgqueue.jobs import stats
 from django_pgqueue.jobs.stats import BOUNDS, SIZES
@@ -36,7 +37,6 @@ from django_pgqueue.metrics.names import (
     Name,
 )
 from django_pgqueue.metrics.tables import QueueCollector
-from django_pgqueue.staff.measures import Shared
 from django_pgqueue.version import VERSION
 from django_pgqueue.worker.http import Answer, Headers, Page
 from django_pgqueue.worker.metrics import Figures, Sums

@@ -22,8 +22,8 @@ from django_pgqueue.admin.lists.keyset import LAST, BadCursor, Route, Window, pa
 from django_pgqueue.admin.parts.formatting import to_the_second
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
+from django_pgqueue.insights.formatting import whole
 from django_pgqueue.models import DeadJob, FinishedJob, Job
-from django_pgqueue.staff.figures import whole
 
 CAP = 10_000
 MOST_CHOICES = 100

@@ -20,8 +20,8 @@ from django_pgqueue.admin.parts.formatting import label, moment
 from django_pgqueue.admin.verbs.jobs import PURGE, REQUEUE
 from django_pgqueue.admin.verbs.table import VerbsAdmin
 from django_pgqueue.conf import conf
-from django_pgqueue.staff.causes import CAP, Cause, Hour, causes
-from django_pgqueue.staff.figures import at_most, whole
+from django_pgqueue.insights.dead_groups import CAP, Cause, Hour, causes
+from django_pgqueue.insights.formatting import at_most, whole
 from django_pgqueue.states import REASONS
 
 LATEST = Along((DIED_AT, ID), ())  # of which only the keys are used

@@ -18,14 +18,13 @@ from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.admin.parts.sentences import Teller
 from django_pgqueue.admin.verbs.table import VerbsAdmin
 from django_pgqueue.conf import conf
+from django_pgqueue.insights.explain import why
+from django_pgqueue.insights.formatting import Ref, Sentence, job, named, status_of
+from django_pgqueue.insights.position import holders_of
+from django_pgqueue.insights.timeline import Step, timeline
 from django_pgqueue.jobs.redaction import scrub_json, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule
 from django_pgqueue.results.lookup import may_be
-from django_pgqueue.staff.line import holders_of
-from django_pgqueue.staff.rows import status_of
-from django_pgqueue.staff.sentence import Ref, Sentence, job, named
-from django_pgqueue.staff.timeline import Step, timeline
-from django_pgqueue.staff.why import why
 from django_pgqueue.states import DEAD, FINISHED, STATUSES, Status
 
 MOST_WAITING = 10  # named, of one concurrency key

@@ -10,6 +10,7 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from django_pgqueue.cli.edit_arguments import Masked, Misplaced, masked, unmasked
 from django_pgqueue.exceptions import InvalidArguments
 from django_pgqueue.jobs.redaction import in_errors
 from django_pgqueue.jobs.retry_with import keys_of
@@ -17,7 +18,6 @@ from django_pgqueue.jobs.serialization import check_signature, encode
 from django_pgqueue.models import DeadJob
 from django_pgqueue.options import Keys
 from django_pgqueue.registry import TaskDefinition
-from django_pgqueue.staff.masked import Masked, Misplaced, masked, unmasked
 from django_pgqueue.states import HIGHEST_PRIORITY, LONGEST_QUEUE, LOWEST_PRIORITY
 
 KINDS: dict[str, type] = {"args": list, "kwargs": dict}

@@ -3,7 +3,7 @@ from typing import NamedTuple
 
 from django_pgqueue.admin.parts.formatting import brief, label, moment
 from django_pgqueue.admin.parts.links import Links
-from django_pgqueue.staff.schedules import Run, aware
+from django_pgqueue.insights.schedule_info import Run, aware
 from django_pgqueue.states import DEAD, FINISHED, NEVER, label_of
 
 MODELS = {DEAD: "deadjob", FINISHED: "finishedjob"}

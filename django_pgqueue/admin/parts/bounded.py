@@ -18,7 +18,7 @@ from django.utils.translation import gettext as _
 
 from django_pgqueue.admin.parts.crumbs import crumbs
 from django_pgqueue.conf import conf
-from django_pgqueue.staff.bounded import TookTooLong, bounded
+from django_pgqueue.insights.bounded import TookTooLong, bounded
 
 if TYPE_CHECKING:
     from django.db.models import Model

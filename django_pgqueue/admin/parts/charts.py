@@ -9,8 +9,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
-from django_pgqueue.staff.figures import short, whole
-from django_pgqueue.staff.flow import Counts, Stretch
+from django_pgqueue.insights.formatting import short, whole
+from django_pgqueue.insights.throughput import Counts, Stretch
 
 Value = float | None
 

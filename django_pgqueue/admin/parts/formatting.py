@@ -15,12 +15,11 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from django_pgqueue import registry
+from django_pgqueue.insights.formatting import duration, whole
+from django_pgqueue.insights.schedule_info import aware
+from django_pgqueue.insights.timeline import Entry, entries_of
 from django_pgqueue.jobs.redaction import shown, shown_by_name
 from django_pgqueue.models import Job
-from django_pgqueue.staff.figures import whole
-from django_pgqueue.staff.history import Entry, entries_of
-from django_pgqueue.staff.schedules import aware
-from django_pgqueue.staff.sentence import duration
 from django_pgqueue.states import NEVER
 
 LONGEST_JSON = 50_000  # characters shown

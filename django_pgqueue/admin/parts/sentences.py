@@ -6,9 +6,8 @@ from django.utils.html import format_html, format_html_join
 
 from django_pgqueue.admin.parts.formatting import exact_moment
 from django_pgqueue.admin.parts.links import Links
+from django_pgqueue.insights.formatting import Ref, Sentence, whole
 from django_pgqueue.jobs.redaction import Scrub
-from django_pgqueue.staff.figures import whole
-from django_pgqueue.staff.sentence import Ref, Sentence
 
 TABLES = {"job": ("job", "deadjob", "finishedjob")}
 """A job is asked for at the first page that the user may see: that knows in which table it is by now."""

@@ -21,8 +21,8 @@ from django_pgqueue.admin.parts.links import Links
 from django_pgqueue.admin.verbs.table import MOST_JOBS, VerbsAdmin
 from django_pgqueue.admin.verbs.verb import Change, Verb
 from django_pgqueue.conf import conf
-from django_pgqueue.staff.bounded import bounded
-from django_pgqueue.staff.figures import whole
+from django_pgqueue.insights.bounded import bounded
+from django_pgqueue.insights.formatting import whole
 
 MOST_NAMED = 20  # that the confirmation names
 

@@ -7,10 +7,10 @@ from django.utils.translation import gettext as _
 
 from django_pgqueue.admin.parts.formatting import one_line
 from django_pgqueue.conf import conf
+from django_pgqueue.insights.retention import span
 from django_pgqueue.jobs.actions import LIVE
 from django_pgqueue.jobs.search import Filter, Source
 from django_pgqueue.models import DeadJob
-from django_pgqueue.staff.retention import span
 from django_pgqueue.states import REASONS, STATUSES
 
 LISTS = {Source.LIVE: "job", Source.DEAD: "deadjob", Source.FINISHED: "finishedjob"}

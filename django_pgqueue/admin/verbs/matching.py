@@ -22,13 +22,13 @@ from django_pgqueue.admin.verbs.filtered import in_words, sentence
 from django_pgqueue.admin.verbs.table import VerbsAdmin
 from django_pgqueue.admin.verbs.verb import Verb
 from django_pgqueue.conf import conf
+from django_pgqueue.insights.bounded import TookTooLong, bounded
+from django_pgqueue.insights.formatting import at_most
+from django_pgqueue.insights.worker_info import somebody_works
 from django_pgqueue.jobs import actions
 from django_pgqueue.jobs.bulk_actions import FASTEST, begin
 from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import Operation
-from django_pgqueue.staff.bounded import TookTooLong, bounded
-from django_pgqueue.staff.figures import at_most
-from django_pgqueue.staff.operations import somebody_works
 
 SLOWEST = 0.01
 

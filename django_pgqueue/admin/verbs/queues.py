@@ -11,8 +11,8 @@ from django.utils.translation import ngettext_lazy
 
 from django_pgqueue.admin.verbs.verb import Change, Said, Verb
 from django_pgqueue.flow.queue_limits import pause_queue, resume_queue
+from django_pgqueue.insights.overview import lines_of
 from django_pgqueue.models import Queue
-from django_pgqueue.staff.overview import lines_of
 
 LONGEST_REASON = 1000
 MOST_MINUTES = 366 * 24 * 60

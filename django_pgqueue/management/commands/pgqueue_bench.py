@@ -15,9 +15,9 @@ from django.db import Error
 from django_pgqueue.bench.load import QUEUE, BenchFailed, Load
 from django_pgqueue.bench.measure import measure
 from django_pgqueue.bench.report import Report, Spread
+from django_pgqueue.cli.database import check_database
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import postgresql
-from django_pgqueue.management.database import check_database
 
 DEFAULTS = Load()
 BAR = 30

@@ -4,9 +4,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error
 
+from django_pgqueue.cli.parsing import age
 from django_pgqueue.cutover.report import counts, prune
-from django_pgqueue.staff.terminal import columns, plain
-from django_pgqueue.staff.words import age
+from django_pgqueue.insights.formatting import columns, plain
 
 
 class Command(BaseCommand):
