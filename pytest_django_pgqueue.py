@@ -60,7 +60,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Look for jobs when the test has passed, while its transaction is still open."""
     if not _is_watched(item):
         return (yield)
-    from django_pgqueue.testing.leftovers import complaint, due_jobs  # noqa: PLC0415 - see above
+    from django_pgqueue.testing.assertions import complaint, due_jobs  # noqa: PLC0415 - see above
 
     before = {job.pk for job in due_jobs()}
     case = _test_case_of(item)

@@ -12,7 +12,7 @@ from django.utils import timezone
 import tests.app.contract as app
 import tests.app.tasks
 from django_pgqueue import enqueue, kill, requeue
-from django_pgqueue.backend import PgQueueTaskResult, running
+from django_pgqueue.backend import PgQueueTaskResult, execution
 from django_pgqueue.exceptions import (
     InvalidArguments,
     JobExpired,
@@ -387,7 +387,7 @@ def test_nothing_is_made_where_nobody_listens(queue, monkeypatch, caplog):
     caplog.set_level(logging.WARNING, logger=logger.name)
     made = []
     monkeypatch.setattr(
-        running, "PgQueueTaskResult", lambda **fields: made.append(fields) or PgQueueTaskResult(**fields)
+        execution, "PgQueueTaskResult", lambda **fields: made.append(fields) or PgQueueTaskResult(**fields)
     )
     app.add.enqueue(1)
     assert work(queue).result == "1"

@@ -20,7 +20,7 @@ import django_pgqueue
 import django_pgqueue.bench.tasks  # registers tasks, as the reference of the bench does
 import pytest_django_pgqueue
 from django_pgqueue import doctor, exceptions, records, signals, testing
-from django_pgqueue.backend.declaring import OF_BACKENDS, OF_JOBS, OF_TASKS
+from django_pgqueue.backend.native_tasks import OF_BACKENDS, OF_JOBS, OF_TASKS
 from django_pgqueue.checks import BOUNDS, OF_FINDINGS, check_settings
 from django_pgqueue.conf import DEFAULTS
 from django_pgqueue.cutover.stages import STAGES

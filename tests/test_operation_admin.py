@@ -13,8 +13,8 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill
-from django_pgqueue.admin.verbs.filtered import in_words, query, sentence
-from django_pgqueue.admin.verbs.jobs import VERBS
+from django_pgqueue.admin.confirm_all import in_words, query, sentence
+from django_pgqueue.admin.job_actions import VERBS
 from django_pgqueue.jobs import actions
 from django_pgqueue.jobs.bulk_actions import begin
 from django_pgqueue.jobs.search import Filter, Source

@@ -15,10 +15,10 @@
 Imports go down this list only.
 """
 
+from django_pgqueue.admin.bulk_actions import OperationAdmin
 from django_pgqueue.admin.dead_jobs import DeadJobAdmin
 from django_pgqueue.admin.finished_jobs import FinishedJobAdmin
 from django_pgqueue.admin.jobs import JobAdmin
-from django_pgqueue.admin.operations import OperationAdmin
 from django_pgqueue.admin.overview import OverviewAdmin
 from django_pgqueue.admin.queues import QueueAdmin
 from django_pgqueue.admin.schedules import ScheduleAdmin

@@ -9,11 +9,10 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from django_pgqueue.admin.parts.bounded import bounded_page
-from django_pgqueue.admin.parts.charts import STYLES, of_flow
-from django_pgqueue.admin.parts.crumbs import crumbs
-from django_pgqueue.admin.parts.formatting import brief, precise
-from django_pgqueue.admin.parts.links import Links
+from django_pgqueue.admin.bounded import bounded_page
+from django_pgqueue.admin.charts import STYLES, of_flow
+from django_pgqueue.admin.formatting import brief, precise
+from django_pgqueue.admin.links import Links, crumbs
 from django_pgqueue.conf import conf
 from django_pgqueue.doctor import Finding, Level, findings
 from django_pgqueue.insights import throughput

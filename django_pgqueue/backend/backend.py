@@ -11,16 +11,10 @@ from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
 
 from django_pgqueue import registry
-from django_pgqueue.backend.checking import problems_of
-from django_pgqueue.backend.declaring import (
-    OF_BACKENDS,
-    PgQueueTask,
-    in_words_of_the_framework,
-    native_of,
-)
-from django_pgqueue.backend.results import PgQueueTaskResult, gone, restored, run_after, task_result_of
-from django_pgqueue.backend.running import FrameworkTaskAdapter, adapter_of, normalized
-from django_pgqueue.backend.seeking import seek
+from django_pgqueue.backend.checks import problems_of
+from django_pgqueue.backend.execution import FrameworkTaskAdapter, adapter_of, normalized
+from django_pgqueue.backend.native_tasks import OF_BACKENDS, PgQueueTask, in_words_of_the_framework, native_of
+from django_pgqueue.backend.results import PgQueueTaskResult, gone, restored, run_after, seek, task_result_of
 from django_pgqueue.backport import of_both
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection

@@ -16,9 +16,8 @@ from django_pgqueue.exceptions import JobFailed
 from django_pgqueue.jobs.context import current_job
 from django_pgqueue.jobs.queue_selector import Served
 from django_pgqueue.testing.connection import is_of_test
-from django_pgqueue.testing.failing import raise_error
-from django_pgqueue.testing.wanted import Wanted
-from django_pgqueue.testing.work import Work, work_under_way
+from django_pgqueue.testing.run import Work, raise_error, work_under_way
+from django_pgqueue.testing.selection import Wanted
 
 __unittest = True
 
