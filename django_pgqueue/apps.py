@@ -49,11 +49,11 @@ def _task_modules() -> Iterator[str]:
 def _watch_jobs() -> None:
     """Let tracing and reports of errors see jobs where what they need is installed; it need not be set up."""
     if is_installed("opentelemetry.trace"):
-        from django_pgqueue import tracing  # noqa: PLC0415 - an extra
+        from django_pgqueue.contrib import opentelemetry  # noqa: PLC0415 - an extra
 
-        tracing.install()
+        opentelemetry.install()
     if is_installed("sentry_sdk"):
-        from django_pgqueue import sentry  # noqa: PLC0415 - likewise
+        from django_pgqueue.contrib import sentry  # noqa: PLC0415 - likewise
 
         sentry.install()
 

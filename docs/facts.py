@@ -101,9 +101,9 @@ def of_checks() -> Iterator[Row]:
 
 def of_metrics(kind: str) -> Iterator[Row]:
     """Yield the metrics of the tables, or those of workers."""
-    from django_pgqueue.metrics import names  # noqa: PLC0415
+    from django_pgqueue.contrib.prometheus import families  # noqa: PLC0415
 
-    for name in {"tables": names.OF_TABLES, "workers": names.OF_WORKERS}[kind]:
+    for name in {"tables": families.OF_TABLES, "workers": families.OF_WORKERS}[kind]:
         shown = f"{name.name}_total" if name.kind == "counter" else name.name
         yield Row(code(shown), {"type": name.kind, "labels": listed(name.labels)}, name.help)
 

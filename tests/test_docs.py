@@ -23,7 +23,7 @@ from django_pgqueue import doctor, exceptions, records, signals, testing
 from django_pgqueue.backend.native_tasks import OF_BACKENDS, OF_JOBS, OF_TASKS
 from django_pgqueue.checks import BOUNDS, OF_FINDINGS, check_settings
 from django_pgqueue.conf import DEFAULTS
-from django_pgqueue.cutover.stages import STAGES
+from django_pgqueue.contrib.cutover.enqueue import STAGES
 from django_pgqueue.db.errors import REFUSING_CLASSES
 from django_pgqueue.management.commands import pgqueue_doctor
 from django_pgqueue.migrations._enqueue import WITH_KEYS

@@ -67,7 +67,7 @@ def test_only_the_app_for_switching_knows_of_itself():
     """It is installed for a while, and removed."""
     for path in modules():
         if path.relative_to(PACKAGE).parts[0] != "cutover":
-            assert "django_pgqueue.cutover" not in path.read_text(), path
+            assert "django_pgqueue.contrib.cutover" not in path.read_text(), path
 
 
 def test_imports_inside_the_admin_go_down_only():

@@ -161,7 +161,7 @@ def test_event_that_cannot_be_cleaned_is_not_sent(queue, posted, registry_of, mo
         raise ValueError(f"{password} was refused")
 
     registry_of(pay, max_attempts=1).enqueue(SECRET)
-    monkeypatch.setattr("django_pgqueue.sentry.scrubber_of", lambda *_: 1 / 0)
+    monkeypatch.setattr("django_pgqueue.contrib.sentry.scrubber_of", lambda *_: 1 / 0)
     attempt(queue)
     assert posted == []
     assert "is kept from Sentry: it cannot be cleaned" in caplog.text
@@ -284,6 +284,6 @@ def test_receiver_that_fails_is_an_event_of_its_own(queue, posted):
 
 
 def test_nothing_is_done_where_sentry_is_not_set_up(queue):
-    from django_pgqueue.sentry import reporting_run
+    from django_pgqueue.contrib.sentry import reporting_run
 
     assert reporting_run(app.record, claimed_job()) is None

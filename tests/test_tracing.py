@@ -233,7 +233,7 @@ def test_sensitive_arguments_are_in_no_span(queue, spans):
 
 
 def test_run_that_breaks_off_ends_its_span(spans):
-    [hook] = [hook for hook in around_runs if hook.__module__ == "django_pgqueue.tracing"]
+    [hook] = [hook for hook in around_runs if hook.__module__ == "django_pgqueue.contrib.opentelemetry"]
     from tests.test_run import job
 
     task = tasks.Task(len, name="t", options=Options())
@@ -286,7 +286,7 @@ def test_span_that_cannot_be_made_does_not_keep_a_job_from_running(queue, provid
         raise RuntimeError("a broken SDK")
 
     monkeypatch.setattr(TraceContextTextMapPropagator, "extract", fail)
-    monkeypatch.setattr("django_pgqueue.tracing.trace.set_span_in_context", fail)
+    monkeypatch.setattr("django_pgqueue.contrib.opentelemetry.trace.set_span_in_context", fail)
     assert run_claimed(queue)[0].fate.word == "succeeded"
     assert "a broken SDK" in caplog.text
 
@@ -297,7 +297,7 @@ def test_span_that_cannot_be_made_does_not_keep_a_job_from_being_enqueued(db, pr
     def fail(*_):
         raise RuntimeError("a broken SDK")
 
-    monkeypatch.setattr("django_pgqueue.tracing.trace.set_span_in_context", fail)
+    monkeypatch.setattr("django_pgqueue.contrib.opentelemetry.trace.set_span_in_context", fail)
     app.record.enqueue("a")
     assert Job.objects.get().metadata == {}
     assert "a broken SDK" in caplog.text

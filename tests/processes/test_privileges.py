@@ -11,6 +11,8 @@ from django.db import IntegrityError, ProgrammingError, connections
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, job, kill, move_jobs, purge, requeue, run_now, set_priority
+from django_pgqueue.contrib.prometheus import QueueCollector
+from django_pgqueue.contrib.prometheus.families import JOBS, OF_TABLES, UP
 from django_pgqueue.db.queries import statement
 from django_pgqueue.doctor import findings
 from django_pgqueue.insights import overview, schedule_info, throughput
@@ -19,8 +21,6 @@ from django_pgqueue.jobs.actions import KILL
 from django_pgqueue.jobs.bulk_actions import begin, stop
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.search import Filter
-from django_pgqueue.metrics import QueueCollector
-from django_pgqueue.metrics.names import JOBS, OF_TABLES, UP
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.results import waiter as waiting

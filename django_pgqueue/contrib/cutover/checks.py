@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.checks import CheckMessage, Error, register
 
-from django_pgqueue.cutover.stages import STAGES, flag
+from django_pgqueue.contrib.cutover.enqueue import STAGES, flag
 
 
 @register("pgqueue")

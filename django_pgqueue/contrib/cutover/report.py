@@ -8,8 +8,8 @@ from django.db.models import Count, F, Q
 from django.db.models.functions import Now
 
 from django_pgqueue.conf import conf
-from django_pgqueue.cutover.models import FAILED, SUCCEEDED, Call
-from django_pgqueue.cutover.stages import Stage
+from django_pgqueue.contrib.cutover.enqueue import Stage
+from django_pgqueue.contrib.cutover.models import FAILED, SUCCEEDED, Call
 
 SLICE = 10_000
 

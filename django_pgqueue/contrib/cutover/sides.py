@@ -7,8 +7,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
 
-from django_pgqueue.cutover.mark import KEY, Mark
-from django_pgqueue.cutover.notes import note_arrival, note_failure, note_success
+from django_pgqueue.contrib.cutover.enqueue import KEY, Mark
+from django_pgqueue.contrib.cutover.notes import note_arrival, note_failure, note_success
 from django_pgqueue.exceptions import RetryLater
 from django_pgqueue.jobs.context import current_job
 

@@ -11,9 +11,9 @@ from django.db import Error, connections, transaction
 from django.db.models.functions import Coalesce, Now
 
 from django_pgqueue.conf import conf
-from django_pgqueue.cutover.mark import Mark
+from django_pgqueue.contrib.cutover.enqueue import Mark
 
-logger = logging.getLogger("django_pgqueue.cutover")
+logger = logging.getLogger("django_pgqueue.contrib.cutover")
 
 
 def note_arrival(side: str, mark: Mark) -> None:
@@ -60,7 +60,7 @@ def _note_elsewhere(side: str, mark: Mark, values: dict[str, str]) -> None:
 
 
 def _note(side: str, mark: Mark, values: dict[str, str]) -> None:
-    from django_pgqueue.cutover.models import Call  # noqa: PLC0415 - tasks are declared before apps are loaded
+    from django_pgqueue.contrib.cutover.models import Call  # noqa: PLC0415 - tasks are declared before apps are loaded
 
     arrived = {f"{side}_arrived_at": Coalesce(f"{side}_arrived_at", Now())}
     try:

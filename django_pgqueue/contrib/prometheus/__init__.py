@@ -22,8 +22,7 @@ except ModuleNotFoundError as error:
         "Metrics need prometheus_client, which is not installed: pip install 'django-pgqueue[prometheus]'."
     ) from error
 
-from django_pgqueue.metrics.enqueued import count_enqueued
-from django_pgqueue.metrics.page import view
-from django_pgqueue.metrics.tables import QueueCollector
+from django_pgqueue.contrib.prometheus.families import QueueCollector
+from django_pgqueue.contrib.prometheus.page import count_enqueued, view
 
 __all__ = ["QueueCollector", "count_enqueued", "view"]

@@ -1,24 +1,94 @@
-"""Send a call to the side, or to both sides, that the stage of its task names."""
+"""Enqueue on one of two sides while a project switches from another queue."""
 
 import logging
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any, Generic, ParamSpec
 
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.db import connections, transaction
 
 from django_pgqueue.conf import conf
-from django_pgqueue.cutover.mark import KEY, Mark
-from django_pgqueue.cutover.stages import Stage, stage_of
+from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.log_lines import OneLine
 from django_pgqueue.results.handle import JobHandle
 from django_pgqueue.tasks import Task
 
+KEY = "pgqueue_cutover"
+"""The keyword argument in which the old side gets the mark, and the key in the metadata of the job on the new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The mark of one call.
+
+    Attributes:
+        call: the id of its row.
+        leads: the side that runs it, ``"old"`` or ``"new"``.
+        compares: whether the other runs it too.
+    """
+
+    call: str
+    leads: str
+    compares: bool
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def is_run_by(self, side: str) -> bool:
+        return self.compares or self.leads == side
+
+
+# Stages
+
+
+class Stage(StrEnum):
+    """Who gets the calls that are enqueued now."""
+
+    OLD = "old"  # the old side alone
+    OLD_LEADS = "old_leads"  # both; the old side runs them
+    NEW_LEADS = "new_leads"  # both; the new side runs them
+    NEW = "new"  # the new side alone
+
+
+STAGES = tuple(map(str, Stage))
+
+Flag = str | Mapping[str, str] | Callable[[str], str]
+
+
+def flag() -> Flag:
+    """Return the setting: a stage, one for each task's name with ``"*"`` for the others, or a function of the name."""
+    given: Flag = getattr(settings, "PGQUEUE_CUTOVER", Stage.OLD)
+    return given
+
+
+def stage_of(task: str) -> Stage:
+    """Return the stage of a task.
+
+    Raises:
+        ConfigurationError: there is no such stage.
+    """
+    given = flag()
+    if callable(given):
+        given = given(task)
+    elif isinstance(given, Mapping):
+        given = given.get(task) or given.get("*", Stage.OLD)
+    try:
+        return Stage(given)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"PGQUEUE_CUTOVER says {given!r} for {task}. Stages are: {', '.join(STAGES)}."
+        ) from error
+
+
+# Enqueue
+
 P = ParamSpec("P")
 
-logger = logging.getLogger("django_pgqueue.cutover")
+logger = logging.getLogger("django_pgqueue.contrib.cutover")
 logger.addFilter(OneLine())
 
 
@@ -64,7 +134,7 @@ class Cutover(Generic[P]):
         return await sync_to_async(self.enqueue, thread_sensitive=True)(*args, **kwargs)
 
     def _enqueue_both(self, stage: Stage, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobHandle:
-        from django_pgqueue.cutover.models import Call  # noqa: PLC0415 - tasks are declared before apps are loaded
+        from django_pgqueue.contrib.cutover.models import Call  # noqa: PLC0415 - tasks are declared before apps are loaded
 
         mark = Mark(call=str(uuid.uuid4()), leads=stage.removesuffix("_leads"), compares=self.compare)
         metadata = {**self.new.options.metadata, KEY: mark.as_json()}

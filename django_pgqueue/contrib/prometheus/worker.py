@@ -10,14 +10,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from django_pgqueue.conf import conf
-from django_pgqueue.insights.overview import Shared
-from django_pgqueue.jobs import counters as meter
-from django_pgqueue.jobs import stats
-from django_pgqueue.jobs.stats import BOUNDS, SIZES
-from django_pgqueue.metrics.background import Background
-from django_pgqueue.metrics.exposition import exposed
-from django_pgqueue.metrics.families import counter, empty, gauge, histogram, observed
-from django_pgqueue.metrics.names import (
+from django_pgqueue.contrib.prometheus.families import (
     ACKED,
     ATTEMPTS,
     BUILD,
@@ -35,8 +28,19 @@ from django_pgqueue.metrics.names import (
     TURNS,
     WAIT,
     Name,
+    QueueCollector,
+    counter,
+    empty,
+    exposed,
+    gauge,
+    histogram,
+    observed,
 )
-from django_pgqueue.metrics.tables import QueueCollector
+from django_pgqueue.contrib.prometheus.page import Background
+from django_pgqueue.insights.overview import Shared
+from django_pgqueue.jobs import counters as meter
+from django_pgqueue.jobs import stats
+from django_pgqueue.jobs.stats import BOUNDS, SIZES
 from django_pgqueue.version import VERSION
 from django_pgqueue.worker.http import Answer, Headers, Page
 from django_pgqueue.worker.metrics import Figures, Sums
