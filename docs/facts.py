@@ -148,10 +148,9 @@ def of_indexes(table: str) -> Iterator[Row]:
 
 @functools.cache
 def parser_of(command: str) -> CommandParser:
-    [app] = (path.parents[2].name for path in PACKAGE.rglob(f"management/commands/{command}.py"))
+    [app] = (path.parents[2] for path in PACKAGE.rglob(f"management/commands/{command}.py"))
     made = CommandParser(add_help=False)
-    name = "django_pgqueue" if app == "django_pgqueue" else f"django_pgqueue.{app}"
-    load_command_class(name, command).add_arguments(made)
+    load_command_class(".".join(app.relative_to(PACKAGE.parent).parts), command).add_arguments(made)
     return made
 
 

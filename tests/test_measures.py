@@ -64,7 +64,7 @@ def test_tombstone_does_not_age(sql):
 
 def test_look_is_stopped_in_time(settings, monkeypatch, sql):
     settings.PGQUEUE = {"ADMIN_TIMEOUT_SECONDS": 0.05}
-    monkeypatch.setattr(overview.overview, "living_workers", lambda _: sql("SELECT pg_sleep(60)"))
+    monkeypatch.setattr(overview, "living_workers", lambda _: sql("SELECT pg_sleep(60)"))
     with pytest.raises(TookTooLong):
         look()
 

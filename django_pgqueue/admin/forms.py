@@ -25,9 +25,10 @@ from django_pgqueue.schedules.recurrence import Rhythm
 from django_pgqueue.states import DEAD, FINISHED, LONGEST_PERIOD_SECONDS, NEVER, CatchUp, label_of
 
 if TYPE_CHECKING:
-    ModelForm = forms.ModelForm[Schedule]
+    ScheduleModelForm = forms.ModelForm[Schedule]
+    QueueModelForm = forms.ModelForm[Queue]
 else:
-    ModelForm = forms.ModelForm  # generic for the type checker only
+    ScheduleModelForm = QueueModelForm = forms.ModelForm  # generic for the type checker only
 
 LONGEST_CRON = 200
 TIMING = {"cron", "every_seconds", "timezone"}
@@ -50,7 +51,7 @@ def json_field(kind: type, example: str, label: Any) -> forms.JSONField:
     )
 
 
-class ScheduleForm(ModelForm):
+class ScheduleForm(ScheduleModelForm):
     """Adds or changes a schedule. Fields that a user may not edit are missing."""
 
     cron = forms.CharField(
@@ -168,15 +169,10 @@ def is_shown_whole(args: Any, kwargs: Any, shown: Any) -> bool:
 
 # Queue form
 
-if TYPE_CHECKING:
-    ModelForm = forms.ModelForm[Queue]
-else:
-    ModelForm = forms.ModelForm  # generic for the type checker only
-
 RATE = {"rate_limit", "rate_period_seconds", "rate_burst"}
 
 
-class LimitsForm(ModelForm):
+class LimitsForm(QueueModelForm):
     """The limits of one queue; what ``limit_queue`` would refuse is refused here, at its field."""
 
     max_running = forms.IntegerField(

@@ -26,7 +26,7 @@ from django_pgqueue.retry_policy import with_jitter
 from django_pgqueue.states import Reason
 
 LONGEST_ERROR_BYTES = 8 * 1024
-OWN_MODULES = "django_pgqueue.lifecycle."
+OWN_MODULES = "django_pgqueue.jobs."
 LONGEST_TEXT = 16 * LONGEST_ERROR_BYTES  # of an exception, that is looked through for what is sensitive
 
 

@@ -46,8 +46,6 @@ from django_pgqueue.worker.in_flight import in_place_of
 from django_pgqueue.worker.job_log import report_all
 
 if TYPE_CHECKING:
-    import datetime as dt
-
     from django.db.models import QuerySet
 
 
