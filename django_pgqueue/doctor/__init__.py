@@ -1,22 +1,19 @@
-"""What is wrong with the queue, whose fault it is, and what to do about it: for people in a hurry.
+"""What is wrong with the queue, whose fault it is, and what to do about it.
 
-Each look costs a few reads of bounded size, and none waits for a lock. ``findings()`` says nothing where all is well.
+Each look costs a few reads of bounded size, and none waits for a lock. ``findings()`` is empty where all is well.
 
 ::
 
-    looks       all of them, one after the other
-    finding     what a finding is
-    view        what several looks need, read once
-    words       names in a sentence
-    workers     is anybody there, and do they hear?
-    jobs        who waits too long, or in vain?
-    arguments   do waiting jobs and schedules fit the functions that are to run them?
-    schedules   do they fire?
-    tables      dead rows and who keeps them, partitions, settings, clocks
-    schema      is everything there that the migrations make?
-    catalogue   what the models want, and what the database has
-    sessions    may the workers have as many connections as they need?
-    listening   do notifications arrive?
+    report          all looks, one after the other
+    finding         a finding, and what several looks read once
+    workers         is a worker there for each queue, and is it alive?
+    jobs            which jobs wait too long, or in vain?
+    signatures      do waiting jobs and schedules fit the functions that run them?
+    schedules       do they fire?
+    tables          dead rows and what keeps them, partitions, settings, clocks
+    schema          is everything there that the migrations make? catalogue: what the models want
+    sessions        may the workers have as many connections as they need?
+    notifications   do notifications arrive?
 """
 
 from django_pgqueue.doctor.finding import Finding, Level

@@ -1,16 +1,11 @@
-"""Metrics for Prometheus, by the classes of ``prometheus_client``; imported by whoever wants them, and by nobody else.
+"""Metrics for Prometheus, by the classes of ``prometheus_client``; an extra.
 
 ::
 
-    names        what each metric is called, and what it tells
-    families     the same as prometheus_client has it
-    tables       how the queues stand, for any registry
-    worker       what one worker command has done, and its page
-    background   reads the tables for it, on a connection of its own
-    enqueued     counts what another process enqueues, for its own registry
-    exposition   the formats in which a registry is told
-    page         the same of the tables, as a page of the project
-    urls         where that is
+    families   the metrics: their names, what they tell, and the state of the queues for any registry
+    worker     the counters of one worker command, and its page
+    page       the state of the queues as a page of the project, and counters of what it enqueues
+    urls       where that page is
 """
 
 from django_pgqueue.exceptions import ConfigurationError
