@@ -14,6 +14,7 @@ from django_pgqueue import registry, tasks
 from django_pgqueue.db import notify
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.doctor import tables
+from django_pgqueue.jobs import context
 from tests.pgbouncer import PgBouncer
 from tests.server import own_database
 from tests.support import groups, guard, summary, template
@@ -60,6 +61,13 @@ def _in_english() -> Iterator[None]:
     """Leave no language behind: a request activates that of its browser for all that its thread does later."""
     yield
     translation.deactivate()
+
+
+@pytest.fixture(autouse=True)
+def _outside_of_jobs() -> Iterator[None]:
+    """Leave no current job behind: what runs one in the test's own context makes it the current one for good."""
+    yield
+    context._current.set(None)
 
 
 @pytest.fixture(autouse=True)
