@@ -60,7 +60,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Look for jobs when the test has passed, while its transaction is still open."""
     if not _is_watched(item):
         return (yield)
-    from django_pgqueue.testing.leftovers import complaint, due_jobs  # noqa: PLC0415 - see above
+    from django_pgqueue.testing.assertions import complaint, due_jobs  # noqa: PLC0415 - see above
 
     before = {job.pk for job in due_jobs()}
     case = _test_case_of(item)
@@ -92,7 +92,7 @@ def _uses_database(item: pytest.Item) -> bool:
     allowed = _databases_of(item)
     if not allowed:
         return False
-    from django_pgqueue.base.conf import conf  # noqa: PLC0415 - see above
+    from django_pgqueue.conf import conf  # noqa: PLC0415 - see above
 
     return allowed == "__all__" or conf.database in allowed
 

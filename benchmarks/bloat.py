@@ -100,7 +100,7 @@ def look_for(connection: psycopg.Connection, samples: Samples, begun: float, sec
 
 def time_claim(connection: psycopg.Connection) -> float:
     """Return the milliseconds of one claim from the head of the queue, which is rolled back."""
-    from django_pgqueue.lifecycle.sql import sized
+    from django_pgqueue.db.queries import sized
 
     with connection.transaction(force_rollback=True):
         begun = time.perf_counter()

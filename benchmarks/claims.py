@@ -95,7 +95,7 @@ def fill(schema: str, status: str, count: int) -> None:
 
 def claim_time(connection: Any, options: argparse.Namespace) -> float:
     """Claim and roll back; return the mean time of a claim, in milliseconds."""
-    from django_pgqueue.lifecycle.sql import sized
+    from django_pgqueue.db.queries import sized
 
     claim, seconds = sized("claim", options.batch), 0.0
     for number in range(-WARM_UP, options.claims):

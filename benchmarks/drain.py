@@ -97,7 +97,7 @@ def loop(connection, *, batch: int, history: bool, always_scan: bool) -> float:
     Args:
         always_scan: claim from the head of the queue each time, over the entries of what was claimed before.
     """
-    from django_pgqueue.lifecycle.sql import sized, statement
+    from django_pgqueue.db.queries import sized, statement
 
     scan, go_on, ack = sized("claim", batch), sized("claim_above", batch), statement("archive" if history else "finish")
     done, first, begun, outcomes, place, scan_at = 0, 0, 0.0, None, {}, 0.0

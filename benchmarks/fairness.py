@@ -63,8 +63,8 @@ def enqueue_late(key: str) -> list[int]:
 
 
 def turn_of_late_jobs(options: argparse.Namespace) -> Iterator[Finding]:
-    from django_pgqueue.db import QueueConnection
-    from django_pgqueue.lifecycle.claim import claim
+    from django_pgqueue.db.connections import QueueConnection
+    from django_pgqueue.jobs.claim import claim
 
     database, places = QueueConnection("default", "benchmark"), []
     for number in range(options.runs):
@@ -127,8 +127,8 @@ def enqueue_times(runs: int, jobs: int) -> Samples:
 
 
 def beside_an_old_snapshot(options: argparse.Namespace) -> Iterator[Finding]:
-    from django_pgqueue.db import QueueConnection
-    from django_pgqueue.housekeeping import fairness
+    from django_pgqueue.db.connections import QueueConnection
+    from django_pgqueue.flow import fairness
 
     database = QueueConnection("default", "benchmark")
     with old_snapshot():
@@ -149,9 +149,9 @@ def beside_an_old_snapshot(options: argparse.Namespace) -> Iterator[Finding]:
 
 
 def drain(database: Any, number: int) -> None:
-    from django_pgqueue.base.records import Fate, Outcome
-    from django_pgqueue.lifecycle import ack
-    from django_pgqueue.lifecycle.claim import claim
+    from django_pgqueue.jobs import ack
+    from django_pgqueue.jobs.claim import claim
+    from django_pgqueue.records import Fate, Outcome
 
     done = 0
     while done < number and (jobs := claim(database, QUEUE, limit=1000, worker_id=1)):

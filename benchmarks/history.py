@@ -68,8 +68,8 @@ def findings(options: argparse.Namespace) -> Iterator[Finding]:
 
 
 def removing(options: argparse.Namespace) -> Iterator[Finding]:
-    from django_pgqueue.db import QueueConnection
-    from django_pgqueue.housekeeping.retention import keep_partitions
+    from django_pgqueue.db.connections import QueueConnection
+    from django_pgqueue.maintenance.partitions import keep_partitions
 
     drop_all()
     seed(300_000, "noop")
@@ -153,8 +153,8 @@ def fill(options: argparse.Namespace) -> list[str]:
 
 def drop_all() -> None:
     """Leave no partition of a day that is over."""
-    from django_pgqueue.db import QueueConnection
-    from django_pgqueue.housekeeping.retention import keep_partitions
+    from django_pgqueue.db.connections import QueueConnection
+    from django_pgqueue.maintenance.partitions import keep_partitions
 
     database = QueueConnection("default", "benchmark")
     while keep_partitions(database, retention_days=0).is_blocked:
@@ -206,7 +206,7 @@ class Claims:
                 self._error = error
 
     def _take_turns(self, connection, pipeline) -> None:
-        from django_pgqueue.lifecycle.sql import sized, statement
+        from django_pgqueue.db.queries import sized, statement
 
         claim, archive, outcomes = sized("claim", BATCH), statement("archive"), None
         while not self._stopping:

@@ -97,7 +97,7 @@ def worker_side(address: str) -> Iterator[Send]:
 
 @contextlib.contextmanager
 def bare_side(address: str) -> Iterator[Send]:
-    from django_pgqueue.lifecycle.sql import sized, statement
+    from django_pgqueue.db.queries import sized, statement
 
     listener = multiprocessing.get_context("spawn").Process(
         target=answer, args=(connection_parameters(), sized("claim", 1), statement("finish"), address)

@@ -28,7 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def findings(options: argparse.Namespace) -> Iterator[Finding]:
-    from django_pgqueue.lifecycle.gates import default_burst
+    from django_pgqueue.flow.queue_limits import default_burst
 
     rate, seconds, wanted = options.rate, options.seconds, options.rate * options.seconds
     runs = [starts_at_rate(options) for _ in range(options.runs)]

@@ -62,11 +62,11 @@ def counting(options: argparse.Namespace) -> Iterator[Finding]:
 
 def seconds_of_counting(batches: int, *, is_metered: bool) -> float:
     """Return what a batch takes: successes of one task, as almost always."""
-    from django_pgqueue.base.records import Fate, Outcome
-    from django_pgqueue.db import QueueConnection
-    from django_pgqueue.lifecycle.claim import claim
-    from django_pgqueue.runtime.meter import Meter
-    from django_pgqueue.runtime.tally import Tally
+    from django_pgqueue.db.connections import QueueConnection
+    from django_pgqueue.jobs.claim import claim
+    from django_pgqueue.jobs.counters import Meter
+    from django_pgqueue.jobs.tally import Tally
+    from django_pgqueue.records import Fate, Outcome
 
     seed(BATCH, "noop")
     with contextlib.closing(QueueConnection("default", "benchmark")) as database:
@@ -85,9 +85,9 @@ def seconds_of_counting(batches: int, *, is_metered: bool) -> float:
 def enqueueing(options: argparse.Namespace) -> Iterator[Finding]:
     """Enqueue single jobs in turn, without and with a receiver that counts them once they are committed."""
     from benchmarks.tasks import noop
-    from django_pgqueue.base.signals import job_enqueued
-    from django_pgqueue.runtime.enqueues import tell_of_enqueued
-    from django_pgqueue.runtime.meter import Meter
+    from django_pgqueue.jobs.counters import Meter
+    from django_pgqueue.signals import job_enqueued
+    from django_pgqueue.worker.metrics import tell_of_enqueued
 
     with mock.patch.object(job_enqueued, "receivers", []):
         tell_of_enqueued(Meter().enqueued)

@@ -53,12 +53,12 @@ def findings(options: argparse.Namespace) -> Iterator[Finding]:
 
 def enqueueing(options: argparse.Namespace) -> Iterator[Finding]:
     from benchmarks.tasks import noop
-    from django_pgqueue.base import hooks
+    from django_pgqueue import instrumentation
 
     made = provider()
 
     def absent(_number):
-        with mock.patch.object(hooks, "around_inserts", []):
+        with mock.patch.object(instrumentation, "around_inserts", []):
             noop.enqueue()
 
     def traced(_number):
@@ -82,7 +82,7 @@ WAYS = {"absent": {}, "idle": {}, "metadata": {"tenant": 7}, "traced": {}}
 
 def turning(options: argparse.Namespace) -> Iterator[Finding]:
     """Claim a batch, run it, write it down, in one thread and one way after the other: noise is the same for all."""
-    from django_pgqueue.db import QueueConnection
+    from django_pgqueue.db.connections import QueueConnection
 
     begin_empty()
     samples: Samples = {way: [] for way in WAYS}
@@ -97,25 +97,24 @@ def turning(options: argparse.Namespace) -> Iterator[Finding]:
 def turn(database, way: str) -> float:
     """Return how long one batch takes, in microseconds for each job."""
     from benchmarks.tasks import noop
-    from django_pgqueue import enqueue_many
-    from django_pgqueue.base import hooks
-    from django_pgqueue.lifecycle import ack
-    from django_pgqueue.lifecycle.border import ThreadBorder
-    from django_pgqueue.lifecycle.claim import claim
-    from django_pgqueue.lifecycle.context import CurrentJob
-    from django_pgqueue.lifecycle.run import run
+    from django_pgqueue import enqueue_many, instrumentation
+    from django_pgqueue.jobs import ack
+    from django_pgqueue.jobs.claim import claim
+    from django_pgqueue.jobs.context import CurrentJob
+    from django_pgqueue.jobs.executor import run
+    from django_pgqueue.jobs.interrupts import ThreadBorder
 
     border = ThreadBorder()
     with mock.patch.object(trace, "_TRACER_PROVIDER", provider_of(way)):
         enqueue_many(noop.using(metadata=WAYS[way], keep=False), [()] * BATCH)
-        installed = hooks.around_runs[:]
+        installed = instrumentation.around_runs[:]
         if way == "absent":
-            hooks.around_runs.clear()
+            instrumentation.around_runs.clear()
         begun = time.perf_counter()
         jobs = claim(database, "default", limit=BATCH, worker_id=1)
         ack.write(database, [run(noop, job, CurrentJob(job), border) for job in jobs])
         seconds = time.perf_counter() - begun
-        hooks.around_runs[:] = installed
+        instrumentation.around_runs[:] = installed
         return seconds / len(jobs) * 1e6
 
 

@@ -55,7 +55,7 @@ def latencies(jobs: int, *, notify: bool) -> list[float]:
     from django.test import override_settings
 
     from benchmarks.tasks import rest
-    from django_pgqueue.runtime import waiting
+    from django_pgqueue.results import waiter
 
     begin_empty()
     seen = []
@@ -67,7 +67,7 @@ def latencies(jobs: int, *, notify: bool) -> list[float]:
             returned = time.time()
             seen.append((returned - handle.state().ended_at.timestamp()) * 1e3)
             time.sleep(random.uniform(0.01, 0.03))
-        waiting.stop_all()
+        waiter.stop_all()
     return seen[WARM_UP:]
 
 

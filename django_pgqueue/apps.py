@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -6,6 +6,8 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
+
+from django_pgqueue import instrumentation
 
 
 class PgQueueConfig(AppConfig):
@@ -21,10 +23,18 @@ class PgQueueConfig(AppConfig):
     def ready(self) -> None:
         from django_pgqueue import checks  # noqa: F401, PLC0415 - checks register themselves, once apps are loaded
 
+        instrumentation.add(_run_soon, instrumentation.runners)
         _watch_jobs()
         autodiscover_modules("tasks")
         for module in _task_modules():
             import_module(module)
+
+
+def _run_soon(alias: str, ids: Collection[int]) -> None:
+    """Run jobs in this process; called in immediate mode alone."""
+    from django_pgqueue.testing.immediate import run_soon  # noqa: PLC0415 - for tests and development only
+
+    run_soon(alias, ids)
 
 
 def _task_modules() -> Iterator[str]:
@@ -39,11 +49,11 @@ def _task_modules() -> Iterator[str]:
 def _watch_jobs() -> None:
     """Let tracing and reports of errors see jobs where what they need is installed; it need not be set up."""
     if is_installed("opentelemetry.trace"):
-        from django_pgqueue import tracing  # noqa: PLC0415 - an extra
+        from django_pgqueue.contrib import opentelemetry  # noqa: PLC0415 - an extra
 
-        tracing.install()
+        opentelemetry.install()
     if is_installed("sentry_sdk"):
-        from django_pgqueue import sentry  # noqa: PLC0415 - likewise
+        from django_pgqueue.contrib import sentry  # noqa: PLC0415 - likewise
 
         sentry.install()
 

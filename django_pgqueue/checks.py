@@ -28,15 +28,14 @@ from django.db import connections
 from django.utils import translation
 from django.utils.module_loading import import_string
 
-from django_pgqueue import tasks
-from django_pgqueue.base import backport
-from django_pgqueue.base.conf import DEFAULTS, conf
-from django_pgqueue.base.exceptions import InvalidArguments
-from django_pgqueue.db import CallerConnection
-from django_pgqueue.housekeeping.declaring import definition_of
-from django_pgqueue.housekeeping.vacuum import Rights, rights
-from django_pgqueue.staff.health import SCHEMA_LOOKS, findings
-from django_pgqueue.timetable import Declared, declared, left_out
+from django_pgqueue import backport, registry
+from django_pgqueue.conf import DEFAULTS, conf
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.doctor import SCHEMA_LOOKS, findings
+from django_pgqueue.exceptions import InvalidArguments
+from django_pgqueue.maintenance.vacuum import Rights, rights
+from django_pgqueue.schedules.periodic import Declared, declared, left_out
+from django_pgqueue.schedules.sync import definition_of
 
 BOUNDS: dict[str, tuple[Any, float, float]] = {
     "LEASE_SECONDS": (int, 3, 86400),
@@ -158,7 +157,7 @@ def _is_installed(package: str) -> bool:
 def _runs_tasks() -> bool:
     """Whether an alias in ``TASKS`` has the backend of this package."""
     from django_pgqueue.backend import PgQueueBackend  # noqa: PLC0415 - the framework may be missing
-    from django_pgqueue.base.framework import InvalidTaskBackend, task_backends  # noqa: PLC0415
+    from django_pgqueue.framework import InvalidTaskBackend, task_backends  # noqa: PLC0415
 
     try:
         return any(isinstance(one, PgQueueBackend) for one in task_backends.all())
@@ -227,7 +226,7 @@ def check_isolation(databases: Collection[str] | None = None, **_: Any) -> list[
     """Say when tasks with ``atomic=True`` will meet conflicts of SERIALIZABLE. Asks the database for its default."""
     if not isinstance(getattr(settings, "PGQUEUE", {}), dict) or conf.database not in (databases or ()):
         return []
-    atomic = [task for name in tasks.known() if (task := tasks.get(name)).is_atomic]
+    atomic = [task for name in registry.known() if (task := registry.get(name)).is_atomic]
     if not atomic or not _is_serializable(conf.database):
         return []
     return [

@@ -2,8 +2,8 @@
 
 import logging
 
-from django_pgqueue.base.logs import fields
-from django_pgqueue.lifecycle.context import current_job
+from django_pgqueue.jobs.context import current_job
+from django_pgqueue.log_lines import fields
 
 
 class JobFields(logging.Filter):

@@ -14,8 +14,8 @@ from django.db.models.lookups import Exact, LessThanOrEqual
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from django_pgqueue.base.labels import CATCH_UPS, REASONS, STATUSES
-from django_pgqueue.base.states import (
+from django_pgqueue.states import (
+    CATCH_UPS,
     HIGHEST_PRIORITY,
     LATEST,
     LONGEST_KEY,
@@ -24,12 +24,14 @@ from django_pgqueue.base.states import (
     LONGEST_QUEUE,
     LOWEST_PRIORITY,
     NEVER,
+    REASONS,
+    STATUSES,
     CatchUp,
     Reason,
     Scope,
     Status,
 )
-from django_pgqueue.base.stored import read
+from django_pgqueue.stored_values import read
 
 PRIORITIES = models.Q(priority__range=(LOWEST_PRIORITY, HIGHEST_PRIORITY))
 EMPTY_LIST = models.Value([], models.JSONField())

@@ -2,7 +2,7 @@ from typing import Any
 
 from django.db.models import Model
 
-from django_pgqueue.base.conf import conf
+from django_pgqueue.conf import conf
 
 APPS = {"django_pgqueue", "pgqueue_cutover"}
 

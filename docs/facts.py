@@ -35,8 +35,8 @@ class Row(NamedTuple):
 
 def of_settings() -> Iterator[Row]:
     """Yield the keys of PGQUEUE."""
-    from django_pgqueue.base.conf import DEFAULTS  # noqa: PLC0415 - Django is set up by then
     from django_pgqueue.checks import BOUNDS, SWITCHES  # noqa: PLC0415
+    from django_pgqueue.conf import DEFAULTS  # noqa: PLC0415 - Django is set up by then
 
     for key, default in DEFAULTS.items():
         facts = {"default": code(literal(default))}
@@ -81,14 +81,14 @@ def of_signals(*names: str) -> Iterator[Row]:
 
 def of_statuses() -> Iterator[Row]:
     """Yield where a live job may stand."""
-    from django_pgqueue.base.states import Status  # noqa: PLC0415
+    from django_pgqueue.states import Status  # noqa: PLC0415
 
     return (Row(code(status)) for status in Status)
 
 
 def of_reasons() -> Iterator[Row]:
     """Yield what a job may have died of."""
-    from django_pgqueue.base.states import Reason  # noqa: PLC0415
+    from django_pgqueue.states import Reason  # noqa: PLC0415
 
     return (Row(code(reason)) for reason in Reason)
 
@@ -101,9 +101,9 @@ def of_checks() -> Iterator[Row]:
 
 def of_metrics(kind: str) -> Iterator[Row]:
     """Yield the metrics of the tables, or those of workers."""
-    from django_pgqueue.metrics import names  # noqa: PLC0415
+    from django_pgqueue.contrib.prometheus import families  # noqa: PLC0415
 
-    for name in {"tables": names.OF_TABLES, "workers": names.OF_WORKERS}[kind]:
+    for name in {"tables": families.OF_TABLES, "workers": families.OF_WORKERS}[kind]:
         shown = f"{name.name}_total" if name.kind == "counter" else name.name
         yield Row(code(shown), {"type": name.kind, "labels": listed(name.labels)}, name.help)
 
@@ -148,10 +148,9 @@ def of_indexes(table: str) -> Iterator[Row]:
 
 @functools.cache
 def parser_of(command: str) -> CommandParser:
-    [app] = (path.parents[2].name for path in PACKAGE.rglob(f"management/commands/{command}.py"))
+    [app] = (path.parents[2] for path in PACKAGE.rglob(f"management/commands/{command}.py"))
     made = CommandParser(add_help=False)
-    name = "django_pgqueue" if app == "django_pgqueue" else f"django_pgqueue.{app}"
-    load_command_class(name, command).add_arguments(made)
+    load_command_class(".".join(app.relative_to(PACKAGE.parent).parts), command).add_arguments(made)
     return made
 
 
@@ -195,7 +194,7 @@ def facts_of(action: argparse.Action) -> dict[str, str]:
 
 def arguments_of(signal: str) -> list[str]:
     """Return what is sent with a signal, as the calls that send it name it."""
-    from django_pgqueue.base import signals  # noqa: PLC0415
+    from django_pgqueue import signals  # noqa: PLC0415
 
     if getattr(signals, signal) in signals.OF_FATE.values():
         return arguments_of("job_finished")  # they follow it, and tell the same

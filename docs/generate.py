@@ -64,7 +64,7 @@ def pages() -> Iterator[Path]:
 def main() -> None:
     settings.configure(
         DATABASES={"default": {"ENGINE": "django.db.backends.postgresql"}},
-        INSTALLED_APPS=["django.contrib.contenttypes", "django_pgqueue", "django_pgqueue.cutover"],
+        INSTALLED_APPS=["django.contrib.contenttypes", "django_pgqueue", "django_pgqueue.contrib.cutover"],
         USE_TZ=True,
     )
     django.setup()

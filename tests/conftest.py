@@ -10,10 +10,11 @@ from django.test.utils import setup_databases, teardown_databases
 from django.utils import translation
 from hypothesis import settings
 
-from django_pgqueue import tasks
-from django_pgqueue.db import QueueConnection
-from django_pgqueue.lifecycle import context, wake
-from django_pgqueue.staff.health import tables
+from django_pgqueue import registry, tasks
+from django_pgqueue.db import notify
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.doctor import tables
+from django_pgqueue.jobs import context
 from tests.pgbouncer import PgBouncer
 from tests.server import own_database
 from tests.support import groups, guard, summary, template
@@ -72,7 +73,7 @@ def _outside_of_jobs() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _no_refusal_yet(monkeypatch) -> None:
     """Begin as a process to which no announcement was refused: of each refusal it would say no more."""
-    monkeypatch.setattr(wake, "_refusals", {})
+    monkeypatch.setattr(notify, "_refusals", {})
 
 
 @pytest.fixture(autouse=True)
@@ -150,14 +151,14 @@ def start_worker(transactional_db, tmp_path: Path, request: pytest.FixtureReques
 @pytest.fixture
 def registry_of(monkeypatch):
     """Make a task of a function, which is gone afterwards."""
-    monkeypatch.setattr(tasks, "_registry", dict(tasks._registry))
-    monkeypatch.setattr(tasks, "_aliases", dict(tasks._aliases))
-    monkeypatch.setattr(tasks, "_late", set())
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    monkeypatch.setattr(registry, "_aliases", dict(registry._aliases))
+    monkeypatch.setattr(registry, "_late", set())
 
     def declare(func, **options):
         func.__qualname__ = func.__name__
         made = tasks.task(**options)(func)
-        tasks._late.discard(made.name)  # as one that workers load
+        registry._late.discard(made.name)  # as one that workers load
         return made
 
     return declare

@@ -2,15 +2,14 @@
 
 import asyncio
 
-from django_pgqueue import tasks
-from django_pgqueue.base.records import Outcome
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.context import CurrentJob
-from django_pgqueue.lifecycle.failure import unknown_task
-from django_pgqueue.lifecycle.framework import sought
-from django_pgqueue.lifecycle.run import arun, run
+from django_pgqueue import registry
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.executor import arun, run, sought
+from django_pgqueue.jobs.failure import unknown_task
+from django_pgqueue.jobs.interrupts import LaneBorder, ThreadBorder
+from django_pgqueue.records import Outcome
 
 WORKER = 7
 
@@ -18,7 +17,7 @@ WORKER = 7
 def work(queue, name="default", *, worker_id=WORKER) -> Outcome:
     """Run the next job of a queue, in which there must be just one."""
     [job] = claim(queue, name, limit=1, worker_id=worker_id)
-    task = tasks.find(job.task) or sought(job)
+    task = registry.find(job.task) or sought(job)
     if task is None:
         outcome = unknown_task(job)
     elif task.is_async:

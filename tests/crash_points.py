@@ -89,7 +89,7 @@ def _wrap(place: str, given: int | None, point: Point, *, is_behind: bool) -> No
 def when_answered(point: Point) -> None:
     """Put a point where the server has committed a transaction with outcomes, and its answer waits in the socket."""
     sent: list[object] = []
-    send, leave = pkgutil.resolve_name("django_pgqueue.lifecycle.ack:send"), psycopg.Pipeline.__exit__
+    send, leave = pkgutil.resolve_name("django_pgqueue.jobs.ack:send"), psycopg.Pipeline.__exit__
 
     def note(database: Any, outcomes: Any) -> Any:
         sent.extend(outcomes)
@@ -105,22 +105,22 @@ def when_answered(point: Point) -> None:
         sent.clear()
         leave(pipeline, *error)
 
-    pkgutil.resolve_name("django_pgqueue.lifecycle.ack").send = note
+    pkgutil.resolve_name("django_pgqueue.jobs.ack").send = note
     psycopg.Pipeline.__exit__ = wrapper
 
 
 POINTS: dict[str, Callable[[Point], None]] = {
-    "tick inserted": before("django_pgqueue.housekeeping.schedules:_advance"),
-    "claim sent": behind("django_pgqueue.lifecycle.claim:send"),
-    "limited claim sent": behind("django_pgqueue.lifecycle.claim:send_limited"),
-    "claim committed": before("django_pgqueue.runtime.pump:Pump._accept", given=1),
-    "job held": behind("django_pgqueue.runtime.marks:Marks.hold", given=2),
-    "start": before("django_pgqueue.runtime.slots:Slots.begin"),
-    "started": behind("django_pgqueue.runtime.slots:Slots.begin"),
-    "row removed": behind("django_pgqueue.lifecycle.ack:finish_alone"),
-    "ended": before("django_pgqueue.runtime.slots:Slots.end"),
-    "ack sent": behind("django_pgqueue.lifecycle.ack:send", given=1),
+    "tick inserted": before("django_pgqueue.schedules.enqueuer:_advance"),
+    "claim sent": behind("django_pgqueue.jobs.claim:send"),
+    "limited claim sent": behind("django_pgqueue.jobs.claim:send_limited"),
+    "claim committed": before("django_pgqueue.worker.consumer:Pump._accept", given=1),
+    "job held": behind("django_pgqueue.worker.shared_state:Marks.hold", given=2),
+    "start": before("django_pgqueue.worker.slots:Slots.begin"),
+    "started": behind("django_pgqueue.worker.slots:Slots.begin"),
+    "row removed": behind("django_pgqueue.jobs.ack:finish_alone"),
+    "ended": before("django_pgqueue.worker.slots:Slots.end"),
+    "ack sent": behind("django_pgqueue.jobs.ack:send", given=1),
     "ack committed": when_answered,
-    "ack received": before("django_pgqueue.lifecycle.ack:receipt", given=1),
-    "ack settled": behind("django_pgqueue.runtime.pump:Pump._settle", given=1),
+    "ack received": before("django_pgqueue.jobs.ack:receipt", given=1),
+    "ack settled": behind("django_pgqueue.worker.consumer:Pump._settle", given=1),
 }

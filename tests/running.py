@@ -5,16 +5,15 @@ import asyncio
 from asgiref.sync import sync_to_async
 from django.db import connections
 
-from django_pgqueue import tasks
-from django_pgqueue.base.records import ClaimedJob, Outcome
-from django_pgqueue.db import QueueConnection
-from django_pgqueue.housekeeping.promote import promote
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.context import CurrentJob
-from django_pgqueue.lifecycle.framework import sought
-from django_pgqueue.lifecycle.run import arun, run
+from django_pgqueue import registry
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.executor import arun, run, sought
+from django_pgqueue.jobs.interrupts import LaneBorder, ThreadBorder
+from django_pgqueue.maintenance.promoter import promote
+from django_pgqueue.records import ClaimedJob, Outcome
 
 
 def run_claimed(queue: QueueConnection, name: str = "default", *, limit: int = 1) -> list[Outcome]:
@@ -26,7 +25,7 @@ def run_claimed(queue: QueueConnection, name: str = "default", *, limit: int = 1
 
 
 def run_one(job: ClaimedJob) -> Outcome:
-    task = tasks.find(job.task) or sought(job)
+    task = registry.find(job.task) or sought(job)
     if task.is_async:
         return asyncio.run(_awaited(task, job))
     return run(task, job, CurrentJob(job), ThreadBorder())

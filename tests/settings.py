@@ -30,7 +30,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.staticfiles",
     "django_pgqueue",
-    "django_pgqueue.cutover",
+    "django_pgqueue.contrib.cutover",
     "tests.app",
 ]
 INSTALLED_APPS += DRIVER.installed()

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from django_pgqueue.staff.glance.screen import BEGIN, END, ENTER, LEAVE
+from django_pgqueue.cli.stats_watch import BEGIN, END, ENTER, LEAVE
 from tests.support.waiting import PATIENCE_SECONDS
 
 CTRL_C, CTRL_Z = b"\x03", b"\x1a"

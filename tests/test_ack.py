@@ -6,12 +6,12 @@ from django.db import transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.base.records import Fate, Outcome, Receipt
-from django_pgqueue.base.states import NEVER, Reason
-from django_pgqueue.db import CallerConnection
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.records import Fate, Outcome, Receipt
+from django_pgqueue.states import NEVER, Reason
 from tests.support.waiting import PATIENCE_SECONDS
 
 

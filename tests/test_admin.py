@@ -16,15 +16,12 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.admin.lists import keyset, listing
-from django_pgqueue.admin.parts import formatting
-from django_pgqueue.admin.verbs.jobs import WORDS
-from django_pgqueue.base.states import NEVER
-from django_pgqueue.lifecycle.kill import kill
-from django_pgqueue.lifecycle.left import Left
-from django_pgqueue.lifecycle.run_now import run_now
+from django_pgqueue.admin import changelist, formatting, keyset
+from django_pgqueue.admin.job_actions import WORDS
+from django_pgqueue.insights.bounded import bounded
+from django_pgqueue.jobs.actions import Left, kill, run_now
 from django_pgqueue.models import DeadJob, Job, Queue, Worker
-from django_pgqueue.staff.bounded import bounded
+from django_pgqueue.states import NEVER
 
 pytestmark = pytest.mark.django_db
 
@@ -693,11 +690,11 @@ def select_all_is_not_offered_beyond_what_one_action_takes(staff: Client) -> Non
     assert re.search(r"Select all 15\d dead jobs", staff.get(DEAD).content.decode())
 
 
-@pytest.mark.parametrize("count", [listing.CAP - 1, listing.CAP, listing.CAP + 1])
+@pytest.mark.parametrize("count", [changelist.CAP - 1, changelist.CAP, changelist.CAP + 1])
 def test_cap_is_exact_at_its_edge(count):
     enqueue_many(app.noop, [()] * count)
-    paginator = listing.CappedPaginator(Job.objects.order_by("-pk"), 100)
-    assert (paginator.count, paginator.is_capped) == (min(count, listing.CAP), count > listing.CAP)
+    paginator = changelist.CappedPaginator(Job.objects.order_by("-pk"), 100)
+    assert (paginator.count, paginator.is_capped) == (min(count, changelist.CAP), count > changelist.CAP)
 
 
 def test_filters_narrow_the_lists(viewer):
@@ -769,7 +766,7 @@ def test_choices_of_filters_are_few(sql):
     sql(
         "INSERT INTO pgqueue_jobs (task, queue) SELECT 't', 'q' || lpad(n::text, 4, '0') FROM generate_series(1, 500) n"
     )
-    found = listing.names("queued_queues")
+    found = changelist.names("queued_queues")
     assert (found[0], len(found)) == ("q0001", 100)
 
 

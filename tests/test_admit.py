@@ -2,7 +2,7 @@
 
 import json
 
-from django_pgqueue.lifecycle.admit import LOCKED_AT_ONCE, Kind, try_lock
+from django_pgqueue.flow.concurrency import LOCKED_AT_ONCE, Kind, try_lock
 
 ADMITTING = "SELECT current_setting('pgqueue.admitting')"
 

@@ -4,14 +4,14 @@ import pytest
 from django.db import connection, transaction
 
 import tests.app.tasks as app
-from django_pgqueue.base.records import Fate
-from django_pgqueue.base.signals import job_finished
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.border import ThreadBorder
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.context import CurrentJob
-from django_pgqueue.lifecycle.run import CHARGED_CONFLICTS, Conflicts, run
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.executor import CHARGED_CONFLICTS, Conflicts, run
+from django_pgqueue.jobs.interrupts import ThreadBorder
 from django_pgqueue.models import FinishedJob, Job
+from django_pgqueue.records import Fate
+from django_pgqueue.signals import job_finished
 from tests.app.models import Mark
 
 run_module = sys.modules[run.__module__]
@@ -34,7 +34,7 @@ def test_effects_and_removal_are_one_transaction(claimed):
 def test_effects_roll_back_when_the_lease_was_lost(claimed, sql):
     sql("UPDATE pgqueue_jobs SET status = 'queued', lease_token = 0, worker_id = 0")
     outcome = run(app.record_atomic, claimed, CurrentJob(claimed), ThreadBorder())
-    assert (outcome.fate, outcome.error["error"]) == (Fate.RETRIED, "django_pgqueue.base.exceptions.LeaseLost")
+    assert (outcome.fate, outcome.error["error"]) == (Fate.RETRIED, "django_pgqueue.exceptions.LeaseLost")
     assert (Mark.objects.count(), Job.objects.count()) == (0, 1)
 
 
@@ -47,7 +47,7 @@ def test_effects_roll_back_when_the_task_fails(claimed, monkeypatch):
 
 def test_failure_after_a_commit_in_doubt_is_stale_because_the_row_is_gone(queue, claimed):
     assert run(app.record_atomic, claimed, CurrentJob(claimed), ThreadBorder()).fate is Fate.RECORDED
-    from django_pgqueue.base.records import Outcome
+    from django_pgqueue.records import Outcome
 
     receipt = ack.write(queue, [Outcome(claimed, Fate.RETRIED, error={"error": "OperationalError"})])
     assert receipt.stale == {claimed.id}
@@ -57,8 +57,8 @@ def test_failure_after_a_commit_in_doubt_is_stale_because_the_row_is_gone(queue,
 def test_row_held_by_somebody_else_is_waited_for_briefly_then_given_up(queue, claimed, other_queue):
     with other_queue.transaction():
         other_queue.rows("SELECT id FROM pgqueue_jobs FOR UPDATE", {})
-        from django_pgqueue.base.records import Outcome
-        from django_pgqueue.db import CallerConnection
+        from django_pgqueue.db.connections import CallerConnection
+        from django_pgqueue.records import Outcome
 
         with transaction.atomic():
             outcome = Outcome(claimed, Fate.SUCCEEDED)

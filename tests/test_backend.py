@@ -12,8 +12,8 @@ from django.utils import timezone
 import tests.app.contract as app
 import tests.app.tasks
 from django_pgqueue import enqueue, kill, requeue
-from django_pgqueue.backend import PgQueueTaskResult, running
-from django_pgqueue.base.exceptions import (
+from django_pgqueue.backend import PgQueueTaskResult, execution
+from django_pgqueue.exceptions import (
     InvalidArguments,
     JobExpired,
     JobFailed,
@@ -22,7 +22,7 @@ from django_pgqueue.base.exceptions import (
     JobNotCommitted,
     UnknownTask,
 )
-from django_pgqueue.base.framework import (
+from django_pgqueue.framework import (
     OWN_RECEIVERS,
     InvalidTask,
     TaskResultDoesNotExist,
@@ -33,13 +33,13 @@ from django_pgqueue.base.framework import (
     task_finished,
     task_started,
 )
-from django_pgqueue.base.records import Fate, Lease, Outcome
-from django_pgqueue.base.states import Reason
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.reap import settle
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.maintenance.reaper import settle
 from django_pgqueue.models import DeadJob, FinishedJob, Job
-from django_pgqueue.runtime import waiting
+from django_pgqueue.records import Fate, Lease, Outcome
+from django_pgqueue.results import waiter
+from django_pgqueue.states import Reason
 from tests.contract import WORKER, work
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -348,7 +348,7 @@ def test_signals_tell_of_the_first_and_the_last_of_it_and_not_of_retries(queue, 
 
 
 def promoted(queue):
-    from django_pgqueue.housekeeping.promote import promote
+    from django_pgqueue.maintenance.promoter import promote
 
     promote(queue, limit=10)
 
@@ -387,7 +387,7 @@ def test_nothing_is_made_where_nobody_listens(queue, monkeypatch, caplog):
     caplog.set_level(logging.WARNING, logger=logger.name)
     made = []
     monkeypatch.setattr(
-        running, "PgQueueTaskResult", lambda **fields: made.append(fields) or PgQueueTaskResult(**fields)
+        execution, "PgQueueTaskResult", lambda **fields: made.append(fields) or PgQueueTaskResult(**fields)
     )
     app.add.enqueue(1)
     assert work(queue).result == "1"
@@ -404,7 +404,7 @@ def test_nothing_is_made_where_nobody_listens(queue, monkeypatch, caplog):
 @pytest.fixture
 def nobody_waits_in_the_end(transactional_db):
     yield
-    waiting.stop_all()
+    waiter.stop_all()
 
 
 def test_result_can_be_waited_for(start_worker, nobody_waits_in_the_end):
@@ -487,9 +487,9 @@ def test_killed_and_expired_jobs_have_failed(queue, backend):
     kill([int(killed.id)], by="eve")
     Job.objects.update(expires_at=timezone.now() - dt.timedelta(hours=1))
     claimed = claim(queue, "default", limit=1, worker_id=9)
-    from django_pgqueue.base.records import Outcome
-    from django_pgqueue.base.states import Reason
-    from django_pgqueue.lifecycle import ack
+    from django_pgqueue.jobs import ack
+    from django_pgqueue.records import Outcome
+    from django_pgqueue.states import Reason
 
     ack.write(queue, [Outcome(claimed[0], Fate.DIED, reason=Reason.EXPIRED, error={"error": "expired"})])
     for result, kind in ((killed, JobKilled), (expired, JobExpired)):

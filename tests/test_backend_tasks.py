@@ -14,14 +14,14 @@ import pytest
 from django.core.checks import run_checks
 
 import tests.app.contract as app
-from django_pgqueue import periodic, tasks
+from django_pgqueue import periodic, registry, tasks
 from django_pgqueue.apps import _task_modules
 from django_pgqueue.backend import PgQueueBackend, PgQueueTask, options
-from django_pgqueue.base.exceptions import ConfigurationError
-from django_pgqueue.base.framework import InvalidTask, task_backends
-from django_pgqueue.base.options import Options
+from django_pgqueue.exceptions import ConfigurationError
+from django_pgqueue.framework import InvalidTask, task_backends
 from django_pgqueue.models import Job
-from django_pgqueue.timetable import declared, left_out
+from django_pgqueue.options import Options
+from django_pgqueue.schedules.periodic import declared, left_out
 from tests.app.contract import task
 from tests.app.models import Mark
 from tests.contract import work
@@ -40,8 +40,8 @@ def fresh():
 
     def forget():
         sys.modules.pop(MODULE, None)
-        for name in [name for name in tasks.known() if name.startswith(f"{MODULE}.")]:
-            del tasks._registry[name]
+        for name in [name for name in registry.known() if name.startswith(f"{MODULE}.")]:
+            del registry._registry[name]
 
     forget()
     yield
@@ -49,10 +49,10 @@ def fresh():
 
 
 @pytest.fixture
-def registry(monkeypatch):
+def own_registry(monkeypatch):
     """What is declared here is gone afterwards."""
-    monkeypatch.setattr(tasks, "_registry", dict(tasks._registry))
-    monkeypatch.setattr(tasks, "_aliases", dict(tasks._aliases))
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    monkeypatch.setattr(registry, "_aliases", dict(registry._aliases))
 
 
 # Options
@@ -61,11 +61,11 @@ def registry(monkeypatch):
 def test_task_knows_all_options_of_jobs_and_tasks():
     of_native = {*inspect.signature(tasks.make).parameters, *inspect.signature(Options).parameters}
     of_framework = {"func", "priority", "backend", "queue_name", "run_after", "takes_context"}
-    renamed = {"func", "name", "options", "backend", "contract", "queue", "priority", "run_at", "database"}
+    renamed = {"func", "name", "options", "backend", "adapter", "queue", "priority", "run_at", "database"}
     assert set(inspect.signature(PgQueueTask).parameters) - of_framework == of_native - renamed
 
 
-def test_options_above_task_are_those_of_the_native_task(registry):
+def test_options_above_task_are_those_of_the_native_task(own_registry):
     made = options(
         max_attempts=4,
         backoff=9,
@@ -77,22 +77,22 @@ def test_options_above_task_are_those_of_the_native_task(registry):
         unique_by=lambda: "key",
         keep=False,
     )(task(function))
-    native = tasks.get("old.name")
-    assert native is made.native is tasks.get(f"{__name__}.function")
+    native = registry.get("old.name")
+    assert native is made.native is registry.get(f"{__name__}.function")
     assert (native.options.max_attempts, native.options.timeout_seconds, native.options.lease_seconds) == (4, 60, 300)
     assert (native.backoff(1), native.is_atomic, native.sensitive, native.options.keep) == (9, True, {"card"}, False)
     assert native.keys((), {}).unique == "key"
 
 
 @pytest.mark.skipif(django.VERSION[:2] == (6, 0), reason=NOT_DJANGO_60)
-def test_task_takes_options_itself(registry):
+def test_task_takes_options_itself(own_registry):
     made = task(max_attempts=4, queue_name="mail")(function)
     assert (made.max_attempts, made.native.options.max_attempts, made.native.options.queue) == (4, 4, "mail")
     with pytest.raises(TypeError, match="max_attempt"):
         task(max_attempt=4)(function)
 
 
-def test_options_of_the_alias_are_for_tasks_that_say_nothing(registry, settings):
+def test_options_of_the_alias_are_for_tasks_that_say_nothing(own_registry, settings):
     patient = settings.TASKS["patient"]
     settings.TASKS = settings.TASKS | {
         "patient": patient | {"OPTIONS": {"max_attempts": 5, "timeout": 60, "backoff": 3, "keep": False}}
@@ -118,7 +118,7 @@ FUNCTION = f"{__name__}.of_an_order"
 def of_an_order(order: int) -> None: ...
 
 
-def test_settings_have_options_for_a_single_task(registry, alias_with):
+def test_settings_have_options_for_a_single_task(own_registry, alias_with):
     alias_with(max_attempts=5, timeout=60, tasks={FUNCTION: {"max_attempts": 7, "timeout": 9, "unique_by": ["order"]}})
     native = options(timeout=90)(task(backend="patient")(of_an_order)).native
     assert (native.options.max_attempts, native.options.timeout) == (7, 90)
@@ -126,14 +126,14 @@ def test_settings_have_options_for_a_single_task(registry, alias_with):
 
 
 @pytest.mark.parametrize("wrong", [None, [], "x", {FUNCTION: None}, {FUNCTION: "x"}], ids=repr)
-def test_settings_of_single_tasks_that_are_of_no_use_are_left_to_the_check(registry, alias_with, wrong):
+def test_settings_of_single_tasks_that_are_of_no_use_are_left_to_the_check(own_registry, alias_with, wrong):
     """Their task is declared, so that the check can be reached."""
     alias_with(tasks=wrong)
     assert task(backend="patient")(of_an_order).native.options.max_attempts == 1
     assert "Make it a dict of dicts" in problems(OPTIONS={"tasks": wrong})["pgqueue.E007"]
 
 
-def test_settings_name_exceptions_after_which_tasks_of_others_are_not_tried_again(registry, alias_with):
+def test_settings_name_exceptions_after_which_tasks_of_others_are_not_tried_again(own_registry, alias_with):
     alias_with(discard_on=["django.core.exceptions.ObjectDoesNotExist"])
     native = task(backend="patient")(of_an_order).native
     assert native.discards.has(Mark.DoesNotExist())
@@ -149,7 +149,7 @@ def test_settings_name_exceptions_after_which_tasks_of_others_are_not_tried_agai
     ],
     ids=str,
 )
-def test_wrong_option_of_a_single_task_is_named_with_its_place(registry, alias_with, wrong, message):
+def test_wrong_option_of_a_single_task_is_named_with_its_place(own_registry, alias_with, wrong, message):
     alias_with(tasks={FUNCTION: wrong})
     with pytest.raises(InvalidTask) as caught:
         task(backend="patient")(of_an_order)
@@ -174,12 +174,12 @@ def test_wrong_option_of_a_single_task_is_named_with_its_place(registry, alias_w
     ],
     ids=str,
 )
-def test_value_that_cannot_be_is_an_invalid_task(registry, wrong):
+def test_value_that_cannot_be_is_an_invalid_task(own_registry, wrong):
     with pytest.raises(InvalidTask, match=next(iter(wrong))):
         options(**wrong)(task(function))
 
 
-def test_async_task_cannot_be_atomic(registry):
+def test_async_task_cannot_be_atomic(own_registry):
     with pytest.raises(InvalidTask, match="has no async transactions"):
         options(atomic=True)(task(app.aadd.func))
 
@@ -223,29 +223,29 @@ def test_pickled_task_keeps_its_options():
 
 
 def test_task_is_registered_once_with_what_it_was_declared_with():
-    native = tasks.get("tests.app.contract.fail_until")
+    native = registry.get("tests.app.contract.fail_until")
     assert (native.options.max_attempts, native.backoff(1)) == (3, 0.0)
     app.fail_until.using(max_attempts=9, queue_name="mail")
-    assert tasks.get("tests.app.contract.fail_until") is native
+    assert registry.get("tests.app.contract.fail_until") is native
 
 
 def test_module_loaded_again_replaces_its_tasks(fresh):
     first = importlib.import_module(MODULE).found
     again = importlib.reload(sys.modules[MODULE]).found
     assert first.func is not again.func
-    assert tasks.get(f"{MODULE}.found").func is again.func
+    assert registry.get(f"{MODULE}.found").func is again.func
     assert task_backends["default"]._declared(f"{MODULE}.found").func is again.func
 
 
-def test_native_task_of_another_function_keeps_its_name(registry):
+def test_native_task_of_another_function_keeps_its_name(own_registry):
     other = tasks.task(name=f"{__name__}.function")(app.add.func)
     with pytest.raises(InvalidTask, match="Two tasks are called"):
         task(function)
-    assert tasks.get(f"{__name__}.function") is other
+    assert registry.get(f"{__name__}.function") is other
 
 
-def test_task_of_the_framework_may_have_a_schedule(registry, monkeypatch):
-    monkeypatch.setattr("django_pgqueue.timetable._declared", {})
+def test_task_of_the_framework_may_have_a_schedule(own_registry, monkeypatch):
+    monkeypatch.setattr("django_pgqueue.schedules.periodic._declared", {})
     made = periodic(cron="0 3 * * *", args=(1,), queue="mail")(app.add)
     assert made is app.add
     [schedule] = declared().values()
@@ -253,7 +253,7 @@ def test_task_of_the_framework_may_have_a_schedule(registry, monkeypatch):
 
 
 def test_schedule_of_a_task_of_another_backend_is_reported(monkeypatch):
-    monkeypatch.setattr("django_pgqueue.timetable._left_out", {})
+    monkeypatch.setattr("django_pgqueue.schedules.periodic._left_out", {})
     assert periodic(cron="@daily", name="nightly")(app.lent) is app.lent
     assert set(left_out()) == {"nightly"}
     assert "pgqueue.W005" in {message.id for message in run_checks(tags=["pgqueue"])}
@@ -291,7 +291,7 @@ def test_worker_knows_the_tasks_of_modules_that_the_setting_names(fresh, task_mo
     task_modules([MODULE])
     sql("INSERT INTO pgqueue_jobs (task, args, backend) VALUES (%s, '[5]', 'default')", f"{MODULE}.found")
     assert work(queue).result == "5"
-    assert f"{MODULE}.found" in tasks.known()
+    assert f"{MODULE}.found" in registry.known()
 
 
 def test_module_of_the_setting_that_is_not_there_is_said_at_the_start(task_modules):
@@ -314,12 +314,12 @@ def test_options_of_the_alias_that_are_not_of_tasks_leave_tasks_alone(task_modul
 def test_task_of_another_backend_is_found_for_the_alias_of_the_job(fresh, task_modules):
     task_modules([MODULE])
     found = task_backends["patient"].find_task(f"{MODULE}.lent")
-    assert (found.backend, found.options.max_attempts, found.contract.task.backend) == ("patient", 3, "dummy")
+    assert (found.backend, found.options.max_attempts, found.adapter.task.backend) == ("patient", 3, "dummy")
 
 
 def test_task_is_found_by_the_name_under_which_another_module_has_it(fresh, task_modules):
     task_modules([MODULE])
-    assert task_backends["default"].find_task(f"{MODULE}.add") is tasks.get("tests.app.contract.add")
+    assert task_backends["default"].find_task(f"{MODULE}.add") is registry.get("tests.app.contract.add")
 
 
 @pytest.mark.parametrize(
@@ -361,7 +361,7 @@ def test_module_is_not_asked_for_what_it_makes_when_it_is_asked(monkeypatch):
     assert task_backends["default"].find_task("no_module.report") is None
 
 
-def test_worker_outlives_a_task_that_cannot_be_declared(queue, sql, caplog, monkeypatch, registry):
+def test_worker_outlives_a_task_that_cannot_be_declared(queue, sql, caplog, monkeypatch, own_registry):
     tasks.task(name="tests.app.contract.add_up")(function)
     other = types.FunctionType(function.__code__, globals(), "add_up")
     other.__module__, other.__qualname__ = "tests.app.contract", "add_up"
@@ -428,7 +428,7 @@ def test_problem_of_settings_is_named_with_what_to_do(changes, message):
     assert message in told
 
 
-def test_path_whose_options_nobody_would_ask_for_is_named_with_the_right_one(registry, monkeypatch):
+def test_path_whose_options_nobody_would_ask_for_is_named_with_the_right_one(own_registry, monkeypatch):
     def told(path):
         return problems(OPTIONS={"tasks": {path: {"keep": False}}})["pgqueue.E007"]
 
@@ -441,7 +441,7 @@ def test_path_whose_options_nobody_would_ask_for_is_named_with_the_right_one(reg
     assert "Write 'tests.app.contract.add'" in told("tests.app.contract.also_add")
 
 
-def test_options_of_a_task_count_for_jobs_that_another_alias_is_used_for(registry, alias_with):
+def test_options_of_a_task_count_for_jobs_that_another_alias_is_used_for(own_registry, alias_with):
     """So its path is no mistake in the settings of that one."""
     alias_with(tasks={FUNCTION: {"max_attempts": 7}})
     made = task(backend="default")(of_an_order)

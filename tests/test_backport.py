@@ -13,7 +13,7 @@ from asgiref.sync import async_to_sync
 from django.core.checks import run_checks
 
 import tests.app.contract as app
-from django_pgqueue.base.framework import TaskResultDoesNotExist, task_backends
+from django_pgqueue.framework import TaskResultDoesNotExist, task_backends
 from tests.contract import work
 from tests.support import needs
 

@@ -299,7 +299,7 @@ def test_slots_are_what_sleeping_handlers_allow():
 
 
 def test_tasks_of_the_bench_are_known_to_no_other_process():
-    code = "import django; django.setup(); from django_pgqueue import tasks; print(tasks.known())"
+    code = "import django; django.setup(); from django_pgqueue import registry; print(registry.known())"
     known = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert "tests.app.tasks.noop" in known
     assert "bench" not in known

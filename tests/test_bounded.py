@@ -7,8 +7,8 @@ from django.db import OperationalError, connection, transaction
 
 import tests.app.tasks as app
 from django_pgqueue.checks import check_settings
+from django_pgqueue.insights.bounded import TookTooLong, bounded
 from django_pgqueue.models import Job, Worker
-from django_pgqueue.staff.bounded import TookTooLong, bounded
 
 JOBS = "/admin/django_pgqueue/job/"
 DEAD = "/admin/django_pgqueue/deadjob/"

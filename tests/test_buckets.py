@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_pgqueue.base.buckets import BOUNDS, BUCKETS, counted, percentile
+from django_pgqueue.jobs.stats import BOUNDS, BUCKETS, counted, percentile
 
 
 def counts_of(seconds):

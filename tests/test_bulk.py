@@ -8,14 +8,13 @@ from django.db import connection, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill, move_jobs, purge, requeue, set_priority
-from django_pgqueue.base.exceptions import InvalidJob
-from django_pgqueue.housekeeping.promote import promote
-from django_pgqueue.lifecycle.browse import Filter, Source, along_an_index, pages
-from django_pgqueue.lifecycle.bulk import still
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.left import Left, why_left, why_not_changed, why_not_killed, why_not_requeued
-from django_pgqueue.lifecycle.slices import Tally, in_slices
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.queries import statement
+from django_pgqueue.exceptions import InvalidJob
+from django_pgqueue.jobs.actions import Left, still, why_left, why_not_changed, why_not_killed, why_not_requeued
+from django_pgqueue.jobs.bulk_actions import Tally, in_slices
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.search import Filter, Source, along_an_index, pages
+from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 
 TABLES = {Source.LIVE: "pgqueue_jobs", Source.DEAD: "pgqueue_dead_jobs", Source.FINISHED: "pgqueue_finished_jobs"}

@@ -12,11 +12,11 @@ from django.utils import timezone
 from django.utils.http import urlencode
 
 import tests.app.tasks as app
-from django_pgqueue.lifecycle.kill import kill
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.queries import statement
+from django_pgqueue.insights import dead_groups
+from django_pgqueue.insights.bounded import bounded
+from django_pgqueue.jobs.actions import kill
 from django_pgqueue.models import DeadJob
-from django_pgqueue.staff import causes
-from django_pgqueue.staff.bounded import bounded
 
 pytestmark = pytest.mark.django_db
 
@@ -45,8 +45,8 @@ def dead(error="ValueError", message="no luck", *, at: dt.datetime | None = None
     return job_id
 
 
-def found(**options) -> causes.Causes:
-    return causes.causes("default", now=timezone.now(), **options)
+def found(**options) -> dead_groups.Causes:
+    return dead_groups.causes("default", now=timezone.now(), **options)
 
 
 def test_jobs_that_died_of_the_same_are_one_cause(viewer):
@@ -74,7 +74,7 @@ def test_hours_are_those_of_the_clock(viewer, monkeypatch):
     for at in (hour, hour - dt.timedelta(seconds=1), hour - dt.timedelta(hours=1), hour - dt.timedelta(hours=23)):
         dead(at=at)
     dead(at=hour - dt.timedelta(hours=23, seconds=1))
-    [cause] = causes.causes("default", now=now).causes
+    [cause] = dead_groups.causes("default", now=now).causes
     assert [one.number for one in cause.hours] == [1, *[0] * 21, 2, 1]
     assert (cause.jobs, cause.in_the_day, cause.most) == (5, 4, 2)
     assert cause.hours[-1].begins_at == hour
@@ -84,7 +84,7 @@ def test_hours_are_those_of_the_clock(viewer, monkeypatch):
     assert page.count("pgqueue-bar-4") == 2
 
 
-@pytest.mark.parametrize("number", [causes.CAP, causes.CAP + 1])
+@pytest.mark.parametrize("number", [dead_groups.CAP, dead_groups.CAP + 1])
 def test_counting_stops(viewer, sql, number):
     sql(
         "INSERT INTO pgqueue_dead_jobs (id, task, queue, reason, died_at, run_at, enqueued_at) SELECT n, 'x', "
@@ -92,7 +92,7 @@ def test_counting_stops(viewer, sql, number):
         number,
     )
     [cause] = found().causes
-    assert (cause.jobs, cause.is_capped) == (number, number > causes.CAP)
+    assert (cause.jobs, cause.is_capped) == (number, number > dead_groups.CAP)
     assert f"<dd>10,000{'+' if cause.is_capped else ''}</dd>" in viewer.get(PAGE).content.decode()
 
 

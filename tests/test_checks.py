@@ -7,7 +7,7 @@ from django.db import connection
 from django.test import override_settings
 from django.utils import translation
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 
 ROUTER = "django_pgqueue.routers.PgQueueRouter"
 
@@ -243,7 +243,7 @@ def test_atomic_tasks_at_serializable_are_warned_of(serializable, monkeypatch):
     [message] = conflicts("default")
     assert "'default' works at SERIALIZABLE: tasks with atomic=True, as tests.app." in message
     assert conflicts() == []
-    monkeypatch.setattr(tasks, "known", lambda: ("tests.app.tasks.noop",))
+    monkeypatch.setattr(registry, "known", lambda: ("tests.app.tasks.noop",))
     assert conflicts("default") == [], "there is no atomic task"
 
 

@@ -7,7 +7,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 LEAVES_A_THREAD = """
 import threading
-from django_pgqueue.runtime import child
+from django_pgqueue.worker import child
 child.LINGER_SECONDS = 0.0
 threading.Thread(target=threading.Event().wait, name="of a job").start()
 threading.Thread(target=child.end_soon, daemon=True).start()
@@ -24,7 +24,7 @@ def test_thread_that_a_job_has_left_behind_does_not_keep_its_process(project):
 
 LEAVES_A_PROCESS = """
 import multiprocessing, os, threading, time
-from django_pgqueue.runtime import child
+from django_pgqueue.worker import child
 
 def live_as_long_as(parent):
     while os.getppid() == parent:
@@ -46,7 +46,7 @@ def test_process_that_a_job_has_left_behind_does_not_keep_its_own(project):
 
 AT_WORK_AT_EXIT = """
 import atexit, threading
-from django_pgqueue.runtime import child
+from django_pgqueue.worker import child
 
 child.LINGER_SECONDS = 0.0
 is_exiting = threading.Event()

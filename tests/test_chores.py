@@ -3,11 +3,11 @@ import datetime as dt
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.housekeeping.chores import Chores, look
-from django_pgqueue.housekeeping.promote import promote
-from django_pgqueue.lifecycle.ack import write
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.jobs.ack import write
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.maintenance.pending_work import Chores, look
+from django_pgqueue.maintenance.promoter import promote
+from django_pgqueue.records import Fate, Outcome
 from tests.support.waiting import eventually
 
 

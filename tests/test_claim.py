@@ -4,9 +4,9 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.base.served import Served
-from django_pgqueue.lifecycle.claim import claim, new_lease_token, ready_queues, send
-from django_pgqueue.lifecycle.sql import LADDER, ladder_size, sized
+from django_pgqueue.db.queries import LADDER, ladder_size, sized
+from django_pgqueue.jobs.claim import claim, new_lease_token, ready_queues, send
+from django_pgqueue.jobs.queue_selector import Served
 from django_pgqueue.models import Job
 
 BEFORE_ALL = (-101, 0.0, 0)

@@ -12,20 +12,20 @@ from django.db import IntegrityError, OperationalError, connection, connections,
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill, requeue, run_now
-from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.base.served import Served
-from django_pgqueue.base.states import Reason
-from django_pgqueue.db import QueueConnection
-from django_pgqueue.housekeeping.promote import promote
-from django_pgqueue.housekeeping.sweep import sweep
-from django_pgqueue.lifecycle import ack, heartbeat
-from django_pgqueue.lifecycle.admit import Kind, admit, try_lock
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.drain import is_drained
-from django_pgqueue.lifecycle.reap import settle
-from django_pgqueue.lifecycle.release import release
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.queries import statement
+from django_pgqueue.flow.concurrency import Kind, admit, try_lock
+from django_pgqueue.jobs import ack, leases
+from django_pgqueue.jobs.ack import release
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.maintenance.concurrency_sweeper import sweep
+from django_pgqueue.maintenance.pending_work import is_drained
+from django_pgqueue.maintenance.promoter import promote
+from django_pgqueue.maintenance.reaper import settle
 from django_pgqueue.models import Job
+from django_pgqueue.records import Fate, Outcome
+from django_pgqueue.states import Reason
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 from tests.test_pump import pump, turn  # noqa: F401 - a fixture
 
@@ -214,11 +214,11 @@ def test_job_of_a_dead_worker_keeps_its_place(queue):
     first, second = enqueue_many(limited(max_attempts=2), [(), ()])
     admit(queue, ["k"])
     start(queue)
-    assert settle(queue, heartbeat.leases(queue, [1])).keys == set()
+    assert settle(queue, leases.leases(queue, [1])).keys == set()
     admit(queue, ["k"])
     assert admitted() == [first]
     start(queue)
-    assert settle(queue, heartbeat.leases(queue, [1])).keys == {"k"}, "lost on its last attempt"
+    assert settle(queue, leases.leases(queue, [1])).keys == {"k"}, "lost on its last attempt"
     admit(queue, ["k"])
     assert admitted() == [second]
 

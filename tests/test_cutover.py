@@ -18,15 +18,15 @@ from django.db import DatabaseError, connections, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import RetryLater, tasks
-from django_pgqueue.base.exceptions import ConfigurationError, InvalidArguments
-from django_pgqueue.cutover import Cutover, new_side, old_side
-from django_pgqueue.cutover.checks import check_stages
-from django_pgqueue.cutover.models import Call
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.context import CurrentJob
-from django_pgqueue.lifecycle.run import arun, run
+from django_pgqueue.contrib.cutover import Cutover, new_side, old_side
+from django_pgqueue.contrib.cutover.checks import check_stages
+from django_pgqueue.contrib.cutover.models import Call
+from django_pgqueue.exceptions import ConfigurationError, InvalidArguments
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.executor import arun, run
+from django_pgqueue.jobs.interrupts import LaneBorder, ThreadBorder
 from django_pgqueue.models import FinishedJob, Job
 from tests.app import contract
 from tests.app.models import Mark
@@ -443,7 +443,7 @@ def test_exit_code_tells_a_deploy_script(other, stage, transactional_db):
 
 
 def test_prune_removes_old_calls(other, stage, sql, monkeypatch):
-    monkeypatch.setattr("django_pgqueue.cutover.report.SLICE", 2)
+    monkeypatch.setattr("django_pgqueue.contrib.cutover.report.SLICE", 2)
     stage("old_leads")
     for number in range(6):
         Cutover(new=app.switched, old=other.delay).enqueue(str(number))
@@ -459,7 +459,7 @@ def test_report_says_when_there_is_no_table(transactional_db, monkeypatch):
     def fail(*_):
         raise DatabaseError('relation "pgqueue_cutover_calls" does not exist\nLINE 1')
 
-    monkeypatch.setattr("django_pgqueue.cutover.management.commands.pgqueue_cutover.counts", fail)
+    monkeypatch.setattr("django_pgqueue.contrib.cutover.management.commands.pgqueue_cutover.counts", fail)
     with pytest.raises(CommandError, match="does not exist"):
         call_command("pgqueue_cutover")
 
@@ -490,7 +490,7 @@ def test_stage_that_there_is_not_is_found_by_the_check_and_refused(other, stage,
 def test_tasks_can_be_declared_before_apps_are_loaded():
     code = """
 from django_pgqueue import task
-from django_pgqueue.cutover import Cutover, new_side, old_side
+from django_pgqueue.contrib.cutover import Cutover, new_side, old_side
 
 @task
 @new_side

@@ -5,7 +5,7 @@ from django.db import DatabaseError, DataError, Error, InterfaceError, InternalE
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.base.database_errors import is_transient
+from django_pgqueue.db.errors import is_transient
 
 
 @pytest.mark.parametrize(

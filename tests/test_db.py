@@ -6,7 +6,7 @@ import threading
 import pytest
 from django.db import DataError, OperationalError
 
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.db.connections import QueueConnection
 from tests.proxy import Detour
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -8,14 +8,14 @@ from django.db import transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import pause_schedules, periodic, task, timetable
-from django_pgqueue.base.exceptions import ConfigurationError, InvalidJob, InvalidSchedule
+from django_pgqueue import pause_schedules, periodic, task
 from django_pgqueue.checks import check_schedules
-from django_pgqueue.housekeeping import declaring
-from django_pgqueue.housekeeping.declaring import declare
-from django_pgqueue.housekeeping.schedules import Fired, fire_due
+from django_pgqueue.exceptions import ConfigurationError, InvalidJob, InvalidSchedule
 from django_pgqueue.models import Job, Schedule
-from django_pgqueue.runtime.scheduler import Scheduler
+from django_pgqueue.schedules import periodic as timetable
+from django_pgqueue.schedules import sync
+from django_pgqueue.schedules.enqueuer import Fired, Scheduler, fire_due
+from django_pgqueue.schedules.sync import declare
 from tests.test_schedules import RECORD, make
 
 HOUR = dt.timedelta(hours=1)
@@ -158,7 +158,7 @@ def test_tick_that_comes_while_its_schedule_is_changed_comes_once(queue, other_q
     recode(periodic(every=10 * HOUR))
     declare(queue)
     sql("UPDATE pgqueue_schedules SET created_at = now() - interval '630 min', next_at = now() - interval '30 min'")
-    reckon = declaring._next_at
+    reckon = sync._next_at
 
     def reckon_and_tick(*given):
         reckoned = reckon(*given)
@@ -167,7 +167,7 @@ def test_tick_that_comes_while_its_schedule_is_changed_comes_once(queue, other_q
 
     recode(periodic(every=HOUR))
     with monkeypatch.context() as patch:
-        patch.setattr(declaring, "_next_at", reckon_and_tick)
+        patch.setattr(sync, "_next_at", reckon_and_tick)
         assert declare(queue).changed == []
     assert fire_due(queue).jobs == 0
     assert declare(queue).changed == [RECORD]
@@ -210,13 +210,13 @@ def test_edit_made_while_the_code_is_compared_wins_too(queue, recode, monkeypatc
     recode(periodic(every=HOUR))
     declare(queue)
     recode(periodic(every=2 * HOUR))
-    definition_of = declaring.definition_of
+    definition_of = sync.definition_of
 
     def edit_meanwhile(schedule):
         Schedule.objects.update(every_seconds=60, edited_at=timezone.now())
         return definition_of(schedule)
 
-    monkeypatch.setattr(declaring, "definition_of", edit_meanwhile)
+    monkeypatch.setattr(sync, "definition_of", edit_meanwhile)
     assert declare(queue).changed == []
     assert Schedule.objects.get().every_seconds == 60
 

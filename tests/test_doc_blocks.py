@@ -19,7 +19,7 @@ from django.core.management.base import CommandParser
 
 import django_pgqueue
 import django_pgqueue.bench.tasks  # registers tasks, as the command that has them does
-from django_pgqueue.base.conf import DEFAULTS
+from django_pgqueue.conf import DEFAULTS
 from tests.pages import PAGES, blocks, codes, each_page, name_of
 
 OF_OTHERS = {"db_worker", "demo"}

@@ -19,18 +19,16 @@ from django.test import override_settings
 import django_pgqueue
 import django_pgqueue.bench.tasks  # registers tasks, as the reference of the bench does
 import pytest_django_pgqueue
-from django_pgqueue import testing
-from django_pgqueue.backend.declaring import OF_BACKENDS, OF_JOBS, OF_TASKS
-from django_pgqueue.base import exceptions, records, signals
-from django_pgqueue.base.conf import DEFAULTS
-from django_pgqueue.base.database_errors import REFUSING_CLASSES
-from django_pgqueue.base.options import LONGEST_TIMEOUT_SECONDS, Options
-from django_pgqueue.base.states import LONGEST_DELAY, Status
+from django_pgqueue import doctor, exceptions, records, signals, testing
+from django_pgqueue.backend.native_tasks import OF_BACKENDS, OF_JOBS, OF_TASKS
 from django_pgqueue.checks import BOUNDS, OF_FINDINGS, check_settings
-from django_pgqueue.cutover.stages import STAGES
+from django_pgqueue.conf import DEFAULTS
+from django_pgqueue.contrib.cutover.enqueue import STAGES
+from django_pgqueue.db.errors import REFUSING_CLASSES
 from django_pgqueue.management.commands import pgqueue_doctor
 from django_pgqueue.migrations._enqueue import WITH_KEYS
-from django_pgqueue.staff import health
+from django_pgqueue.options import LONGEST_TIMEOUT_SECONDS, Options
+from django_pgqueue.states import LONGEST_DELAY, Status
 from django_pgqueue.testing import Report, Run, assert_enqueued, refute_enqueued, run_jobs
 from docs import facts, generate
 from tests.pages import DOCS, PAGES, ROOT, each_page, name_of
@@ -341,8 +339,8 @@ def names_found_by(looks: Iterable[Callable]) -> set[str]:
 
 def test_findings_page_lists_every_finding_and_those_of_the_doctor_apart():
     page = reference("findings")
-    of_panel = names_found_by(health.LOOKS) | {health.NOT_LOOKED_AT}
-    of_doctor = names_found_by(set(health.ALL_LOOKS) - set(health.LOOKS))
+    of_panel = names_found_by(doctor.LOOKS) | {doctor.NOT_LOOKED_AT}
+    of_doctor = names_found_by(set(doctor.ALL_LOOKS) - set(doctor.LOOKS))
     assert len(of_panel) + len(of_doctor) > 25
     assert not of_panel & of_doctor
     assert sorted(first_names(page.partition("\n## ")[0])) == sorted(of_panel)
@@ -353,11 +351,11 @@ def test_findings_page_lists_every_finding_and_those_of_the_doctor_apart():
 def test_levels_on_the_findings_page_are_those_of_the_code():
     """Those that have one level only; of the others the page says when it is which."""
     rows = {names(row[0])[0]: row[1] for row in table(reference("findings")) if row[1] in {"error", "warning"}}
-    code = "".join(inspect.getsource(module) for module in map(inspect.getmodule, health.ALL_LOOKS))
+    code = "".join(inspect.getsource(module) for module in map(inspect.getmodule, doctor.ALL_LOOKS))
     levels = dict(re.findall(r'\bname="([a-z-]+)",\n\s+level=Level\.(\w+),', code))
     assert len(rows) > 20
-    assert {name: levels[name].lower() for name in rows if name != health.NOT_LOOKED_AT} == {
-        name: level for name, level in rows.items() if name != health.NOT_LOOKED_AT
+    assert {name: levels[name].lower() for name in rows if name != doctor.NOT_LOOKED_AT} == {
+        name: level for name, level in rows.items() if name != doctor.NOT_LOOKED_AT
     }
 
 

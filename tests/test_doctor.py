@@ -17,14 +17,14 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.base.version import VERSION
-from django_pgqueue.lifecycle.browse import Filter
-from django_pgqueue.lifecycle.operations import begin
-from django_pgqueue.lifecycle.verbs import KILL
+from django_pgqueue.doctor import sessions, tables
+from django_pgqueue.doctor.catalogue import wanted
+from django_pgqueue.doctor.finding import View
+from django_pgqueue.jobs.actions import KILL
+from django_pgqueue.jobs.bulk_actions import begin
+from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import Job, Worker
-from django_pgqueue.staff.health import sessions, tables
-from django_pgqueue.staff.health.catalogue import wanted
-from django_pgqueue.staff.health.view import View
+from django_pgqueue.version import VERSION
 from tests.support import storage
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.test_backend_tasks import fresh  # noqa: F401 - a fixture

@@ -7,12 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue.runtime.duties import SPELL_SECONDS, Duties
-from django_pgqueue.runtime.heart import Pulse
-from django_pgqueue.runtime.loop import Loop
-from django_pgqueue.runtime.plan import Plan
-from django_pgqueue.runtime.steward import Steward
-from django_pgqueue.runtime.supervisor import Supervisor
+from django_pgqueue.services import SPELL_SECONDS, Duties, Loop
+from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.heartbeat import Pulse
+from django_pgqueue.worker.maintenance import Steward
+from django_pgqueue.worker.supervisor import Supervisor
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 
@@ -29,7 +28,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     made = Clock()
-    monkeypatch.setattr("django_pgqueue.runtime.duties.time", made)
+    monkeypatch.setattr("django_pgqueue.services.time", made)
     return made
 
 
@@ -57,7 +56,7 @@ def make_due(steward: Steward) -> None:
 
 def test_promotion_lets_the_other_duties_in_though_new_jobs_come_due_all_the_time(steward, clock, monkeypatch):
     """A stream that is faster than promotion: with each slice that is promoted another job is due."""
-    monkeypatch.setattr("django_pgqueue.runtime.duties.LARGEST_SLICE", 1)
+    monkeypatch.setattr("django_pgqueue.services.LARGEST_SLICE", 1)
     steward._promoting.size = 1
     slices = []
 
@@ -120,7 +119,7 @@ def test_command_that_ends_says_which_duty_has_not_come_back_and_leaves_it_its_c
     transactional_db, monkeypatch, caplog
 ):
     """To close the connection under a thread that uses it would hide what the thread hangs in."""
-    monkeypatch.setattr("django_pgqueue.runtime.supervisor.FAREWELL_SECONDS", 0.0)
+    monkeypatch.setattr("django_pgqueue.worker.supervisor.FAREWELL_SECONDS", 0.0)
     supervisor = Supervisor(Plan(queues=(), processes=1, concurrency=1))
     steward, loop, is_over = supervisor._steward, supervisor._house_loop, threading.Event()
 
@@ -157,7 +156,7 @@ def test_duty_that_does_not_come_back_is_named_once(transactional_db, monkeypatc
 
 def test_age_of_a_duty_begins_with_it_and_not_with_its_pass(monkeypatch):
     clock, ages = [1000.0], []
-    monkeypatch.setattr("django_pgqueue.runtime.duties.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("django_pgqueue.services.time", SimpleNamespace(monotonic=lambda: clock[0]))
 
     def long():
         clock[0] += 50

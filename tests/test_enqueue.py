@@ -10,12 +10,12 @@ from django.test import TestCase, TransactionTestCase
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue, enqueue_many, enqueue_on_commit, tasks
-from django_pgqueue.base.exceptions import ConfigurationError, InvalidArguments, InvalidJob, UnknownTask
-from django_pgqueue.base.signals import job_enqueued
-from django_pgqueue.db import QueueConnection
-from django_pgqueue.lifecycle.wake import WakeUp
+from django_pgqueue import enqueue, enqueue_many, enqueue_on_commit, registry, tasks
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.notify import WakeUp
+from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidJob, UnknownTask
 from django_pgqueue.models import Job
+from django_pgqueue.signals import job_enqueued
 from tests.support.waiting import eventually
 
 
@@ -162,8 +162,8 @@ def elsewhere(): ...
 
 @pytest.mark.django_db
 def test_task_that_is_declared_again_is_one_that_workers_load(monkeypatch, caplog):
-    monkeypatch.setattr(tasks, "_registry", dict(tasks._registry))
-    tasks.register(app.noop)
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    registry.register(app.noop)
     app.noop.enqueue()
     assert not caplog.records
 
@@ -317,7 +317,7 @@ def test_notify_can_be_switched_off(notifications, settings):
 
 
 def test_failing_wake_up_does_not_reach_the_caller(transactional_db, monkeypatch, caplog):
-    monkeypatch.setattr("django_pgqueue.lifecycle.wake.of_queue", lambda name: "x" * 8000)  # more than PostgreSQL takes
+    monkeypatch.setattr("django_pgqueue.db.notify.of_queue", lambda name: "x" * 8000)  # more than PostgreSQL takes
     with transaction.atomic():
         app.noop.enqueue()
     assert Job.objects.count() == 1

@@ -8,14 +8,14 @@ from django.db import transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.base.records import Fate
-from django_pgqueue.housekeeping import expire as expiring
-from django_pgqueue.housekeeping.expire import expire
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.dead_letter import dead_letter
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.dead_letter import dead_letter
+from django_pgqueue.maintenance import expirer as expiring
+from django_pgqueue.maintenance.expirer import expire
 from django_pgqueue.models import DeadJob, Job
-from django_pgqueue.runtime.heart import Pulse
-from django_pgqueue.runtime.steward import Steward
+from django_pgqueue.records import Fate
+from django_pgqueue.worker.heartbeat import Pulse
+from django_pgqueue.worker.maintenance import Steward
 from tests.test_pump import pump, turn  # noqa: F401 - a fixture
 
 HOUR = dt.timedelta(hours=1)

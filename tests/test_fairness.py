@@ -8,13 +8,13 @@ from django.db import connection, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.housekeeping.fairness import START, keep_turns
-from django_pgqueue.housekeeping.promote import promote
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.flow.fairness import START, keep_turns
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.models import Head, Job
-from django_pgqueue.runtime.heart import Pulse
-from django_pgqueue.runtime.plan import Plan
-from django_pgqueue.runtime.steward import Steward
+from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.heartbeat import Pulse
+from django_pgqueue.worker.maintenance import Steward
 
 HOUR = dt.timedelta(hours=1)
 
@@ -141,8 +141,8 @@ def test_round_goes_over_all_keys_in_bounded_slices(queue):
 
 
 def test_steward_lets_keys_catch_up_again_and_again(queue, monkeypatch):
-    monkeypatch.setattr("django_pgqueue.runtime.fair.LATE_SECONDS", 0.0)
-    monkeypatch.setattr("django_pgqueue.runtime.duties.LOOK_SHARE", 0)
+    monkeypatch.setattr("django_pgqueue.maintenance.fair_keys.LATE_SECONDS", 0.0)
+    monkeypatch.setattr("django_pgqueue.services.LOOK_SHARE", 0)
     add("b", 150)
     late_commit("a", 200)
     behind = Job.objects.filter(fair_key="b", run_at__gt=connection_now() - HOUR / 2)
@@ -159,7 +159,7 @@ def test_steward_lets_keys_catch_up_again_and_again(queue, monkeypatch):
 
 
 def test_head_that_was_slow_to_find_is_noted_for_those_who_enqueue(queue, monkeypatch, sql):
-    monkeypatch.setattr("django_pgqueue.housekeeping.fairness.SLOW_SECONDS", 0.0)
+    monkeypatch.setattr("django_pgqueue.flow.fairness.SLOW_SECONDS", 0.0)
     add("a", 10)
     claim(queue, "default", limit=4, worker_id=1)
     keep_turns(queue)

@@ -4,15 +4,15 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, job
-from django_pgqueue.base.exceptions import UnknownJob
-from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.base.states import Reason
-from django_pgqueue.db import CallerConnection
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.find import find
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.queries import statement
+from django_pgqueue.exceptions import UnknownJob
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.records import Fate, Outcome
+from django_pgqueue.results.lookup import find
+from django_pgqueue.states import Reason
 
 
 def end(queue, fate, **values):

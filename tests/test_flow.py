@@ -7,8 +7,8 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.lifecycle.sql import statement
-from django_pgqueue.staff import flow
+from django_pgqueue.db.queries import statement
+from django_pgqueue.insights import throughput
 from tests.test_plans import explain
 
 NOW = dt.datetime(2026, 3, 1, 12, 7, 30, tzinfo=dt.UTC)
@@ -34,24 +34,24 @@ def test_series_has_every_minute_with_zeros_where_nothing_was_done(db, stat):
     stat(59, task="a", succeeded=1)
     stat(59, task="b", queue="other", succeeded=2)
     stat(60, succeeded=100)
-    series = flow.per_minute("default", now=NOW)
+    series = throughput.per_minute("default", now=NOW)
     assert len(series) == 60
     steps = {later.begins_at - earlier.begins_at for earlier, later in itertools.pairwise(series)}
     assert steps == {dt.timedelta(minutes=1)}
     assert (series[0].counts.succeeded, series[-1].counts.succeeded, series[1].counts.succeeded) == (3, 5, 0)
-    assert flow.total(series).succeeded == 8
+    assert throughput.total(series).succeeded == 8
 
 
 def test_series_of_one_queue_leaves_the_others_out(db, stat):
     stat(1, queue="a", succeeded=1)
     stat(1, queue="b", succeeded=2)
-    assert flow.total(flow.per_minute("default", now=NOW, queue="a")).succeeded == 1
+    assert throughput.total(throughput.per_minute("default", now=NOW, queue="a")).succeeded == 1
 
 
 def test_day_comes_in_quarters_of_an_hour(db, stat):
     for minutes_ago in range(0, 1440, 5):
         stat(minutes_ago, succeeded=1)
-    series = flow.per_quarter_hour("default", now=NOW)
+    series = throughput.per_quarter_hour("default", now=NOW)
     assert len(series) == 96
     assert {stretch.begins_at.minute % 15 for stretch in series} == {0}
     assert {stretch.counts.succeeded for stretch in series[1:-1]} == {3}
@@ -63,23 +63,23 @@ def test_day_is_read_once_for_the_series_and_the_queues(db, stat):
     stat(20, queue="b", task="x", succeeded=4, wait_seconds=1.5)
     stat(20, queue="b", task="y", succeeded=8)
     stat(1500, queue="c", succeeded=100)
-    day = flow.of_day("default", now=NOW)
-    assert day.series == flow.per_quarter_hour("default", now=NOW)
+    day = throughput.of_day("default", now=NOW)
+    assert day.series == throughput.per_quarter_hour("default", now=NOW)
     assert {queue: counts.succeeded for queue, counts in day.by_queue.items()} == {"a": 3, "b": 12}
     assert day.by_queue["b"].wait_seconds == 1.5
 
 
 def test_rates_and_means_are_of_attempts_that_have_ended(db, stat):
     stat(1, succeeded=6, failed=3, retried=2, died=1, lost=1, wait_seconds=18.0, run_seconds=4.5)
-    counts = flow.total(flow.per_minute("default", now=NOW))
+    counts = throughput.total(throughput.per_minute("default", now=NOW))
     assert (counts.ended, counts.left) == (9, 7)
     assert counts.failure_rate == pytest.approx(0.4)
     assert (counts.mean_wait_seconds, counts.mean_run_seconds) == (2.0, 0.5)
 
 
 def test_where_nothing_was_done_there_is_no_rate_and_no_mean(db):
-    counts = flow.total(flow.per_minute("default", now=NOW))
-    assert counts == flow.Counts()
+    counts = throughput.total(throughput.per_minute("default", now=NOW))
+    assert counts == throughput.Counts()
     assert (counts.failure_rate, counts.mean_wait_seconds, counts.mean_run_seconds) == (None, None, None)
 
 
@@ -90,22 +90,22 @@ def test_drain_is_predicted_from_the_jobs_that_left_in_the_last_minutes(queue, s
     stat(5, succeeded=3)
     stat(6, succeeded=1_000_000)
     stat(1, queue="other", succeeded=1_000_000)
-    assert flow.drain_seconds("default", "default", now=NOW) == pytest.approx(20 / (10 / 300))
+    assert throughput.drain_seconds("default", "default", now=NOW) == pytest.approx(20 / (10 / 300))
 
 
 def test_empty_queue_is_drained_and_of_one_that_stands_still_nothing_is_said(queue):
-    assert flow.drain_seconds("default", "default", now=NOW) == 0.0
+    assert throughput.drain_seconds("default", "default", now=NOW) == 0.0
     enqueue_many(app.noop, [()] * 3)
-    assert flow.drain_seconds("default", "default") is None
+    assert throughput.drain_seconds("default", "default") is None
 
 
 def test_backlog_is_counted_up_to_a_bound_and_estimated_beyond(queue, monkeypatch, sql):
     enqueue_many(app.noop, [()] * 500)
-    assert flow.backlog("default", "default") == (500, True)
-    assert flow.backlog("default", "other") == (0, True)
-    monkeypatch.setattr(flow, "MOST_COUNTED", 100)
+    assert throughput.backlog("default", "default") == (500, True)
+    assert throughput.backlog("default", "other") == (0, True)
+    monkeypatch.setattr(throughput, "MOST_COUNTED", 100)
     sql("ANALYZE pgqueue_jobs")
-    number, is_exact = flow.backlog("default", "default")
+    number, is_exact = throughput.backlog("default", "default")
     assert not is_exact
     assert 100 < number < 1000
 

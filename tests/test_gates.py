@@ -13,19 +13,19 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, limit_queue, pause_queue, resume_queue
-from django_pgqueue.base.exceptions import InvalidGate
-from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.db import QueueConnection
-from django_pgqueue.housekeeping.queues import end_pauses, note_queues
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle import claim as claiming
-from django_pgqueue.lifecycle.admit import Kind, try_lock
-from django_pgqueue.lifecycle.claim import claim, send_limited
-from django_pgqueue.lifecycle.gates import default_burst
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.queries import statement
+from django_pgqueue.exceptions import InvalidGate
+from django_pgqueue.flow.concurrency import Kind, try_lock
+from django_pgqueue.flow.queue_limits import default_burst
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs import claim as claiming
+from django_pgqueue.jobs.claim import claim, send_limited
+from django_pgqueue.maintenance.queue_rows import end_pauses, note_queues
 from django_pgqueue.models import DeadJob, Job, Queue
-from django_pgqueue.runtime.marks import Marks, now
-from django_pgqueue.runtime.pump import Pump
+from django_pgqueue.records import Fate, Outcome
+from django_pgqueue.worker.consumer import Pump
+from django_pgqueue.worker.shared_state import Marks, now
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.test_pump import Benched, turn
 

@@ -13,13 +13,13 @@ import pytest
 from django.core.management import CommandError, call_command
 
 import tests.app.tasks as app
-from django_pgqueue.base.exceptions import ConfigurationError
-from django_pgqueue.base.served import Served
-from django_pgqueue.housekeeping.backlog import oldest_runnable
-from django_pgqueue.runtime.pages import MOST_REQUESTS, Pages
-from django_pgqueue.runtime.plan import Plan
-from django_pgqueue.runtime.probes import Probes, write
-from django_pgqueue.runtime.verdict import Facts, LoopFacts, ProcessFacts, Verdict, judge
+from django_pgqueue.exceptions import ConfigurationError
+from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.maintenance.pending_work import oldest_runnable
+from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.health import Facts, LoopFacts, ProcessFacts, Verdict, judge
+from django_pgqueue.worker.http import MOST_REQUESTS, Pages
+from django_pgqueue.worker.probes import Probes, write
 from tests.ports import free_port
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -149,7 +149,7 @@ def test_probes_get_their_half_of_the_verdict(probes):
 
 
 def test_verdict_that_nobody_renews_is_none(probes, monkeypatch):
-    monkeypatch.setattr("django_pgqueue.runtime.probes.FRESH_SECONDS", 0.0)
+    monkeypatch.setattr("django_pgqueue.worker.probes.FRESH_SECONDS", 0.0)
     probes.tell(Verdict((), ()), True)
     assert probes.get("/live") == (503, {"ok": False, "problems": ["nobody looks any more"]})
 
@@ -169,7 +169,7 @@ def test_clients_that_hold_on_take_no_more_than_some_threads_and_not_for_long(pr
         connected = [clients.enter_context(socket.create_connection(probes.address)) for _ in range(60)]
         eventually(lambda: sum(is_hung_up(one) for one in connected) >= 60 - MOST_REQUESTS)
         assert threading.active_count() <= before + MOST_REQUESTS
-        monkeypatch.setattr("django_pgqueue.runtime.pages.LONGEST_SECONDS", 0.0)
+        monkeypatch.setattr("django_pgqueue.worker.http.LONGEST_SECONDS", 0.0)
         eventually(lambda: all(map(is_hung_up, connected)))
     monkeypatch.undo()
     eventually(lambda: threading.active_count() <= before)

@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 
 import tests.app.tasks as app
 from django_pgqueue import job
-from django_pgqueue.base.framework import TaskResultDoesNotExist, task_backends
-from django_pgqueue.housekeeping.operations import carry_on
-from django_pgqueue.lifecycle.browse import Filter
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.heartbeat import leases
-from django_pgqueue.lifecycle.operations import begin
-from django_pgqueue.lifecycle.reap import settle
-from django_pgqueue.lifecycle.verbs import KILL, MOVE, PURGE, REQUEUE, SET_PRIORITY
+from django_pgqueue.framework import TaskResultDoesNotExist, task_backends
+from django_pgqueue.jobs.actions import KILL, MOVE, PURGE, REQUEUE, SET_PRIORITY
+from django_pgqueue.jobs.bulk_actions import begin
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.leases import leases
+from django_pgqueue.jobs.search import Filter
+from django_pgqueue.maintenance.bulk_runner import carry_on
+from django_pgqueue.maintenance.reaper import settle
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation, Queue
-from django_pgqueue.runtime.marks import Marks, now
-from django_pgqueue.runtime.pump import Pump
-from django_pgqueue.runtime.slots import Slots
+from django_pgqueue.worker.consumer import Pump
+from django_pgqueue.worker.shared_state import Marks, now
+from django_pgqueue.worker.slots import Slots
 from tests.support.hostile import DIGITS, UNREADABLE
 from tests.support.slots import ended
 from tests.support.waiting import eventually

@@ -11,32 +11,31 @@ from django.db import OperationalError, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.base.exceptions import JobKilled
-from django_pgqueue.base.records import Fate, Lease, Outcome
-from django_pgqueue.base.served import Served
-from django_pgqueue.base.states import NEVER
-from django_pgqueue.db import QueueConnection
-from django_pgqueue.housekeeping.promote import promote
-from django_pgqueue.housekeeping.reaper import forget_workers, reap_gone, reap_lost
-from django_pgqueue.lifecycle import ack, heartbeat
-from django_pgqueue.lifecycle.claim import claim, send
-from django_pgqueue.lifecycle.drain import is_drained
-from django_pgqueue.lifecycle.kill import kill
-from django_pgqueue.lifecycle.reap import settle_dead_process
-from django_pgqueue.lifecycle.workers import request_stop
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.exceptions import JobKilled
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs import leases as heartbeat
+from django_pgqueue.jobs.actions import kill
+from django_pgqueue.jobs.claim import claim, send
+from django_pgqueue.jobs.leases import request_stop
+from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.jobs.tally import Tally
+from django_pgqueue.maintenance.pending_work import is_drained
+from django_pgqueue.maintenance.promoter import promote
+from django_pgqueue.maintenance.reaper import forget_workers, reap_gone, reap_lost, settle_dead_process
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
-from django_pgqueue.runtime.child import Brief
-from django_pgqueue.runtime.crew import Crew, Vacancy
-from django_pgqueue.runtime.duties import Slice
-from django_pgqueue.runtime.heart import Heart, Pulse
-from django_pgqueue.runtime.marks import Marks, now
-from django_pgqueue.runtime.meters import Meters
-from django_pgqueue.runtime.plan import Plan
-from django_pgqueue.runtime.process import UNGUARDED, Process, can_read_memory, resident_bytes
-from django_pgqueue.runtime.reaper import Reaper
-from django_pgqueue.runtime.session import SILENT_SECONDS, Absences, Session
-from django_pgqueue.runtime.steward import Steward
-from django_pgqueue.runtime.tally import Tally
+from django_pgqueue.records import Fate, Lease, Outcome
+from django_pgqueue.services import Slice
+from django_pgqueue.states import NEVER
+from django_pgqueue.worker.child import Brief
+from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.heartbeat import SILENT_SECONDS, Absences, Heart, Pulse, Session
+from django_pgqueue.worker.maintenance import Steward
+from django_pgqueue.worker.metrics import Meters
+from django_pgqueue.worker.processes import Crew, Vacancy
+from django_pgqueue.worker.reaper import Reaper
+from django_pgqueue.worker.shared_state import Marks, now
+from django_pgqueue.worker.worker_process import UNGUARDED, Process, can_read_memory, resident_bytes
 from tests.support import needs
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -158,7 +157,7 @@ def test_jobs_of_a_process_that_is_gone_are_settled_in_slices(queue, lost, sql):
 
 def test_only_an_absence_without_a_gap_counts(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr("django_pgqueue.runtime.session.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("django_pgqueue.worker.heartbeat.time", SimpleNamespace(monotonic=lambda: clock[0]))
     absences = Absences()
 
     def looks(*seconds_and_absent):
@@ -179,7 +178,7 @@ def test_only_an_absence_without_a_gap_counts(monkeypatch):
 
 def test_steward_that_has_lost_its_server_judges_nobody_by_sessions_for_a_while(queue, lost, sql, monkeypatch):
     """The heart may not know yet that there is another server, where the sessions of the living are not to be seen."""
-    monkeypatch.setattr("django_pgqueue.runtime.session.GONE_SECONDS", 0.0)
+    monkeypatch.setattr("django_pgqueue.worker.heartbeat.GONE_SECONDS", 0.0)
     lost()
     sql("UPDATE pgqueue_jobs SET lease_until = now() + interval '20 s'")
     silence(sql, 1)
@@ -256,7 +255,7 @@ def test_steward_reaps_only_when_its_own_heartbeats_have_been_steady(queue, lost
 def reaper(queue, monkeypatch):
     """A reaper that may judge, and its clock: ``look(seconds)`` moves that on, a second after the other, and reaps."""
     clock = [1000.0]
-    monkeypatch.setattr("django_pgqueue.runtime.reaper.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("django_pgqueue.worker.reaper.time", SimpleNamespace(monotonic=lambda: clock[0]))
     pulse = SimpleNamespace(is_steady=lambda: True, has_stood=lambda seconds: True, lease_seconds=30)
     made = Reaper(queue, SimpleNamespace(worker_ids=list), pulse, tell=lambda *_: None, tally=Tally(queue))
 
@@ -472,7 +471,7 @@ def test_job_over_its_time_has_failed_for_that_however_its_process_ended(queue, 
     assert 1.7 < (jobs[again].run_at - failed_at).total_seconds() < 2.3
     assert (dead.id, dead.reason, dead.lost) == (last, "exhausted", 0)
     for entry in (jobs[again].errors[-1], dead.errors[-1]):
-        assert entry["error"] == "django_pgqueue.base.exceptions.TimeLimitExceeded"
+        assert entry["error"] == "django_pgqueue.exceptions.TimeLimitExceeded"
         assert entry["message"] == "Its time limit of 7 s had passed, and it had not stopped when its process ended."
         assert entry["worker"] == "web1 pid 0"
 
@@ -770,7 +769,7 @@ def test_memory_that_the_system_does_not_tell_is_no_trouble(monkeypatch, error):
     def refuse(_):
         raise error
 
-    monkeypatch.setattr("django_pgqueue.runtime.process.Path.read_text", refuse)
+    monkeypatch.setattr("django_pgqueue.worker.worker_process.Path.read_text", refuse)
     assert resident_bytes(1) == 0
 
 
@@ -927,7 +926,7 @@ def test_place_of_a_process_that_crashed_with_jobs_unbegun_gets_a_careful_one(qu
     monkeypatch.setattr(Vacancy, "seconds_left", lambda self: 0.0)
     briefs = []
     monkeypatch.setattr(
-        "django_pgqueue.runtime.crew.Process",
+        "django_pgqueue.worker.processes.Process",
         lambda brief, plan, **more: briefs.append(brief) or SimpleNamespace(marks=Marks(), start=lambda: None),
     )
     crew.fill(queue)
@@ -941,8 +940,8 @@ def test_process_that_cannot_be_started_leaves_no_row_and_is_tried_again_after_a
     def refuse(*_, **__):
         raise OSError(12, "Cannot allocate memory")
 
-    monkeypatch.setattr(f"django_pgqueue.runtime.process.Process.{step}", refuse)
-    monkeypatch.setattr("django_pgqueue.runtime.crew.reconnect_delay", lambda failures: 60.0)
+    monkeypatch.setattr(f"django_pgqueue.worker.worker_process.Process.{step}", refuse)
+    monkeypatch.setattr("django_pgqueue.worker.processes.reconnect_delay", lambda failures: 60.0)
     meters = Meters()
     crew = Crew(Plan(processes=2), supervisor_id=1, lease_seconds=30, meters=meters)
     for _ in range(2):

@@ -9,7 +9,7 @@ from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase, override_settings
 
 from django_pgqueue import enqueue_many
-from django_pgqueue.base.exceptions import InvalidArguments, JobFailed
+from django_pgqueue.exceptions import InvalidArguments, JobFailed
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.testing import assert_enqueued, refute_enqueued, run_jobs
 from tests.app import contract, helped

@@ -1,7 +1,6 @@
 """The folders are floors: imports go down only."""
 
 import ast
-import re
 import sys
 from pathlib import Path
 
@@ -9,106 +8,110 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "django_pgqueue"
 
-FLOORS = ["base", "ground", "lifecycle", "housekeeping", "runtime", "faces"]
-GROUND = {"db", "tasks", "timetable"}
-FLOORS_OF_THE_ADMIN = ["parts", "lists", "verbs", "pages", "base"]  # and above these, what is registered
-FOLDERS_WITH_A_MAP = [
-    *("lifecycle", "housekeeping", "runtime", "staff", "staff/glance", "staff/health", "bench"),
-    *("admin", "admin/parts", "admin/lists", "admin/verbs", "admin/pages"),
+FLOORS = [
+    ("conf", "exceptions", "version", "states", "records", "options", "retry_policy", "log_lines", "stored_values"),
+    ("signals", "framework", "backport", "instrumentation", "registry"),
+    ("db",),
+    ("services",),
+    ("flow",),
+    ("jobs",),
+    ("logs", "results"),
+    ("tasks", "models", "routers"),
+    ("schedules",),
+    ("maintenance",),
+    ("worker",),
+    ("insights",),
+    ("doctor",),
+    ("cli", "testing"),
+    ("admin", "backend", "contrib", "management", "embedded", "bench"),
+    ("checks",),
+    ("apps",),
 ]
-# Models are read by the faces; the public names in __init__ and the migrations are apart.
-APART = {"__init__", "migrations"}
+"""Rooms of the package from the lowest floor up. A room imports from its own floor and those below."""
+
+FACES = {"admin", "apps", "backend", "contrib", "management", "routers", "testing"}
+"""None of these imports another, but for ``apps``, which puts them together."""
 
 
 def room(module: str) -> str:
-    """Return the part of a dotted name below the package: ``lifecycle.ack`` -> ``lifecycle``."""
+    """Return the part of a dotted name below the package: ``jobs.ack`` -> ``jobs``."""
     return module.split(".")[1] if "." in module else "__init__"
 
 
-def floor(name: str) -> int:
-    if name in GROUND:
-        return FLOORS.index("ground")
-    return FLOORS.index(name) if name in FLOORS else FLOORS.index("faces")
+def modules() -> dict[str, Path]:
+    """Return all modules of the package by their dotted names, but for migrations."""
+    paths = [path for path in PACKAGE.rglob("*.py") if "migrations" not in path.parts]
+    return {
+        ".".join(["django_pgqueue", *path.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(".__init__"): path
+        for path in paths
+    }
+
+
+MODULES = modules()
 
 
 def imports_of(path: Path) -> set[str]:
-    """Return the modules of the package that a file imports at its top level."""
+    """Return the modules of the package that a file imports: late ones, and those for type checkers, too."""
     found = set()
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("django_pgqueue"):
-            found |= (
-                {node.module} if node.module != "django_pgqueue" else {f"django_pgqueue.{a.name}" for a in node.names}
-            )
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "django_pgqueue":
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found.add(inner if inner in MODULES else node.module)
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names if alias.name.startswith("django_pgqueue")}
+            found |= {alias.name for alias in node.names if alias.name in MODULES}
     return found
 
 
-def modules() -> list[Path]:
-    return [path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0].split(".")[0] not in APART]
+GRAPH = {name: imports_of(path) - {name} for name, path in MODULES.items()}
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_go_down_only(path):
-    here = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    for module in imports_of(path):
-        assert floor(room(module)) <= floor(here), f"{here} imports {module}, which is above it"
+def test_every_room_has_a_floor():
+    floors = [name for floor in FLOORS for name in floor]
+    assert sorted(floors) == sorted({room(name) for name in MODULES} - {"__init__"})
 
 
-def test_faces_do_not_import_each_other():
-    faces = {"admin", "apps", "backend", "checks", "cutover", "routers", "embedded", "management", "testing"}
-    for path in modules():
-        here = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        if here in faces:
-            assert not {room(module) for module in imports_of(path)} & (faces - {here}), path
+@pytest.mark.parametrize("name", sorted(set(MODULES) - {"django_pgqueue"}))
+def test_imports_go_down_only(name):
+    floor = {one: number for number, rooms in enumerate(FLOORS) for one in rooms}
+    here = room(name)
+    for module in GRAPH[name] - {"django_pgqueue"}:
+        assert floor[room(module)] <= floor[here], f"{name} imports {module}, which is above it"
 
 
-def test_only_the_app_for_switching_knows_of_itself():
-    """It is installed for a while, and removed."""
-    for path in modules():
-        if path.relative_to(PACKAGE).parts[0] != "cutover":
-            assert "django_pgqueue.cutover" not in path.read_text(), path
-
-
-def test_imports_inside_the_admin_go_down_only():
-    """Not even for the type checker does a part know what is made of it."""
-    floors = FLOORS_OF_THE_ADMIN
-    for path in (PACKAGE / "admin").rglob("*.py"):
-        here = path.relative_to(PACKAGE / "admin").parts[0].removesuffix(".py")
-        for room_there in set(re.findall(r"django_pgqueue\.admin\.(\w+)", path.read_text())):
-            if here in floors:
-                assert room_there in floors[: floors.index(here) + 1], f"{path} imports {room_there}, which is above it"
-
-
-def test_lifecycle_does_not_need_the_models():
-    for path in (PACKAGE / "lifecycle").rglob("*.py"):
-        assert "django_pgqueue.models" not in path.read_text()
-
-
-@pytest.mark.parametrize("folder", FOLDERS_WITH_A_MAP)
-def test_map_of_a_folder_names_all_that_is_in_it(folder):
-    """Its docstring is where a reader begins."""
-    drawn = ast.get_docstring(ast.parse((PACKAGE / folder / "__init__.py").read_text())) or ""
-    there = {
-        path.stem for path in (PACKAGE / folder).iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
-    }
-    missing = {name for name in there - {"__init__"} if not re.search(rf"\b{name}\b", drawn)}
-    assert not missing, f"{folder}/__init__.py does not say what these are for: {sorted(missing)}"
-
-
-def test_no_import_cycles():
-    graph = {}
-    for path in modules():
-        name = ".".join(["django_pgqueue", *path.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(".__init__")
-        graph[name] = {module for module in imports_of(path) if room(module) != "__init__"}
+def test_no_module_imports_itself_by_way_of_others():
+    done: set[str] = set()
 
     def visit(name, trail):
         assert name not in trail, " -> ".join([*trail, name])
-        for target in graph.get(name, ()):
-            visit(target, [*trail, name])
+        if name not in done:
+            for target in sorted(GRAPH[name] - {"django_pgqueue"}):
+                visit(target, [*trail, name])
+            done.add(name)
 
-    for name in graph:
+    for name in GRAPH:
         visit(name, [])
+
+
+def test_faces_do_not_import_each_other():
+    for name, targets in GRAPH.items():
+        if room(name) in FACES - {"apps"}:
+            assert not {room(module) for module in targets} & (FACES - {room(name)}), name
+
+
+def test_nothing_needs_what_is_optional():
+    """Integrations are loaded where what they are for is installed, and named by settings."""
+    for name, targets in GRAPH.items():
+        if room(name) not in {"contrib", "apps"}:
+            assert not [module for module in targets if room(module) == "contrib"], name
+
+
+def test_jobs_do_not_need_the_models():
+    """A job is enqueued before the apps are loaded, too."""
+    below = {one for rooms in FLOORS[: FLOORS.index(("schedules",))] for one in rooms} - {"models"}
+    for name, targets in GRAPH.items():
+        if room(name) in below:
+            assert "django_pgqueue.models" not in targets, name
 
 
 def test_nothing_beside_manage_py_hides_a_module_of_python():

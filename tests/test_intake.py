@@ -12,15 +12,15 @@ from psycopg import IsolationLevel
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.housekeeping.promote import promote
-from django_pgqueue.lifecycle.claim import Claim, claim, send
+from django_pgqueue.jobs.claim import Claim, claim, send
+from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.models import Job
-from django_pgqueue.runtime import intake
-from django_pgqueue.runtime.gates import KnownGates
-from django_pgqueue.runtime.intake import FULL_SCAN_SECONDS, Intake
-from django_pgqueue.runtime.marks import Marks, now
-from django_pgqueue.runtime.pump import Pump
+from django_pgqueue.records import Fate, Outcome
+from django_pgqueue.worker import queue_cursor
+from django_pgqueue.worker.consumer import Pump
+from django_pgqueue.worker.limits_cache import KnownGates
+from django_pgqueue.worker.queue_cursor import FULL_SCAN_SECONDS, Intake
+from django_pgqueue.worker.shared_state import Marks, now
 from tests.test_pump import Benched
 
 QUEUES = ["default", "mail"]
@@ -29,7 +29,7 @@ QUEUES = ["default", "mail"]
 @pytest.fixture(autouse=True)
 def own_seconds_only(monkeypatch):
     """Let full scans be so far apart that none comes before the test says so, however slow the machine."""
-    monkeypatch.setattr(intake, "FULL_SCAN_SECONDS", 600.0)
+    monkeypatch.setattr(queue_cursor, "FULL_SCAN_SECONDS", 600.0)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_claims_between_full_scans_begin_after_the_last_job_taken(take):
 
 
 def test_full_scans_are_no_closer_than_ten_times_their_duration_and_no_further_than_a_second(take, monkeypatch):
-    monkeypatch.setattr(intake, "FULL_SCAN_SECONDS", FULL_SCAN_SECONDS)
+    monkeypatch.setattr(queue_cursor, "FULL_SCAN_SECONDS", FULL_SCAN_SECONDS)
     enqueue_many(app.noop, [()] * 30)
     source = Intake((), KnownGates())
     for seconds, pause in ((0.03, 0.3), (60.0, FULL_SCAN_SECONDS)):
@@ -76,7 +76,7 @@ def test_full_scans_are_no_closer_than_ten_times_their_duration_and_no_further_t
 
 
 def test_full_scan_comes_sooner_where_work_was_announced(take, monkeypatch):
-    monkeypatch.setattr(intake, "FULL_SCAN_SECONDS", FULL_SCAN_SECONDS)
+    monkeypatch.setattr(queue_cursor, "FULL_SCAN_SECONDS", FULL_SCAN_SECONDS)
     enqueue_many(app.noop, [()] * 30)
     source = Intake((), KnownGates())
     before = time.monotonic()
@@ -203,8 +203,8 @@ OPERATION = st.one_of(
 @pytest.fixture
 def world(transactional_db, other_queue, monkeypatch):
     """A pump whose full scans are as rare as they may ever be, and somebody else's connection."""
-    monkeypatch.setattr(intake, "FULL_SCAN_SHARE", 1e9)
-    monkeypatch.setattr(intake, "CALLED_SHARE", 1e9)
+    monkeypatch.setattr(queue_cursor, "FULL_SCAN_SHARE", 1e9)
+    monkeypatch.setattr(queue_cursor, "CALLED_SHARE", 1e9)
     marks = Marks()
     marks.extend(now() + 600)
     pump = Pump(1, (), Benched(50, marks, stdlib_queue.SimpleQueue()), marks)

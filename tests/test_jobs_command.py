@@ -15,9 +15,9 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.cli import actions
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob, Job
-from django_pgqueue.staff import many
 
 pytestmark = pytest.mark.django_db
 
@@ -358,7 +358,7 @@ def second_slice(monkeypatch):
     """Let something happen in the second slice."""
 
     def set_up(happen):
-        act, slices = many.Many._act, []
+        act, slices = actions.Many._act, []
 
         def fail(self, ids):
             done = act(self, ids)
@@ -367,7 +367,7 @@ def second_slice(monkeypatch):
                 happen()
             return done
 
-        monkeypatch.setattr(many.Many, "_act", fail)
+        monkeypatch.setattr(actions.Many, "_act", fail)
 
     return set_up
 
@@ -445,13 +445,13 @@ def test_locked_jobs_are_left_and_named(other_queue):
 
 def test_job_that_has_begun_since_it_was_chosen_by_its_status_goes_on(queue, monkeypatch):
     first, second = enqueue_many(app.noop, [(), ()])
-    act = many.Many._act
+    act = actions.Many._act
 
     def act_late(self, ids):
         claim(queue, "default", limit=1, worker_id=1)
         return act(self, ids)
 
-    monkeypatch.setattr(many.Many, "_act", act_late)
+    monkeypatch.setattr(actions.Many, "_act", act_late)
     assert refused("kill", "--status", "queued", "--yes") == f"Left alone: 1 (running already), as {first}."
     assert (Job.objects.get().pk, Job.objects.get().cancel_requested_at) == (first, None)
     assert ids_of(DeadJob) == [second]

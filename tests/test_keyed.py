@@ -3,9 +3,9 @@ import datetime as dt
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, tasks
-from django_pgqueue.base.exceptions import ConfigurationError, InvalidJob
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue import enqueue_many, registry
+from django_pgqueue.exceptions import ConfigurationError, InvalidJob
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job
 from django_pgqueue.tasks import Task, task
 
@@ -17,7 +17,7 @@ def keyed(func=app.record.func, **options) -> Task:
     name = f"tests.keyed.{func.__name__}"
     declared = task(name=name, **options)(func)
 
-    del tasks._registry[name]  # declared here only
+    del registry._registry[name]  # declared here only
     return declared
 
 

@@ -19,22 +19,24 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 import tests.app.tasks as app
 from django_pgqueue import Discard, RetryLater, enqueue_many
-from django_pgqueue.base.options import Options
-from django_pgqueue.base.records import KEEP, ClaimedJob, Fate, Lease, Outcome, Receipt
-from django_pgqueue.base.states import Reason
-from django_pgqueue.housekeeping.promote import promote
-from django_pgqueue.housekeeping.reaper import forget_workers, reap_lost
-from django_pgqueue.housekeeping.unique import MOST_LOCKED, prune_tombstones, retake
-from django_pgqueue.lifecycle import ack, admit, claim, heartbeat, reap
-from django_pgqueue.lifecycle.border import ThreadBorder
-from django_pgqueue.lifecycle.context import CurrentJob
-from django_pgqueue.lifecycle.dead_letter import requeue
-from django_pgqueue.lifecycle.failure import unknown_task
-from django_pgqueue.lifecycle.kill import kill
-from django_pgqueue.lifecycle.release import release
-from django_pgqueue.lifecycle.run import run
-from django_pgqueue.lifecycle.run_now import run_now
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.queries import statement
+from django_pgqueue.flow import concurrency
+from django_pgqueue.jobs import ack, claim
+from django_pgqueue.jobs import leases as heartbeat
+from django_pgqueue.jobs.ack import release
+from django_pgqueue.jobs.actions import kill, run_now
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.dead_letter import requeue
+from django_pgqueue.jobs.executor import run
+from django_pgqueue.jobs.failure import unknown_task
+from django_pgqueue.jobs.interrupts import ThreadBorder
+from django_pgqueue.maintenance import reaper
+from django_pgqueue.maintenance.promoter import promote
+from django_pgqueue.maintenance.reaper import forget_workers, reap_lost
+from django_pgqueue.maintenance.unique_keys import MOST_LOCKED, prune_tombstones, retake
+from django_pgqueue.options import Options
+from django_pgqueue.records import KEEP, ClaimedJob, Fate, Lease, Outcome, Receipt
+from django_pgqueue.states import Reason
 from django_pgqueue.tasks import Task
 from tests.lifecycle.model import HOUR, Job, Model, Process
 from tests.lifecycle.parties import Parties
@@ -219,7 +221,7 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(name=anybody, keys=st.sampled_from([["x", "y"], ["x"], ["y"]]))
     def admit(self, name, keys):
         with self.parties.acting(name) as (database, book), self.parties.one_transaction(name):
-            assert admit.send(database, keys).read() == book.admit(keys)
+            assert concurrency.send(database, keys).read() == book.admit(keys)
 
     @rule(hours=st.sampled_from([0, 0, 1]))
     def look_after_keys(self, hours):
@@ -268,7 +270,7 @@ class Lifecycle(RuleBasedStateMachine):
             with self.parties.one_transaction(name):
                 answers = ack.send(database, outcomes)
                 receipt = book.write(outcomes, history=history)
-                assert admit.send(database, ["x", "y"]).read() == book.admit(["x", "y"])
+                assert concurrency.send(database, ["x", "y"]).read() == book.admit(["x", "y"])
                 claimed = self.take(database, book, worker, **wanted)
             assert ack.receipt(database, outcomes, answers) == receipt
         return multiple(*claimed)
@@ -402,7 +404,7 @@ class Lifecycle(RuleBasedStateMachine):
         """As a second reaper does, or one that was frozen; or a heartbeat, with what its process does not know."""
         with self.parties.acting(name) as (database, book):
             if how == "settle":
-                assert reap.settle(database, leases)[:4] == book.settle(leases)[:4]
+                assert reaper.settle(database, leases)[:4] == book.settle(leases)[:4]
             else:
                 assert sorted(release(database, leases)) == sorted(job.id for job in book.release(leases))
 
@@ -413,7 +415,7 @@ class Lifecycle(RuleBasedStateMachine):
             "was_stopped": was_stopped,
         }
         with self.parties.acting(name) as (database, book):
-            settled = reap.settle_dead_process(database, leases, **end)
+            settled = reaper.settle_dead_process(database, leases, **end)
             assert settled[:4] == book.settle_dead_process(leases, **end)[:4]
 
     # Staff, and what is due

@@ -11,20 +11,20 @@ from types import SimpleNamespace
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import current_job, tasks
-from django_pgqueue.base.exceptions import JobInterrupted, JobKilled, TimeLimitExceeded
-from django_pgqueue.base.records import Fate
-from django_pgqueue.base.states import Reason
-from django_pgqueue.lifecycle import border as border_module
-from django_pgqueue.lifecycle.border import ThreadBorder
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.context import CurrentJob
-from django_pgqueue.lifecycle.kill import kill
+from django_pgqueue import current_job, registry, tasks
+from django_pgqueue.exceptions import JobInterrupted, JobKilled, TimeLimitExceeded
+from django_pgqueue.jobs import interrupts as border_module
+from django_pgqueue.jobs.actions import kill
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.interrupts import ThreadBorder
 from django_pgqueue.models import Job
-from django_pgqueue.runtime import process as process_module
-from django_pgqueue.runtime.child import Brief
-from django_pgqueue.runtime.marks import now
-from django_pgqueue.runtime.plan import Plan
+from django_pgqueue.records import Fate
+from django_pgqueue.states import Reason
+from django_pgqueue.worker import worker_process as process_module
+from django_pgqueue.worker.child import Brief
+from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.shared_state import now
 from tests.app.models import Mark
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.test_run import job as job_of
@@ -253,7 +253,7 @@ def test_job_that_fails_while_it_is_being_killed_is_claimed_to_die(queue, slots,
 
 def test_jobs_over_their_time_by_a_hair_hit_nobody_else(slots):  # noqa: F811
     """Limits around the very duration of the jobs; beside them jobs without one, in the same slots."""
-    tasks._registry["tests.brief"] = tasks.Task(brief, name="tests.brief", options=tasks.Options())
+    registry._registry["tests.brief"] = tasks.Task(brief, name="tests.brief", options=tasks.Options())
     rng, total = random.Random(4), 1200
     jobs = [
         job_of(id=number + 1, task="tests.brief", timeout_seconds=rng.choice([0, *[rng.uniform(0.0005, 0.004)] * 3]))
@@ -264,7 +264,7 @@ def test_jobs_over_their_time_by_a_hair_hit_nobody_else(slots):  # noqa: F811
             slots.accept(cell, job)
         outcomes = [slots.outbox.get(timeout=PATIENCE_SECONDS)[1] for _ in jobs]
     finally:
-        del tasks._registry["tests.brief"]
+        del registry._registry["tests.brief"]
     assert sorted(outcome.job.id for outcome in outcomes) == list(range(1, total + 1))
     interrupted = [outcome for outcome in outcomes if outcome.fate is Fate.RETRIED]
     assert all(outcome.fate in (Fate.SUCCEEDED, Fate.RETRIED) for outcome in outcomes)

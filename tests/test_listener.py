@@ -4,10 +4,10 @@ import psycopg
 import pytest
 from django.db import Error
 
-from django_pgqueue.lifecycle.wake import announce
-from django_pgqueue.runtime import listener as listener_module
-from django_pgqueue.runtime.listener import Listener
-from django_pgqueue.runtime.session import Session
+from django_pgqueue.db.notify import announce
+from django_pgqueue.worker import listener as listener_module
+from django_pgqueue.worker.heartbeat import Session
+from django_pgqueue.worker.listener import Listener
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 

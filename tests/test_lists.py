@@ -10,10 +10,10 @@ from django.test import Client, RequestFactory
 from django.utils.http import urlencode
 
 import tests.app.tasks as app
+from django_pgqueue.admin import keyset
 from django_pgqueue.admin.base import JobsAdmin
-from django_pgqueue.admin.lists import keyset
-from django_pgqueue.lifecycle.browse import Filter, Source, pages
-from django_pgqueue.lifecycle.kill import kill
+from django_pgqueue.jobs.actions import kill
+from django_pgqueue.jobs.search import Filter, Source, pages
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 
 pytestmark = pytest.mark.django_db

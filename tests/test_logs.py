@@ -16,13 +16,13 @@ from django.db import IntegrityError, transaction
 import django_pgqueue
 import tests.app.tasks as app
 from django_pgqueue import current_job, kill, purge
-from django_pgqueue.base.logs import FAILURES, FIELDS, LOGGERS, this_worker
-from django_pgqueue.base.records import Fate, Lease, Outcome
-from django_pgqueue.base.states import Reason
-from django_pgqueue.lifecycle.reap import settle
+from django_pgqueue.log_lines import FAILURES, FIELDS, LOGGERS, this_worker
 from django_pgqueue.logs import JobFields
+from django_pgqueue.maintenance.reaper import settle
 from django_pgqueue.models import DeadJob
-from django_pgqueue.runtime import report
+from django_pgqueue.records import Fate, Lease, Outcome
+from django_pgqueue.states import Reason
+from django_pgqueue.worker import job_log
 from tests.pages import blocks
 from tests.running import run_claimed
 from tests.test_docs import DOCS, first_names, reference, section
@@ -34,7 +34,7 @@ LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 
 def attempt(queue):
     outcomes = run_claimed(queue)
-    report.report_all(outcomes, stale=())
+    job_log.report_all(outcomes, stale=())
     return outcomes
 
 
@@ -51,7 +51,7 @@ def test_each_attempt_has_one_line_with_fields(queue, caplog):
     app.fail.using(max_attempts=1, queue="mail").enqueue("bad luck")
     for _ in range(3):
         [outcome] = run_claimed(queue, "mail")
-        report.report_all([outcome], stale=())
+        job_log.report_all([outcome], stale=())
     done, failed, dead = sorted(caplog.records, key=lambda record: (record.levelno, record.args[0]))
     seconds = [vars(record).pop("run_seconds") for record in (done, failed, dead)]
     assert all(0 <= one < 60 for one in seconds)
@@ -99,7 +99,7 @@ def test_each_attempt_has_one_line_with_fields(queue, caplog):
 )
 def test_other_ends_have_their_line(caplog, outcome, stale, line):
     caplog.set_level(logging.INFO, "django_pgqueue.jobs")
-    report.report_all([outcome], stale=stale)
+    job_log.report_all([outcome], stale=stale)
     [record] = caplog.records
     assert (record.levelname, record.name, record.getMessage().partition(":")[0]) == line
     assert set(FIELDS) < set(fields_of(record))
@@ -132,10 +132,10 @@ def test_line_of_a_failure_is_one_line_in_production(queue, caplog):
 def test_nothing_is_made_of_successes_where_info_is_off(monkeypatch, caplog):
     caplog.set_level(logging.WARNING, "django_pgqueue.jobs")
     made = []
-    monkeypatch.setattr(report, "report", lambda *args, **_: made.append(args))
-    report.report_all([Outcome(job(), Fate.SUCCEEDED)] * 3, stale=())
+    monkeypatch.setattr(job_log, "report", lambda *args, **_: made.append(args))
+    job_log.report_all([Outcome(job(), Fate.SUCCEEDED)] * 3, stale=())
     assert made == []
-    report.report_all([Outcome(job(), Fate.RETRIED)], stale=())
+    job_log.report_all([Outcome(job(), Fate.RETRIED)], stale=())
     assert len(made) == 1
 
 
@@ -293,7 +293,7 @@ def test_fields_that_the_records_of_a_project_have_already_are_left_out(caplog):
 
     logging.setLogRecordFactory(with_task)
     try:
-        report.report_all([Outcome(job(), Fate.RETRIED)], stale=())
+        job_log.report_all([Outcome(job(), Fate.RETRIED)], stale=())
     finally:
         logging.setLogRecordFactory(before)
     [record] = caplog.records

@@ -2,9 +2,9 @@
 
 from django.db import OperationalError
 
-from django_pgqueue.runtime.loop import Loop
-from django_pgqueue.runtime.plan import Plan
-from django_pgqueue.runtime.supervisor import Supervisor
+from django_pgqueue.services import Loop
+from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.supervisor import Supervisor
 
 
 def fail() -> float:

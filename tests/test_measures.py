@@ -10,10 +10,10 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
+from django_pgqueue.insights import overview
+from django_pgqueue.insights.bounded import TookTooLong
+from django_pgqueue.insights.overview import Measures, Shared, look
 from django_pgqueue.models import Job, Queue
-from django_pgqueue.staff import measures
-from django_pgqueue.staff.bounded import TookTooLong
-from django_pgqueue.staff.measures import Measures, Shared, look
 from tests.support.waiting import PATIENCE_SECONDS
 from tests.test_staff_health import worker
 
@@ -64,7 +64,7 @@ def test_tombstone_does_not_age(sql):
 
 def test_look_is_stopped_in_time(settings, monkeypatch, sql):
     settings.PGQUEUE = {"ADMIN_TIMEOUT_SECONDS": 0.05}
-    monkeypatch.setattr(measures.overview, "living_workers", lambda _: sql("SELECT pg_sleep(60)"))
+    monkeypatch.setattr(overview, "living_workers", lambda _: sql("SELECT pg_sleep(60)"))
     with pytest.raises(TookTooLong):
         look()
 
@@ -72,7 +72,7 @@ def test_look_is_stopped_in_time(settings, monkeypatch, sql):
 @pytest.fixture
 def long_seconds(monkeypatch):
     """Let what a look has found be fresh for long, however slow the test is."""
-    monkeypatch.setattr(measures, "FRESH_SECONDS", 3600.0)
+    monkeypatch.setattr(overview, "FRESH_SECONDS", 3600.0)
 
 
 def test_whoever_asks_within_a_second_gets_the_same_look(monkeypatch, long_seconds):
@@ -81,7 +81,7 @@ def test_whoever_asks_within_a_second_gets_the_same_look(monkeypatch, long_secon
     shared.measures()
     shared.measures()
     assert len(looks) == 1
-    monkeypatch.setattr(measures, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(overview, "FRESH_SECONDS", 0.0)
     shared.measures()
     assert len(looks) == 2
 

@@ -6,9 +6,9 @@ import signal
 
 import pytest
 
-from django_pgqueue.lifecycle.stats import LOST, SUCCEEDED
-from django_pgqueue.runtime import meter as meters
-from django_pgqueue.runtime.meter import ROW_WIDTH, Meter
+from django_pgqueue.jobs import counters as meters
+from django_pgqueue.jobs.counters import ROW_WIDTH, Meter
+from django_pgqueue.jobs.stats import LOST, SUCCEEDED
 from tests.support.waiting import PATIENCE_SECONDS
 
 

@@ -13,20 +13,17 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.base.buckets import BOUNDS
-from django_pgqueue.base.signals import job_enqueued
-from django_pgqueue.lifecycle.stats import RUN_BUCKETS, RUN_SECONDS, SUCCEEDED
-from django_pgqueue.metrics import QueueCollector, count_enqueued, tables, view
-from django_pgqueue.metrics import page as pages
-from django_pgqueue.metrics.families import observed
-from django_pgqueue.metrics.names import OF_TABLES, OF_WORKERS
-from django_pgqueue.metrics.worker import WorkerCollector
+from django_pgqueue.contrib.prometheus import QueueCollector, count_enqueued, families, view
+from django_pgqueue.contrib.prometheus import page as pages
+from django_pgqueue.contrib.prometheus.families import OF_TABLES, OF_WORKERS, observed
+from django_pgqueue.contrib.prometheus.worker import WorkerCollector
+from django_pgqueue.insights import overview
+from django_pgqueue.insights.overview import Measures, Shared
+from django_pgqueue.jobs.counters import CLAIMED, ENQUEUED, Meter
+from django_pgqueue.jobs.stats import BOUNDS, RUN_BUCKETS, RUN_SECONDS, SUCCEEDED
 from django_pgqueue.models import Queue
-from django_pgqueue.runtime.enqueues import tell_of_enqueued
-from django_pgqueue.runtime.meter import CLAIMED, ENQUEUED, Meter
-from django_pgqueue.runtime.meters import Figures, Meters
-from django_pgqueue.staff import overview
-from django_pgqueue.staff.measures import Measures, Shared
+from django_pgqueue.signals import job_enqueued
+from django_pgqueue.worker.metrics import Figures, Meters, tell_of_enqueued
 from tests.scraping import Sheet, must_lint, parsed
 from tests.support.waiting import PATIENCE_SECONDS
 from tests.test_admin import user_with
@@ -300,7 +297,7 @@ def test_view_waits_for_no_other_request_that_hangs(monkeypatch):
     def ask() -> Sheet:
         return parsed(view(RequestFactory().get(PATH, **bearing(TOKEN))).content.decode())
 
-    monkeypatch.setattr(tables, "look", hang)
+    monkeypatch.setattr(families, "look", hang)
     wanted = {"METRICS_TOKEN": TOKEN, "ADMIN_TIMEOUT_SECONDS": 0.1}
     with override_settings(PGQUEUE=wanted), ThreadPoolExecutor(2) as pool:
         try:
@@ -318,15 +315,15 @@ def test_view_waits_for_no_other_request_that_hangs(monkeypatch):
 def test_nobody_needs_prometheus_client_who_does_not_ask_for_metrics():
     code = (
         "import sys, django; sys.modules['prometheus_client'] = None; django.setup();"
-        "from django_pgqueue.management.commands import pgqueue_worker; import django_pgqueue.runtime.pump;"
-        "assert 'django_pgqueue.metrics' not in sys.modules"
+        "from django_pgqueue.management.commands import pgqueue_worker; import django_pgqueue.worker.consumer;"
+        "assert 'django_pgqueue.contrib.prometheus' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_SECONDS)
 
 
 @pytest.mark.django_db
 def test_worker_says_what_metrics_need(monkeypatch):
-    for module in [name for name in sys.modules if name.startswith("django_pgqueue.metrics")]:
+    for module in [name for name in sys.modules if name.startswith("django_pgqueue.contrib.prometheus")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(CommandError, match=r"pip install 'django-pgqueue\[prometheus\]'"):

@@ -5,8 +5,8 @@ from django.core.management import call_command
 from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
 
-from django_pgqueue.base.states import NEVER
 from django_pgqueue.models import FinishedJob, Job
+from django_pgqueue.states import NEVER
 
 TABLES = {
     "pgqueue_jobs",

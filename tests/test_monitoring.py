@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from django_pgqueue.metrics.names import OF_TABLES, OF_WORKERS
+from django_pgqueue.contrib.prometheus.families import OF_TABLES, OF_WORKERS
 from tests.support import needs
 from tests.support.waiting import PATIENCE_SECONDS
 

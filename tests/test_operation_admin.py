@@ -13,12 +13,12 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill
-from django_pgqueue.admin.verbs.filtered import in_words, query, sentence
-from django_pgqueue.admin.verbs.jobs import VERBS
-from django_pgqueue.housekeeping.operations import carry_on
-from django_pgqueue.lifecycle import verbs
-from django_pgqueue.lifecycle.browse import Filter, Source
-from django_pgqueue.lifecycle.operations import begin
+from django_pgqueue.admin.confirm_all import in_words, query, sentence
+from django_pgqueue.admin.job_actions import VERBS
+from django_pgqueue.jobs import actions
+from django_pgqueue.jobs.bulk_actions import begin
+from django_pgqueue.jobs.search import Filter, Source
+from django_pgqueue.maintenance.bulk_runner import carry_on
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation, Worker
 
 pytestmark = pytest.mark.django_db
@@ -243,7 +243,7 @@ def test_who_may_not_see_operations_goes_back_to_the_list():
 def test_forged_posts_without_the_right_begin_and_stop_nothing(viewer):
     bury(2)
     enqueue_many(app.noop, [(), ()])
-    operation_id = begin(verbs.PURGE, Filter(), by="bob")
+    operation_id = begin(actions.PURGE, Filter(), by="bob")
     for verb in VERBS:
         url = {Source.LIVE: JOBS, Source.DEAD: DEAD, Source.FINISHED: FINISHED}[verb.many.source]
         said = {"rate": "", "queue": "x", "priority": 1}
@@ -272,7 +272,7 @@ def test_each_verb_has_a_permission_of_its_own_for_all_too(verb):
 
 def test_who_sees_no_jobs_changes_none():
     stranger = user_with("requeue_deadjob", "stop_operation")
-    operation_id = begin(verbs.REQUEUE, Filter(), by="bob")
+    operation_id = begin(actions.REQUEUE, Filter(), by="bob")
     assert stranger.post(f"{DEAD}requeue/matching/", {"rate": ""}).status_code == 403
     assert stranger.post(f"{OPERATIONS}{operation_id}/stop/").status_code == 403
     assert stranger.get(OPERATIONS).status_code == 403
@@ -281,14 +281,14 @@ def test_who_sees_no_jobs_changes_none():
 def test_forms_need_their_token(staff):
     strict = Client(enforce_csrf_checks=True)
     strict.cookies = staff.cookies
-    operation_id = begin(verbs.REQUEUE, Filter(), by="bob")
+    operation_id = begin(actions.REQUEUE, Filter(), by="bob")
     assert strict.post(f"{DEAD}requeue/matching/", {"rate": ""}).status_code == 403
     assert strict.post(f"{OPERATIONS}{operation_id}/stop/").status_code == 403
     assert Operation.objects.get().ended_at is None
 
 
 def test_nobody_adds_changes_or_deletes_operations(admin_client):
-    operation_id = begin(verbs.REQUEUE, Filter(), by="bob")
+    operation_id = begin(actions.REQUEUE, Filter(), by="bob")
     for address in (f"{OPERATIONS}add/", f"{OPERATIONS}{operation_id}/delete/"):
         assert admin_client.get(address).status_code == 403
         assert admin_client.post(address, {"post": "yes"}).status_code == 403
@@ -300,7 +300,7 @@ def test_nobody_adds_changes_or_deletes_operations(admin_client):
 
 
 def test_page_shows_how_far_it_is_and_why_jobs_were_left_alone(staff, worker):
-    operation_id = begin(verbs.REQUEUE, Filter(queues=("mail",)), by="bob", rate=5, expected=20)
+    operation_id = begin(actions.REQUEUE, Filter(queues=("mail",)), by="bob", rate=5, expected=20)
     Operation.objects.filter(pk=operation_id).update(
         done=8, outcome={"requeued": 8}, left={"key_held": 2, "gone": 1}, started_at=timezone.now()
     )
@@ -318,7 +318,7 @@ def test_page_shows_how_far_it_is_and_why_jobs_were_left_alone(staff, worker):
 
 
 def test_page_says_when_nobody_is_alive_to_do_it(staff):
-    operation_id = begin(verbs.REQUEUE, Filter(), by="bob")
+    operation_id = begin(actions.REQUEUE, Filter(), by="bob")
     assert "No worker is alive to do it" in text_of(staff.get(f"{OPERATIONS}{operation_id}/change/"))
     Operation.objects.update(ended_at=timezone.now())
     assert "No worker is alive" not in text_of(staff.get(f"{OPERATIONS}{operation_id}/change/"))
@@ -343,7 +343,7 @@ def test_page_says_when_nobody_is_alive_to_do_it(staff):
     ],
 )
 def test_state_is_said_in_words(staff, values, words):
-    operation_id = begin(verbs.REQUEUE, Filter(), by="bob")
+    operation_id = begin(actions.REQUEUE, Filter(), by="bob")
     Operation.objects.update(**values)
     for address in (OPERATIONS, f"{OPERATIONS}{operation_id}/change/"):
         response = staff.get(address)
@@ -352,7 +352,7 @@ def test_state_is_said_in_words(staff, values, words):
 
 
 def test_stop_button_ends_it_with_an_entry_in_the_log(staff):
-    operation_id = begin(verbs.REQUEUE, Filter(), by="bob")
+    operation_id = begin(actions.REQUEUE, Filter(), by="bob")
     address = f"{OPERATIONS}{operation_id}/stop/"
     assert f'action="{address}"' in staff.get(f"{OPERATIONS}{operation_id}/change/").content.decode()
     assert staff.get(address).status_code == 302
@@ -370,7 +370,7 @@ def test_stop_button_ends_it_with_an_entry_in_the_log(staff):
 
 
 def test_viewer_is_offered_no_button(viewer):
-    operation_id = begin(verbs.REQUEUE, Filter(), by="bob")
+    operation_id = begin(actions.REQUEUE, Filter(), by="bob")
     assert "/stop/" not in viewer.get(f"{OPERATIONS}{operation_id}/change/").content.decode()
 
 
@@ -394,7 +394,7 @@ def test_operation_that_is_not_there_leads_away(staff, object_id):
     ids=str,
 )
 def test_odd_operations_do_not_break_the_pages(staff, odd):
-    operation_id = begin(verbs.REQUEUE, Filter(), by="bob")
+    operation_id = begin(actions.REQUEUE, Filter(), by="bob")
     Operation.objects.update(**odd)
     for address in (OPERATIONS, f"{OPERATIONS}{operation_id}/change/"):
         response = staff.get(address)
@@ -405,7 +405,7 @@ def test_odd_operations_do_not_break_the_pages(staff, odd):
 def test_markup_in_an_operation_is_shown_as_text(staff):
     evil = "<script>alert(1)</script>"
     chosen = Filter(queues=(evil,), tasks=(evil,), error=evil)
-    operation_id = begin(verbs.MOVE, chosen, by=evil, said={"queue": evil})
+    operation_id = begin(actions.MOVE, chosen, by=evil, said={"queue": evil})
     Operation.objects.update(last_error=evil, stopped_by=evil, stopped_at=timezone.now(), ended_at=timezone.now())
     for address in (OPERATIONS, f"{OPERATIONS}{operation_id}/change/"):
         page = staff.get(address).content.decode()
@@ -416,7 +416,7 @@ def test_markup_in_an_operation_is_shown_as_text(staff):
 
 
 def test_pages_carry_no_inline_style_or_script(staff):
-    operation_id = begin(verbs.REQUEUE, Filter(), by="bob")
+    operation_id = begin(actions.REQUEUE, Filter(), by="bob")
     bury(1)
     for address in (OPERATIONS, f"{OPERATIONS}{operation_id}/change/", f"{DEAD}requeue/matching/"):
         own = staff.get(address).content.decode().partition('id="content"')[2].partition('id="footer"')[0]
@@ -427,7 +427,7 @@ def test_pages_carry_no_inline_style_or_script(staff):
 
 def test_list_takes_few_queries(staff, worker, django_assert_max_num_queries):
     for number in range(30):
-        begin(verbs.REQUEUE, Filter(queues=(f"q{number}",)), by="bob")
+        begin(actions.REQUEUE, Filter(queues=(f"q{number}",)), by="bob")
     with django_assert_max_num_queries(12):
         page = text_of(staff.get(OPERATIONS))
     assert "queue: q7" in page
@@ -499,6 +499,6 @@ def test_last_window_of_a_list_offers_no_number_for_all_of_them(staff):
 
 def test_bar_is_one_where_numbers_are_written_in_groups(viewer, settings):
     settings.USE_THOUSAND_SEPARATOR = True
-    begun = begin(verbs.REQUEUE, Filter(), by="ann", expected=5000)
+    begun = begin(actions.REQUEUE, Filter(), by="ann", expected=5000)
     Operation.objects.filter(pk=begun).update(done=1234, started_at=timezone.now())
     assert 'max="5000" value="1234"' in viewer.get(f"{OPERATIONS}{begun}/change/").content.decode()

@@ -10,30 +10,20 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.base.exceptions import InvalidJob, InvalidOperation
-from django_pgqueue.base.signals import job_requeued
-from django_pgqueue.base.states import Reason
-from django_pgqueue.db import QueueConnection
-from django_pgqueue.housekeeping import operations, prune
-from django_pgqueue.housekeeping.chores import look
-from django_pgqueue.housekeeping.operations import carry_on, prune_operations
-from django_pgqueue.lifecycle.browse import Filter
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
-from django_pgqueue.lifecycle.operations import begin, filter_of, stop, stored
-from django_pgqueue.lifecycle.verbs import (
-    KILL,
-    MOVE,
-    PURGE,
-    PURGE_FINISHED,
-    REQUEUE,
-    RUN_NOW,
-    SET_PRIORITY,
-    VERBS,
-    Verb,
-)
-from django_pgqueue.lifecycle.wake import ADMIT, CANCEL, CHANNEL, OPERATE, WakeUp
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.notify import ADMIT, CANCEL, CHANNEL, OPERATE, WakeUp
+from django_pgqueue.exceptions import InvalidJob, InvalidOperation
+from django_pgqueue.jobs.actions import KILL, MOVE, PURGE, PURGE_FINISHED, REQUEUE, RUN_NOW, SET_PRIORITY, VERBS, Verb
+from django_pgqueue.jobs.bulk_actions import begin, filter_of, stop, stored
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
+from django_pgqueue.jobs.search import Filter
+from django_pgqueue.maintenance import bulk_runner, pruner
+from django_pgqueue.maintenance.bulk_runner import carry_on, prune_operations
+from django_pgqueue.maintenance.pending_work import look
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation
+from django_pgqueue.signals import job_requeued
+from django_pgqueue.states import Reason
 from tests.support.waiting import beside, eventually, until_gone
 
 
@@ -199,7 +189,7 @@ def test_next_operation_is_found_along_its_index(queue, sql):
     sql("ANALYZE pgqueue_operations")
     for name, parameters in (("take_operation", {"id": None}), ("chores", {})):
         with queue.transaction():
-            plan = queue.rows(f"EXPLAIN {operations.statement(name)}", parameters)
+            plan = queue.rows(f"EXPLAIN {bulk_runner.statement(name)}", parameters)
         text = "\n".join(line for (line,) in plan)
         assert "pgqueue_operations_open" in text, text
         assert "Seq Scan on pgqueue_operations" not in text, text
@@ -484,7 +474,7 @@ def test_transient_trouble_changes_nothing_and_is_told(queue, monkeypatch):
         raise OperationalError("the server is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(operations, "_write", fail)
+        patch.setattr(bulk_runner, "_write", fail)
         with pytest.raises(OperationalError, match="the server is away"):
             carry_on(queue)
     assert (Job.objects.count(), Operation.objects.get().started_at) == (0, None)
@@ -520,7 +510,7 @@ def test_stop_comes_after_the_slice_that_is_under_way(queue, other_queue):
     operation_id = begin(REQUEUE, Filter(), by="ann")
     has_stopped = threading.Event()
     stopper = QueueConnection("default", "stopper")
-    text = operations.statement("stop_operation")
+    text = bulk_runner.statement("stop_operation")
 
     def press():
         stopper.rows(text, {"ids": [operation_id], "by": "bob"})
@@ -550,9 +540,9 @@ def test_operations_that_ended_a_month_ago_are_forgotten(queue):
     Operation.objects.update(created_at=timezone.now() - dt.timedelta(days=99))
     for operation_id, days in ((old, 31), (young, 29)):
         Operation.objects.filter(pk=operation_id).update(ended_at=timezone.now() - dt.timedelta(days=days))
-    assert prune.look(queue, dead_days=None, stats_days=7).operations
-    assert prune_operations(queue, days=prune.OPERATION_DAYS) == 1
-    assert not prune.look(queue, dead_days=None, stats_days=7).operations
+    assert pruner.look(queue, dead_days=None, stats_days=7).operations
+    assert prune_operations(queue, days=pruner.OPERATION_DAYS) == 1
+    assert not pruner.look(queue, dead_days=None, stats_days=7).operations
     assert set(Operation.objects.values_list("pk", flat=True)) == {young, is_open}
 
 

@@ -11,12 +11,12 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, pause_queue
-from django_pgqueue.lifecycle.kill import kill
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.queries import statement
+from django_pgqueue.insights import overview
+from django_pgqueue.insights.formatting import short
+from django_pgqueue.insights.overview import Number
+from django_pgqueue.jobs.actions import kill
 from django_pgqueue.models import Queue, Stat
-from django_pgqueue.staff import overview
-from django_pgqueue.staff.figures import short
-from django_pgqueue.staff.overview import Number
 from tests.support.waiting import eventually
 from tests.test_admin import user_with
 from tests.test_plans import explain, fill

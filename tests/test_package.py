@@ -75,7 +75,7 @@ def test_wheel_has_what_is_no_python(wheel):
     names = contents(wheel)
     for name in (
         "py.typed",
-        "lifecycle/sql/claim.sql",
+        "jobs/sql/claim.sql",
         "templates/admin/django_pgqueue/overview.html",
         "static/django_pgqueue/admin.css",
         "static/django_pgqueue/uplot/LICENSE",

@@ -10,10 +10,10 @@ import pytest
 from django.contrib.auth.models import User
 
 import tests.app.tasks as app
-from django_pgqueue.base.exceptions import InvalidArguments
-from django_pgqueue.base.states import Scope
-from django_pgqueue.base.stored import DEEPEST
-from django_pgqueue.lifecycle.payload import check_signature, encode, encode_many
+from django_pgqueue.exceptions import InvalidArguments
+from django_pgqueue.jobs.serialization import check_signature, encode, encode_many
+from django_pgqueue.states import Scope
+from django_pgqueue.stored_values import DEEPEST
 
 
 class Plain(Enum):

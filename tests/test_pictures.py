@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from django_pgqueue.base.states import Status
+from django_pgqueue.states import Status
 
 DOCS = Path(__file__).parent.parent / "docs"
 

@@ -7,9 +7,9 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.base.served import Served
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.sql import sized, statement
+from django_pgqueue.db.queries import sized, statement
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.queue_selector import Served
 from tests.support.storage import without_autovacuum
 from tests.support.waiting import eventually, until_gone
 

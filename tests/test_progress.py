@@ -8,17 +8,17 @@ from django.db import transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, job
-from django_pgqueue.base.exceptions import InvalidArguments, InvalidJob
-from django_pgqueue.base.records import Fate
-from django_pgqueue.base.states import Reason
-from django_pgqueue.lifecycle.border import ThreadBorder
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.context import CurrentJob
-from django_pgqueue.lifecycle.run import run
+from django_pgqueue.exceptions import InvalidArguments, InvalidJob
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.executor import run
+from django_pgqueue.jobs.interrupts import ThreadBorder
 from django_pgqueue.models import DeadJob, FinishedJob, Job
-from django_pgqueue.runtime import progress
-from django_pgqueue.runtime.marks import Marks, now
-from django_pgqueue.runtime.pump import Pump
+from django_pgqueue.records import Fate
+from django_pgqueue.states import Reason
+from django_pgqueue.worker import progress
+from django_pgqueue.worker.consumer import Pump
+from django_pgqueue.worker.shared_state import Marks, now
 from tests.test_pump import Benched, turn
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -6,12 +6,14 @@ import pytest
 from django.db import transaction
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, kill, requeue, tasks
-from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.db import QueueConnection
-from django_pgqueue.housekeeping import prune
-from django_pgqueue.housekeeping.prune import (
+from django_pgqueue import enqueue_many, kill, registry, requeue
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.maintenance import pruner
+from django_pgqueue.maintenance.pruner import (
     Prunable,
+    Pruning,
     Stretch,
     look,
     prune_dead,
@@ -19,10 +21,8 @@ from django_pgqueue.housekeeping.prune import (
     prune_stats,
     prune_timed,
 )
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Stat
-from django_pgqueue.runtime.pruning import Pruning
+from django_pgqueue.records import Fate, Outcome
 from tests.support.clock import HALF_PAST, clock_set
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -88,7 +88,7 @@ def test_task_says_how_long_its_jobs_are_kept_and_a_worker_that_does_not_know_it
     finish(queue, job_id)
     Job.objects.create(task="nobody.knows", keep_seconds=1)
     finish(queue, Job.objects.get().pk)
-    assert tasks.find("nobody.knows") is None
+    assert registry.find("nobody.knows") is None
     age(sql, hours=1)
     assert prune_timed(queue, limit=100) == 2
 
@@ -188,7 +188,7 @@ def test_default_partition_is_pruned_by_whole_days_stretch_by_stretch(queue, sql
     put_into_default(sql, 5, days=2)
     assert look(queue, dead_days=None, stats_days=7).default
     first = prune_default(queue, retention_days=7, page=0)
-    assert (first.next_page, 0 < first.removed < 700) == (prune.STRETCH, True)
+    assert (first.next_page, 0 < first.removed < 700) == (pruner.STRETCH, True)
     assert go_through(queue, retention_days=7) == (700 - first.removed, 3)
     assert go_through(queue, retention_days=6) == (1, 3), "a day that began as many days ago is kept whole"
     with transaction.atomic():

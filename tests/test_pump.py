@@ -12,18 +12,18 @@ from django.db import OperationalError, connection, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.base.database_errors import Silence
-from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.base.states import Reason
-from django_pgqueue.lifecycle import ack, heartbeat
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.release import release
+from django_pgqueue.db.errors import Silence
+from django_pgqueue.jobs import ack, leases
+from django_pgqueue.jobs.ack import release
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob, Job
-from django_pgqueue.runtime import errands as errands_module
-from django_pgqueue.runtime import intake as intake_module
-from django_pgqueue.runtime.marks import CAPACITY, Marks, now
-from django_pgqueue.runtime.pump import WORTHWHILE, Pump, Speed
-from django_pgqueue.runtime.slots import Slots
+from django_pgqueue.records import Fate, Outcome
+from django_pgqueue.states import Reason
+from django_pgqueue.worker import consumer as errands_module
+from django_pgqueue.worker import queue_cursor as intake_module
+from django_pgqueue.worker.consumer import WORTHWHILE, Pump, Speed
+from django_pgqueue.worker.shared_state import CAPACITY, Marks, now
+from django_pgqueue.worker.slots import Slots
 from tests.support.slots import ended
 from tests.support.waiting import PATIENCE_SECONDS, eventually, until_gone
 
@@ -373,7 +373,7 @@ def test_jobs_fetched_ahead_go_back_when_no_slot_begins_them(pump, monkeypatch):
     turn(pump)
     turn(pump)
     assert len(pump.slots.accepted) == 10, "in halves of the work ahead; too little room is left for another one"
-    monkeypatch.setattr("django_pgqueue.runtime.pump.STALLED_SECONDS", 0.0)
+    monkeypatch.setattr("django_pgqueue.worker.consumer.STALLED_SECONDS", 0.0)
     for _ in range(4):
         pump._look_again_at = 0.0
         turn(pump)
@@ -780,7 +780,7 @@ def test_lane_that_was_about_to_begin_a_job_leaves_it_to_those_who_were_given_it
         is_full.set()  # now it opens a lane for each of the two, and then runs what is in the first
         eventually(lambda: begun)
         marks.shorten(now())
-        assert release(queue, [one for one in heartbeat.leases(queue, [1]) if one.mark in marks.unbegun()])
+        assert release(queue, [one for one in leases.leases(queue, [1]) if one.mark in marks.unbegun()])
         assert [job.task for job in claim(queue, "default", limit=2, worker_id=2)] == [f"{__name__}.fetched"]
         marks.renew(now() + 60)
         pump._turn()
@@ -810,7 +810,7 @@ def test_nothing_is_started_between_a_renewal_after_a_lapse_and_the_next_turn(tr
 def clock(monkeypatch):
     """What ``Speed`` reads: it stands still until the test moves it."""
     hands = [0.0]
-    monkeypatch.setattr("django_pgqueue.runtime.speed.time", SimpleNamespace(monotonic=lambda: hands[0]))
+    monkeypatch.setattr("django_pgqueue.worker.consumer.time", SimpleNamespace(monotonic=lambda: hands[0]))
     return hands
 
 

@@ -6,11 +6,11 @@ from django.core.management import CommandError, call_command
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, limit_queue, pause_queue
-from django_pgqueue.housekeeping.backlog import Counts, counts
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.cli.parsing import rate_or_none
+from django_pgqueue.insights import formatting, overview
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.maintenance.pending_work import Counts, counts
 from django_pgqueue.models import Job, Queue
-from django_pgqueue.staff import queues
-from django_pgqueue.staff.words import rate_or_none, rate_text
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -22,7 +22,7 @@ def run(*words) -> str:
 
 
 def test_list_tells_how_queues_stand(queue, monkeypatch):
-    monkeypatch.setattr(queues, "CAP", 5)
+    monkeypatch.setattr(overview, "CAP", 5)
     enqueue_many(app.noop, [()] * 7)
     claim(queue, "default", limit=1, worker_id=1)
     app.noop.using(queue="mail").enqueue()
@@ -101,7 +101,7 @@ def test_words_that_cannot_work_change_nothing(transactional_db, words, message)
 @pytest.mark.parametrize("text", ["100/s", "60/m", "5/10s", "1000/h", "3/1.5s", "7/2d", "1/w", "90/90s"])
 def test_rates_are_shown_as_they_are_typed(text):
     rate = rate_or_none(text)
-    assert rate_text(rate.number, rate.period.total_seconds()) == text
+    assert formatting.rate(rate.number, rate.period.total_seconds()) == text
 
 
 def test_jobs_are_counted_up_to_a_limit(queue):

@@ -5,10 +5,10 @@ Here the session alone is read-only, so the same server will do as the other one
 
 import pytest
 
-from django_pgqueue.db import QueueConnection
-from django_pgqueue.runtime import listener as listener_module
-from django_pgqueue.runtime.listener import BACKEND, Listener
-from django_pgqueue.runtime.session import Session
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.worker import listener as listener_module
+from django_pgqueue.worker.heartbeat import Session
+from django_pgqueue.worker.listener import BACKEND, Listener
 
 READ_ONLY = "SET default_transaction_read_only = on"
 

@@ -2,11 +2,10 @@
 
 import pytest
 
-from django_pgqueue.base.buckets import BOUNDS, BUCKETS
-from django_pgqueue.lifecycle.sql import statement
-from django_pgqueue.staff import recent
-from django_pgqueue.staff.flow import Counts
-from django_pgqueue.staff.recent import Recent
+from django_pgqueue.db.queries import statement
+from django_pgqueue.insights import throughput
+from django_pgqueue.insights.throughput import Counts, Recent
+from django_pgqueue.jobs.stats import BOUNDS, BUCKETS
 from tests.test_flow import NOW, stat
 from tests.test_plans import explain
 
@@ -16,7 +15,7 @@ __all__ = ["stat"]
 def test_minute_that_is_not_over_belongs_to_the_last_minutes(db, stat):
     for minutes_ago, succeeded in ((-1, 1), (0, 2), (1, 4), (5, 8), (6, 16)):
         stat(minutes_ago, succeeded=succeeded)
-    assert recent.by_queue("default", minutes=5, now=NOW)["default"].counts.succeeded == 2 + 4 + 8
+    assert throughput.recent_by_queue("default", minutes=5, now=NOW)["default"].counts.succeeded == 2 + 4 + 8
 
 
 def test_buckets_of_several_minutes_and_tasks_are_added_one_by_one(db, stat):
@@ -24,12 +23,12 @@ def test_buckets_of_several_minutes_and_tasks_are_added_one_by_one(db, stat):
     stat(1, task="a", succeeded=1, wait_buckets=[0, 0, 0, 1], run_buckets=[1])
     stat(1, task="b", succeeded=1, wait_buckets=[1], run_buckets=[0] * (BUCKETS - 1) + [1])
     stat(1, queue="other", failed=1)
-    found = recent.by_queue("default", minutes=5, now=NOW)
+    found = throughput.recent_by_queue("default", minutes=5, now=NOW)
     assert found["default"].wait_buckets == [2, 2, 3, 1, *[0] * (BUCKETS - 4)]
     assert found["default"].run_buckets == [1, 6, *[0] * (BUCKETS - 3), 1]
     assert found["default"].counts == Counts(succeeded=8, stale=1)
     assert found["other"] == Recent(Counts(failed=1), [], [])
-    tasks = recent.by_task("default", minutes=5, now=NOW)
+    tasks = throughput.by_task("default", minutes=5, now=NOW)
     assert tasks["default", "a"].wait_buckets == [1, 2, 3, 1]
     assert tasks["default", "b"].run_buckets[-1] == 1
 
@@ -38,7 +37,10 @@ def test_tasks_that_took_most_time_come_first_and_the_others_are_left_out(db, st
     for task, seconds in (("quick", 1.0), ("slow", 9.0), ("slower", 8.5)):
         stat(1, task=task, succeeded=1, run_seconds=seconds / 2)
         stat(2, task=task, succeeded=1, run_seconds=seconds / 2)
-    assert list(recent.by_task("default", minutes=5, limit=2, now=NOW)) == [("default", "slow"), ("default", "slower")]
+    assert list(throughput.by_task("default", minutes=5, limit=2, now=NOW)) == [
+        ("default", "slow"),
+        ("default", "slower"),
+    ]
 
 
 def test_percentiles_are_told_from_the_buckets():

@@ -10,11 +10,11 @@ from django.test import Client
 
 import tests.app.tasks as app
 from django_pgqueue import RetryLater, enqueue, enqueue_many, tasks
-from django_pgqueue.base.exceptions import InvalidArguments, InvalidJob
-from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.lifecycle.describe import LONGEST_TEXT, describe
-from django_pgqueue.lifecycle.redact import MOST, REDACTED, scrubber, shown, shown_by_name
+from django_pgqueue.exceptions import InvalidArguments, InvalidJob
+from django_pgqueue.jobs.failure import LONGEST_TEXT, describe
+from django_pgqueue.jobs.redaction import MOST, REDACTED, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, Job
+from django_pgqueue.records import Fate, Outcome
 from tests.test_run import job, outcome_of
 
 SECRET = "hunter2 & 'co' ä"

@@ -11,8 +11,7 @@ from django.core.management import CommandError, call_command
 from django.utils.autoreload import autoreload_started
 
 from django_pgqueue.management.commands import pgqueue_worker
-from django_pgqueue.runtime.reloader import Reloader
-from django_pgqueue.runtime.sources import Sources, sources
+from django_pgqueue.worker.reloader import Reloader, Sources, sources
 from tests.support.waiting import beside, eventually
 from tests.workers import MANAGE
 

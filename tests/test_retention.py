@@ -6,15 +6,15 @@ import pytest
 from django.db import connection, transaction
 
 import tests.app.tasks as app
-from django_pgqueue.base.records import Fate, Outcome, Receipt
-from django_pgqueue.db import CallerConnection, QueueConnection
-from django_pgqueue.housekeeping.retention import DAYS_AHEAD, Kept, _dropping, keep_partitions, plan
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.db.connections import CallerConnection, QueueConnection
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.maintenance.partitions import DAYS_AHEAD, Kept, _dropping, keep_partitions, plan
 from django_pgqueue.models import FinishedJob
-from django_pgqueue.runtime.crew import Crew
-from django_pgqueue.runtime.janitor import Janitor
-from django_pgqueue.runtime.plan import Plan as WorkerPlan
+from django_pgqueue.records import Fate, Outcome, Receipt
+from django_pgqueue.worker.config import Plan as WorkerPlan
+from django_pgqueue.worker.janitor import Janitor
+from django_pgqueue.worker.processes import Crew
 from tests.support.clock import NOON, clock_set
 from tests.support.waiting import beside, eventually
 

@@ -8,14 +8,14 @@ from django.db import connection
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill
-from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.housekeeping.retention import keep_partitions
-from django_pgqueue.housekeeping.vacuum import Holder, horizon
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.insights import retention
+from django_pgqueue.insights.retention import remedy, span
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.maintenance.partitions import keep_partitions
+from django_pgqueue.maintenance.vacuum import Holder, horizon
 from django_pgqueue.models import DeadJob, FinishedJob
-from django_pgqueue.staff import retention
-from django_pgqueue.staff.retention import remedy, span
+from django_pgqueue.records import Fate, Outcome
 from tests.support.clock import NOON, clock_set
 from tests.support.waiting import eventually
 

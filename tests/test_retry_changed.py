@@ -12,16 +12,15 @@ from django.db import connection, transaction
 from django.test import Client
 
 import tests.app.tasks as app
-from django_pgqueue import kill, requeue, tasks
+from django_pgqueue import kill, registry, requeue, tasks
 from django_pgqueue.backend.results import errors_of
-from django_pgqueue.base.exceptions import InvalidArguments, InvalidJob
-from django_pgqueue.base.keys import Keys, KeysBy
-from django_pgqueue.base.options import Options
-from django_pgqueue.base.signals import job_enqueued
-from django_pgqueue.lifecycle.redact import REDACTED
-from django_pgqueue.lifecycle.retry_changed import Refused, keys_of, retry_changed
+from django_pgqueue.cli.edit_arguments import Misplaced, masked, unmasked
+from django_pgqueue.exceptions import InvalidArguments, InvalidJob
+from django_pgqueue.jobs.redaction import REDACTED
+from django_pgqueue.jobs.retry_with import Refused, keys_of, retry_changed
 from django_pgqueue.models import DeadJob, Job
-from django_pgqueue.staff.masked import Misplaced, masked, unmasked
+from django_pgqueue.options import Keys, KeysBy, Options
+from django_pgqueue.signals import job_enqueued
 from tests.support.waiting import PATIENCE_SECONDS
 from tests.test_job_page import EVIL, must_be_text
 
@@ -225,7 +224,7 @@ def test_history_that_is_full_and_one_that_is_empty_take_the_note():
 
 
 def test_placeholders_stand_for_what_is_sensitive_and_give_it_back():
-    task = tasks.get("tests.app.tasks.log_in")
+    task = registry.get("tests.app.tasks.log_in")
     args, kwargs = ["ann", "open-sesame"], {"payload": {"list": [{"token": {"a": 1}}, {"token": "t2", "n": 2**70}]}}
     seen = masked(task, args, kwargs)
     assert "sesame" not in json.dumps([seen.args, seen.kwargs])
@@ -246,7 +245,7 @@ def test_placeholders_stand_for_what_is_sensitive_and_give_it_back():
     ],
 )
 def test_placeholder_cannot_be_moved_to_where_its_value_would_be_seen(args, kwargs):
-    task = tasks.get("tests.app.tasks.log_in")
+    task = registry.get("tests.app.tasks.log_in")
     seen = masked(task, ["ann", "open-sesame"], {})
     with pytest.raises(Misplaced, match=re.escape("[redacted 1]")) as raised:
         unmasked(task, args, kwargs, seen.kept)
@@ -254,7 +253,7 @@ def test_placeholder_cannot_be_moved_to_where_its_value_would_be_seen(args, kwar
 
 
 def test_placeholder_is_none_of_the_texts_in_the_arguments():
-    task = tasks.get("tests.app.tasks.log_in")
+    task = registry.get("tests.app.tasks.log_in")
     seen = masked(task, ["[redacted 1]", "open-sesame"], {"payload": {"x": REDACTED}})
     assert seen.args == ["[redacted 1]", "[redacted 2]"]
     assert unmasked(task, seen.args, seen.kwargs, seen.kept)[0] == ["[redacted 1]", "open-sesame"]

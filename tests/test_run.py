@@ -7,17 +7,16 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import Discard, RetryLater, current_job, tasks
-from django_pgqueue.base.discards import Discards
-from django_pgqueue.base.exceptions import InvalidJob, JobKilled, TimeLimitExceeded
-from django_pgqueue.base.records import KEEP, ClaimedJob, Fate
-from django_pgqueue.base.signals import job_finished, job_started
-from django_pgqueue.base.states import Reason
-from django_pgqueue.lifecycle.border import LaneBorder, ThreadBorder
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.context import CurrentJob
-from django_pgqueue.lifecycle.describe import describe
-from django_pgqueue.lifecycle.failure import unknown_task
-from django_pgqueue.lifecycle.run import arun, run
+from django_pgqueue.exceptions import InvalidJob, JobKilled, TimeLimitExceeded
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.executor import arun, run
+from django_pgqueue.jobs.failure import describe, unknown_task
+from django_pgqueue.jobs.interrupts import LaneBorder, ThreadBorder
+from django_pgqueue.records import KEEP, ClaimedJob, Fate
+from django_pgqueue.retry_policy import Discards
+from django_pgqueue.signals import job_finished, job_started
+from django_pgqueue.states import Reason
 
 
 def job(args="[]", kwargs="{}", **changes) -> ClaimedJob:
@@ -182,7 +181,7 @@ def test_whatever_a_job_raises_after_it_was_to_stop_it_was_killed(error):
 
     outcome = outcome_of(func)
     assert (outcome.fate, outcome.reason) == (Fate.DIED, Reason.KILLED)
-    name = "django_pgqueue.base.exceptions.JobKilled" if isinstance(error, asyncio.CancelledError) else None
+    name = "django_pgqueue.exceptions.JobKilled" if isinstance(error, asyncio.CancelledError) else None
     assert outcome.error["error"] == name or isinstance(error, Exception)
 
 
@@ -223,7 +222,7 @@ def test_failure_after_the_time_limit_names_it_and_what_the_task_made_of_it(erro
     outcome = outcome_of(func, job(timeout_seconds=7))
     assert (outcome.fate, outcome.error["error"]) == (
         Fate.RETRIED,
-        "django_pgqueue.base.exceptions.TimeLimitExceeded",
+        "django_pgqueue.exceptions.TimeLimitExceeded",
     )
     assert outcome.error["message"] == "It was interrupted after its time limit of 7 s."
     assert type(error).__name__ in outcome.error["traceback"]

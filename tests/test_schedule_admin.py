@@ -8,12 +8,13 @@ from django.test import Client
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import periodic, timetable
-from django_pgqueue.admin.pages.schedule_form import ScheduleForm
-from django_pgqueue.housekeeping.schedules import fire_due
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue import periodic
+from django_pgqueue.admin.forms import ScheduleForm
+from django_pgqueue.db.queries import statement
+from django_pgqueue.insights.bounded import bounded
 from django_pgqueue.models import DeadJob, Job, Schedule
-from django_pgqueue.staff.bounded import bounded
+from django_pgqueue.schedules import periodic as timetable
+from django_pgqueue.schedules.enqueuer import fire_due
 from tests.test_admin import confirm, messages_of, tick, user_with
 from tests.test_plans import nodes_of
 from tests.test_schedules import HOUR, RECORD, START, make

@@ -12,21 +12,21 @@ from django.db import IntegrityError, InterfaceError, OperationalError, connecti
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import pause_schedules, resume_schedules, run_schedules, tasks
-from django_pgqueue.base.exceptions import InvalidArguments, UnknownTask
-from django_pgqueue.base.keys import KeysBy
-from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.base.signals import job_enqueued
-from django_pgqueue.base.states import Reason
-from django_pgqueue.base.ticks import Rhythm
-from django_pgqueue.db import CallerConnection, QueueConnection
-from django_pgqueue.housekeeping import schedules
-from django_pgqueue.housekeeping.schedules import Fired, fire_due, spread_seconds
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.schedules import LastJob, last_jobs
+from django_pgqueue import pause_schedules, registry, resume_schedules, run_schedules
+from django_pgqueue.db.connections import CallerConnection, QueueConnection
+from django_pgqueue.exceptions import InvalidArguments, UnknownTask
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job, Schedule
-from django_pgqueue.runtime.enqueues import tell_of_enqueued
+from django_pgqueue.options import KeysBy
+from django_pgqueue.records import Fate, Outcome
+from django_pgqueue.schedules import enqueuer
+from django_pgqueue.schedules.enqueuer import Fired, fire_due, spread_seconds
+from django_pgqueue.schedules.manage import LastJob, last_jobs
+from django_pgqueue.schedules.recurrence import Rhythm
+from django_pgqueue.signals import job_enqueued
+from django_pgqueue.states import Reason
+from django_pgqueue.worker.metrics import tell_of_enqueued
 from tests.support.waiting import PATIENCE_SECONDS, eventually, until_gone
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -239,14 +239,14 @@ def test_schedule_that_cannot_be_enqueued_stands_in_no_others_way(queue, caplog,
 @pytest.fixture
 def keyed():
     """Give a task a function that computes keys, for one test; return how to set what it does."""
-    by = tasks.get(RECORD).keys_by
+    by = registry.get(RECORD).keys_by
 
     def set_function(function):
-        tasks.get(RECORD).keys_by = KeysBy(unique=function)
-        tasks.get(RECORD).needs_control = True
+        registry.get(RECORD).keys_by = KeysBy(unique=function)
+        registry.get(RECORD).needs_control = True
 
     yield set_function
-    tasks.get(RECORD).keys_by, tasks.get(RECORD).needs_control = by, False
+    registry.get(RECORD).keys_by, registry.get(RECORD).needs_control = by, False
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_no_transaction_is_open_while_keys_are_computed(queue, other_queue, keye
 
 
 def test_many_missed_ticks_become_jobs_in_several_passes(queue, monkeypatch):
-    monkeypatch.setattr(schedules, "MOST_TICKS", 100)
+    monkeypatch.setattr(enqueuer, "MOST_TICKS", 100)
     make(catch_up="all", catch_up_limit=250)
     back = START + 300 * HOUR
     assert [fire_due(queue, now=back).jobs for _ in range(4)] == [100, 100, 50, 0]
@@ -389,7 +389,7 @@ def test_jobs_and_the_next_tick_are_written_together_or_not_at_all(queue, monkey
     def crash(*_):
         raise Crash
 
-    monkeypatch.setattr(schedules, "_advance", crash)
+    monkeypatch.setattr(enqueuer, "_advance", crash)
     with pytest.raises(Crash):
         fire_due(queue, now=START + 3 * HOUR)
     monkeypatch.undo()
@@ -400,13 +400,13 @@ def test_jobs_and_the_next_tick_are_written_together_or_not_at_all(queue, monkey
 def test_tick_that_was_moved_on_meanwhile_becomes_no_job(queue, monkeypatch):
     """Should the lock of the row ever fail to keep others out, the comparison of the tick does."""
     make()
-    enqueue = schedules._enqueue
+    enqueue = enqueuer._enqueue
 
     def move_on_and_enqueue(database, *rest):
         database.rows("UPDATE pgqueue_schedules SET next_at = next_at + interval '1 s' RETURNING id", {})
         return enqueue(database, *rest)
 
-    monkeypatch.setattr(schedules, "_enqueue", move_on_and_enqueue)
+    monkeypatch.setattr(enqueuer, "_enqueue", move_on_and_enqueue)
     with pytest.raises(RuntimeError, match="moved on by somebody else"):
         # Its first attempt breaks its session off, which may have the row locked when the second comes.
         eventually(lambda: fire_due(queue, now=START).jobs)

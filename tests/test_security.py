@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import django_pgqueue
-from django_pgqueue import tasks
-from django_pgqueue.base.records import Fate
-from django_pgqueue.lifecycle.redact import is_sensitive_name
-from django_pgqueue.runtime.marks import Marks
-from django_pgqueue.runtime.slots import Slots
+from django_pgqueue import registry
+from django_pgqueue.jobs.redaction import is_sensitive_name
+from django_pgqueue.records import Fate
+from django_pgqueue.worker.shared_state import Marks
+from django_pgqueue.worker.slots import Slots
 from tests.support.waiting import PATIENCE_SECONDS
 from tests.test_run import job
 
@@ -32,7 +32,7 @@ def test_only_registered_tasks_run(name, tmp_path):
     slots.accept(0, job(f'["touch {tmp_path}/proof"]', task=name))
     cell, outcome = outbox.get(timeout=PATIENCE_SECONDS)
     assert (cell, outcome.fate) == (0, Fate.RELEASED)
-    assert tasks.find(name) is None
+    assert registry.find(name) is None
     assert list(tmp_path.iterdir()) == []
     assert "this" not in sys.modules
 
@@ -49,7 +49,7 @@ def test_nothing_is_unpickled_or_evaluated():
 
 def test_what_is_imported_by_name_comes_from_settings():
     found = [path.name for path, tree in TREES.items() if "import_string" in ast.unparse(tree)]
-    assert sorted(found) == ["checking.py", "checks.py", "conf.py"]
+    assert sorted(found) == ["checks.py", "checks.py", "conf.py", "pgqueue_worker.py"]
 
 
 def test_statements_are_files_or_constants():
@@ -69,11 +69,11 @@ def is_sent(call: ast.Attribute) -> bool:
 
 
 PASSED_ON = {
-    ("db.py", "sql"),  # given to rows() and send(), whose callers are looked at
+    ("connections.py", "sql"),  # given to rows() and send(), whose callers are looked at
     ("connection.py", "sql"),  # the same in tests of projects
-    ("db.py", "*self._set_local()"),
+    ("connections.py", "*self._set_local()"),
     ("pgqueue_worker.py", "*args"),  # of a command, and nothing of the database
-    ("retention.py", "statement"),  # given to _brief(), composed by psycopg.sql
+    ("partitions.py", "statement"),  # given to _brief(), composed by psycopg.sql
 }
 
 

@@ -10,10 +10,10 @@ from sentry_sdk.transport import Transport
 
 import tests.app.tasks as app
 from django_pgqueue import current_job
-from django_pgqueue.base.signals import job_finished
-from django_pgqueue.lifecycle.failure import unknown_task
+from django_pgqueue.jobs.failure import unknown_task
 from django_pgqueue.models import DeadJob, Job
-from django_pgqueue.runtime.report import report_all
+from django_pgqueue.signals import job_finished
+from django_pgqueue.worker.job_log import report_all
 from tests.app import contract
 from tests.running import run_claimed
 from tests.test_run import job as claimed_job
@@ -161,7 +161,7 @@ def test_event_that_cannot_be_cleaned_is_not_sent(queue, posted, registry_of, mo
         raise ValueError(f"{password} was refused")
 
     registry_of(pay, max_attempts=1).enqueue(SECRET)
-    monkeypatch.setattr("django_pgqueue.sentry.scrubber_of", lambda *_: 1 / 0)
+    monkeypatch.setattr("django_pgqueue.contrib.sentry.scrubber_of", lambda *_: 1 / 0)
     attempt(queue)
     assert posted == []
     assert "is kept from Sentry: it cannot be cleaned" in caplog.text
@@ -236,11 +236,11 @@ def test_what_a_job_leaves_in_the_scope_is_gone_with_it(queue, posted, registry_
 
 def test_jobs_side_by_side_on_the_event_loop_do_not_share_a_scope(queue, posted, registry_of):
     """As the lanes of a worker do it: one asyncio task for each job, in one thread."""
-    from django_pgqueue import tasks
-    from django_pgqueue.lifecycle.border import LaneBorder
-    from django_pgqueue.lifecycle.claim import claim
-    from django_pgqueue.lifecycle.context import CurrentJob
-    from django_pgqueue.lifecycle.run import arun
+    from django_pgqueue import registry
+    from django_pgqueue.jobs.claim import claim
+    from django_pgqueue.jobs.context import CurrentJob
+    from django_pgqueue.jobs.executor import arun
+    from django_pgqueue.jobs.interrupts import LaneBorder
 
     started = []
 
@@ -259,7 +259,7 @@ def test_jobs_side_by_side_on_the_event_loop_do_not_share_a_scope(queue, posted,
 
     async def run_all():
         border = LaneBorder(asyncio.get_running_loop())
-        await asyncio.gather(*(arun(tasks.find(job.task), job, CurrentJob(job), border) for job in jobs))
+        await asyncio.gather(*(arun(registry.find(job.task), job, CurrentJob(job), border) for job in jobs))
 
     asyncio.run(run_all())
     assert len(posted) == 2
@@ -284,6 +284,6 @@ def test_receiver_that_fails_is_an_event_of_its_own(queue, posted):
 
 
 def test_nothing_is_done_where_sentry_is_not_set_up(queue):
-    from django_pgqueue.sentry import reporting_run
+    from django_pgqueue.contrib.sentry import reporting_run
 
     assert reporting_run(app.record, claimed_job()) is None

@@ -3,7 +3,7 @@ from django.db import connection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_pgqueue.base.served import Served
+from django_pgqueue.jobs.queue_selector import Served
 
 
 def served(text):

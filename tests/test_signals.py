@@ -5,17 +5,16 @@ from django.db import connection
 from django.dispatch import Signal
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, kill, purge, requeue
-from django_pgqueue.base import signals
-from django_pgqueue.base.records import Fate, Lease, Outcome
-from django_pgqueue.base.states import Reason
-from django_pgqueue.housekeeping.expire import expire
-from django_pgqueue.housekeeping.unique import retake
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.reap import fail_overdue, settle
+from django_pgqueue import enqueue_many, kill, purge, requeue, signals
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.maintenance.expirer import expire
+from django_pgqueue.maintenance.reaper import fail_overdue, settle
+from django_pgqueue.maintenance.unique_keys import retake
 from django_pgqueue.models import DeadJob, FinishedJob, Job
-from django_pgqueue.runtime.report import report_all
+from django_pgqueue.records import Fate, Lease, Outcome
+from django_pgqueue.states import Reason
+from django_pgqueue.worker.job_log import report_all
 from tests.app import contract
 from tests.app.models import Mark
 from tests.running import run_claimed

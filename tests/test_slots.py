@@ -10,19 +10,19 @@ from django.db import connection, connections
 from django.db.backends.signals import connection_created
 
 import tests.app.tasks as app
-from django_pgqueue.base.framework import task_finished, task_started
-from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.base.signals import job_finished, job_started
-from django_pgqueue.base.states import Reason
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.framework import task_finished, task_started
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job
-from django_pgqueue.runtime import pump as pump_module
-from django_pgqueue.runtime import slots as slots_module
-from django_pgqueue.runtime import tidy as tidy_module
-from django_pgqueue.runtime.marks import Marks, now
-from django_pgqueue.runtime.pump import Pump
-from django_pgqueue.runtime.slots import Slots
-from django_pgqueue.runtime.tidy import watch_connections
+from django_pgqueue.records import Fate, Outcome
+from django_pgqueue.signals import job_finished, job_started
+from django_pgqueue.states import Reason
+from django_pgqueue.worker import cleanup as tidy_module
+from django_pgqueue.worker import consumer as pump_module
+from django_pgqueue.worker import slots as slots_module
+from django_pgqueue.worker.cleanup import watch_connections
+from django_pgqueue.worker.consumer import Pump
+from django_pgqueue.worker.shared_state import Marks, now
+from django_pgqueue.worker.slots import Slots
 from tests.app import contract
 from tests.app.models import Mark
 from tests.proxy import Detour

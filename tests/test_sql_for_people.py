@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from django.db import connection
 
-from django_pgqueue.base.buckets import BOUNDS
+from django_pgqueue.jobs.stats import BOUNDS
 from tests.cluster import Cluster
 from tests.support.storage import without_autovacuum
 from tests.support.waiting import eventually

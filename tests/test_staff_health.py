@@ -8,14 +8,13 @@ from django.db import connection, connections
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, pause_queue
-from django_pgqueue.base.version import VERSION
-from django_pgqueue.db import CallerConnection
-from django_pgqueue.housekeeping.vacuum import Holder, horizon
+from django_pgqueue import doctor, enqueue_many, pause_queue
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.doctor import Level, findings, tables
+from django_pgqueue.doctor.finding import View
+from django_pgqueue.maintenance.vacuum import Holder, horizon
 from django_pgqueue.models import FinishedJob, Schedule, Worker
-from django_pgqueue.staff import health
-from django_pgqueue.staff.health import Level, findings, tables
-from django_pgqueue.staff.health.view import View
+from django_pgqueue.version import VERSION
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 from tests.test_schedules import make
 from tests.workers import other_sessions
@@ -42,11 +41,11 @@ def worker(**values) -> Worker:
     )
 
 
-def found(name: str) -> list[health.Finding]:
+def found(name: str) -> list[doctor.Finding]:
     return [finding for finding in findings() if finding.name == name]
 
 
-def only(name: str) -> health.Finding:
+def only(name: str) -> doctor.Finding:
     [finding] = found(name)
     assert finding.what
     assert finding.remedy
@@ -246,7 +245,7 @@ def test_who_tells_no_time_is_judged_by_the_dead_rows(seconds, dead, is_found, m
 def test_dead_rows_are_found_once_there_are_many(sql, monkeypatch):
     monkeypatch.setattr(tables, "MANY_DEAD_ROWS", 20)
 
-    def dead_rows() -> list[health.Finding]:
+    def dead_rows() -> list[doctor.Finding]:
         enqueue_many(app.noop, [()] * 20)
         sql("DELETE FROM pgqueue_jobs")
         sql("SELECT pg_stat_force_next_flush()")

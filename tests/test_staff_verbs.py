@@ -9,17 +9,14 @@ from django.utils import timezone
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, move_jobs, set_priority
 from django_pgqueue.backend.results import errors_of
-from django_pgqueue.base.exceptions import InvalidJob, InvalidOperation
-from django_pgqueue.base.states import Reason
-from django_pgqueue.db import PassConnection
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter, requeue
-from django_pgqueue.lifecycle.kill import kill
-from django_pgqueue.lifecycle.left import Left
-from django_pgqueue.lifecycle.run_now import run_now
-from django_pgqueue.lifecycle.verbs import VERBS, Did, verb_of
-from django_pgqueue.lifecycle.wake import CHANNEL
+from django_pgqueue.db.connections import PassConnection
+from django_pgqueue.db.notify import CHANNEL
+from django_pgqueue.exceptions import InvalidJob, InvalidOperation
+from django_pgqueue.jobs.actions import VERBS, Did, Left, kill, run_now, verb_of
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter, requeue
 from django_pgqueue.models import DeadJob, Job
+from django_pgqueue.states import Reason
 
 
 @pytest.fixture

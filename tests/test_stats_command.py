@@ -11,16 +11,13 @@ from django.db import connection, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, pause_queue
-from django_pgqueue.base.buckets import BUCKETS
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.cli.stats import COLUMNS, Piece, Style, clipped, in_height, look, painted, rows_of, short, table
+from django_pgqueue.cli.stats_watch import Room, view_in
+from django_pgqueue.insights import overview
+from django_pgqueue.insights.formatting import columns, cut, width
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.stats import BUCKETS
 from django_pgqueue.models import Queue, Stat, Worker
-from django_pgqueue.staff import overview
-from django_pgqueue.staff.glance.fit import in_height, table
-from django_pgqueue.staff.glance.look import look
-from django_pgqueue.staff.glance.paint import Piece, Style, clipped, painted
-from django_pgqueue.staff.glance.table import COLUMNS, rows_of, short
-from django_pgqueue.staff.glance.view import Room, view_in
-from django_pgqueue.staff.terminal import columns, cut, width
 from tests.test_plans import nodes_of
 from tests.test_staff_health import forget_others, worker
 

@@ -8,16 +8,14 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill, requeue
-from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.base.states import Reason
-from django_pgqueue.lifecycle.ack import write
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.insights.explain import find, why
+from django_pgqueue.insights.formatting import duration, text_of
+from django_pgqueue.insights.timeline import Kind, entries_of, lines, timeline
+from django_pgqueue.jobs.ack import write
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Queue, Worker
-from django_pgqueue.staff.history import Kind, entries_of
-from django_pgqueue.staff.sentence import duration, text_of
-from django_pgqueue.staff.story import find
-from django_pgqueue.staff.timeline import lines, timeline
-from django_pgqueue.staff.why import why
+from django_pgqueue.records import Fate, Outcome
+from django_pgqueue.states import Reason
 
 pytestmark = pytest.mark.django_db
 
@@ -300,7 +298,7 @@ def test_timeline_tells_what_staff_did_in_between(queue):
 
 @pytest.mark.parametrize("fate", [Fate.RETRIED, Fate.DIED])
 def test_timeline_tells_for_how_long_a_job_was_dead(queue, fate, monkeypatch):
-    monkeypatch.setattr("django_pgqueue.staff.timeline.SHORTEST", 0.0)
+    monkeypatch.setattr("django_pgqueue.insights.timeline.SHORTEST", 0.0)
     job_id = app.fail.using(max_attempts=9).enqueue().id
     fails(queue, job_id, fate=fate, **({"reason": Reason.DISCARDED} if fate is Fate.DIED else {}))
     if fate is Fate.RETRIED:

@@ -5,20 +5,19 @@ from types import SimpleNamespace
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue.lifecycle import heartbeat
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.jobs import leases
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job
-from django_pgqueue.runtime.child import Brief
-from django_pgqueue.runtime.crew import Crew
-from django_pgqueue.runtime.heart import Heart, Pulse
-from django_pgqueue.runtime.limits import PATIENCE_SECONDS
-from django_pgqueue.runtime.marks import now
-from django_pgqueue.runtime.plan import Plan
-from django_pgqueue.runtime.process import Process
-from django_pgqueue.runtime.session import Session
-from django_pgqueue.runtime.steward import Steward
-from django_pgqueue.runtime.supervisor import Supervisor
-from django_pgqueue.runtime.verdict import STUCK_SECONDS
+from django_pgqueue.worker.child import Brief
+from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.health import STUCK_SECONDS
+from django_pgqueue.worker.heartbeat import Heart, Pulse, Session
+from django_pgqueue.worker.maintenance import Steward
+from django_pgqueue.worker.processes import Crew
+from django_pgqueue.worker.shared_state import now
+from django_pgqueue.worker.supervisor import Supervisor
+from django_pgqueue.worker.timeouts import PATIENCE_SECONDS
+from django_pgqueue.worker.worker_process import Process
 
 LEASE_SECONDS = 30
 
@@ -35,7 +34,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     made = Clock()
-    monkeypatch.setattr("django_pgqueue.runtime.process.time", made)
+    monkeypatch.setattr("django_pgqueue.worker.worker_process.time", made)
     return made
 
 
@@ -201,7 +200,7 @@ def test_process_that_does_not_turn_begins_nothing_and_what_it_has_fetched_goes_
     assert rows == {running.id: ("running", 1, 0), fetched.id: ("queued", 0, 0), once: ("running", 1, 0)}
     assert caplog.text.count("Process 4711 has not turned") == 1
     assert f"while it runs job {running.id} (tests.app.tasks.noop)" in caplog.text
-    assert heartbeat.leases(queue, [process.worker_id])
+    assert leases.leases(queue, [process.worker_id])
     # It turns again: it has to give back what it believes to have, before it begins anything.
     process.marks.turned()
     watch(crew, clock, 1)

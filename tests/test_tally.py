@@ -12,21 +12,21 @@ from django.db import OperationalError, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.base.buckets import BOUNDS
-from django_pgqueue.base.records import Ends, Fate, Outcome
-from django_pgqueue.base.states import Reason
-from django_pgqueue.housekeeping.expire import expire
-from django_pgqueue.housekeeping.reaper import reap_lost
-from django_pgqueue.lifecycle import heartbeat, stats
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.reap import settle_dead_process
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.queries import statement
+from django_pgqueue.jobs import leases as heartbeat
+from django_pgqueue.jobs import stats
+from django_pgqueue.jobs import tally as tallies
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.counters import Meter
+from django_pgqueue.jobs.stats import BOUNDS
+from django_pgqueue.jobs.tally import Tally
+from django_pgqueue.maintenance.expirer import expire
+from django_pgqueue.maintenance.reaper import reap_lost, settle_dead_process
 from django_pgqueue.models import Job, Stat
-from django_pgqueue.runtime import tally as tallies
-from django_pgqueue.runtime.heart import Pulse
-from django_pgqueue.runtime.meter import Meter
-from django_pgqueue.runtime.steward import Steward
-from django_pgqueue.runtime.tally import Tally
+from django_pgqueue.records import Ends, Fate, Outcome
+from django_pgqueue.states import Reason
+from django_pgqueue.worker.heartbeat import Pulse
+from django_pgqueue.worker.maintenance import Steward
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.test_housekeeping import lost, register  # noqa: F401 - a fixture
 from tests.test_plans import explain

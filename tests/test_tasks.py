@@ -5,9 +5,9 @@ import pytest
 from django.template import Context, Template
 
 import tests.app.tasks as app
-from django_pgqueue import Task, TaskOptions, task, tasks
-from django_pgqueue.base.exceptions import ConfigurationError, InvalidJob, UnknownTask
-from django_pgqueue.base.options import Options
+from django_pgqueue import Task, TaskOptions, registry, task, tasks
+from django_pgqueue.exceptions import ConfigurationError, InvalidJob, UnknownTask
+from django_pgqueue.options import Options
 
 
 def test_task_is_named_by_its_path_and_can_be_called():
@@ -17,16 +17,16 @@ def test_task_is_named_by_its_path_and_can_be_called():
 
 
 def test_tasks_of_installed_apps_are_found():
-    assert tasks.find("tests.app.tasks.record") is app.record
+    assert registry.find("tests.app.tasks.record") is app.record
 
 
 def test_former_names_find_the_task():
-    assert tasks.get("tests.app.tasks.old_name") is app.renamed
+    assert registry.get("tests.app.tasks.old_name") is app.renamed
 
 
 def test_unknown_name_suggests_the_nearest():
     with pytest.raises(UnknownTask, match=r"'tests\.app\.tasks\.recrod'.*Did you mean 'tests\.app\.tasks\.record'"):
-        tasks.get("tests.app.tasks.recrod")
+        registry.get("tests.app.tasks.recrod")
 
 
 def test_options_for_type_checkers_are_those_there_are():
@@ -163,7 +163,7 @@ def test_two_functions_of_one_name_are_refused():
     clash.__qualname__ = "clash"
     with pytest.raises(ConfigurationError, match=r"Two tasks are called 'tests\.app\.tasks\.noop'"):
         task(name="tests.app.tasks.noop")(clash)
-    assert tasks.get("tests.app.tasks.noop") is app.noop
+    assert registry.get("tests.app.tasks.noop") is app.noop
 
 
 def test_atomic_coroutine_is_refused():

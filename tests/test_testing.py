@@ -11,12 +11,13 @@ from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase, override_settings
 from django.utils import timezone, translation
 
-from django_pgqueue import enqueue_many, kill, limit_queue, pause_queue, periodic, timetable
-from django_pgqueue.base.exceptions import ConfigurationError, JobFailed, UnknownTask
-from django_pgqueue.base.signals import job_finished, job_started
+from django_pgqueue import enqueue_many, kill, limit_queue, pause_queue, periodic
+from django_pgqueue.exceptions import ConfigurationError, JobFailed, UnknownTask
 from django_pgqueue.models import DeadJob, Job
+from django_pgqueue.schedules import periodic as timetable
+from django_pgqueue.signals import job_finished, job_started
 from django_pgqueue.testing import assert_enqueued, refute_enqueued, run_jobs
-from django_pgqueue.testing.failing import EndlessJobs
+from django_pgqueue.testing.run import EndlessJobs
 from tests.app import contract, helped
 from tests.app.models import Mark
 
@@ -87,13 +88,13 @@ class RunJobsTest(TestCase):
 
     def test_chain_without_an_end_is_found(self):
         helped.family.enqueue(10**6)
-        with mock.patch("django_pgqueue.testing.work.MOST_RUNS", 20), pytest.raises(EndlessJobs) as raised:
+        with mock.patch("django_pgqueue.testing.run.MOST_RUNS", 20), pytest.raises(EndlessJobs) as raised:
             run_jobs()
         assert "helped.family 22 times" in str(raised.value)
 
     def test_many_jobs_are_no_chain(self):
         enqueue_many(helped.note, [("a",)] * 10)
-        with mock.patch("django_pgqueue.testing.work.MOST_RUNS", 5):
+        with mock.patch("django_pgqueue.testing.run.MOST_RUNS", 5):
             assert len(run_jobs()) == 10
 
     def test_unknown_arguments_are_refused(self):
@@ -417,7 +418,7 @@ class TimeTravelTest(TestCase):
         for minute in range(5):
             helped.note.using(run_at=HOUR + minute * HOUR / 60).enqueue("of another queue")
         with (
-            mock.patch("django_pgqueue.testing.travel.MOST_MOVES", 3),
+            mock.patch("django_pgqueue.testing.time.MOST_MOVES", 3),
             pytest.raises(EndlessJobs, match="has moved the time 3 times"),
         ):
             run_jobs(until=2 * HOUR, queue="empty")
@@ -470,7 +471,7 @@ class TimeTravelTest(TestCase):
 
     def test_chain_without_an_end_is_found(self):
         helped.repeat_daily.enqueue()
-        with mock.patch("django_pgqueue.testing.work.MOST_RUNS", 20), pytest.raises(EndlessJobs):
+        with mock.patch("django_pgqueue.testing.run.MOST_RUNS", 20), pytest.raises(EndlessJobs):
             run_jobs(until=dt.timedelta(days=100))
         assert len(run_jobs(until=dt.timedelta(days=100), limit=30)) == 30
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_pgqueue.base.exceptions import InvalidSchedule
-from django_pgqueue.base.ticks import NICKNAMES, Rhythm
+from django_pgqueue.exceptions import InvalidSchedule
+from django_pgqueue.schedules.recurrence import NICKNAMES, Rhythm
 
 HOUR = dt.timedelta(hours=1)
 

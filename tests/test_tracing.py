@@ -22,11 +22,11 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 import tests.app.tasks as app
 from django_pgqueue import current_job, enqueue_many, requeue, tasks
-from django_pgqueue.base.hooks import around_runs
-from django_pgqueue.base.options import Options
-from django_pgqueue.housekeeping.schedules import fire_due
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.instrumentation import around_runs
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import DeadJob, Job, Schedule
+from django_pgqueue.options import Options
+from django_pgqueue.schedules.enqueuer import fire_due
 from tests.app import contract
 from tests.running import run_claimed
 
@@ -233,7 +233,7 @@ def test_sensitive_arguments_are_in_no_span(queue, spans):
 
 
 def test_run_that_breaks_off_ends_its_span(spans):
-    [hook] = [hook for hook in around_runs if hook.__module__ == "django_pgqueue.tracing"]
+    [hook] = [hook for hook in around_runs if hook.__module__ == "django_pgqueue.contrib.opentelemetry"]
     from tests.test_run import job
 
     task = tasks.Task(len, name="t", options=Options())
@@ -270,7 +270,7 @@ import sys
 sys.modules["opentelemetry"] = sys.modules["sentry_sdk"] = None
 import django
 django.setup()
-from django_pgqueue.base import hooks
+from django_pgqueue import instrumentation as hooks
 assert hooks.around_inserts == hooks.around_runs == []
 assert hooks.around_insert(None, 1) is hooks.UNSEEN
 """
@@ -286,7 +286,7 @@ def test_span_that_cannot_be_made_does_not_keep_a_job_from_running(queue, provid
         raise RuntimeError("a broken SDK")
 
     monkeypatch.setattr(TraceContextTextMapPropagator, "extract", fail)
-    monkeypatch.setattr("django_pgqueue.tracing.trace.set_span_in_context", fail)
+    monkeypatch.setattr("django_pgqueue.contrib.opentelemetry.trace.set_span_in_context", fail)
     assert run_claimed(queue)[0].fate.word == "succeeded"
     assert "a broken SDK" in caplog.text
 
@@ -297,7 +297,7 @@ def test_span_that_cannot_be_made_does_not_keep_a_job_from_being_enqueued(db, pr
     def fail(*_):
         raise RuntimeError("a broken SDK")
 
-    monkeypatch.setattr("django_pgqueue.tracing.trace.set_span_in_context", fail)
+    monkeypatch.setattr("django_pgqueue.contrib.opentelemetry.trace.set_span_in_context", fail)
     app.record.enqueue("a")
     assert Job.objects.get().metadata == {}
     assert "a broken SDK" in caplog.text

@@ -18,10 +18,10 @@ from django.utils.translation import override
 
 import tests.app.tasks as app
 from django_pgqueue import kill, pause_queue
+from django_pgqueue.cli.stats import look
+from django_pgqueue.doctor import findings
+from django_pgqueue.insights.formatting import at_most, short, whole
 from django_pgqueue.models import DeadJob
-from django_pgqueue.staff.figures import at_most, short, whole
-from django_pgqueue.staff.glance.look import look
-from django_pgqueue.staff.health import findings
 from tests.messages import CATALOGUES, KEYWORDS, PACKAGE, ROOT, as_mo, as_po, brought_up_to_date, compiled, marked, read
 from tests.messages import untranslated as left_in
 from tests.test_schedules import make

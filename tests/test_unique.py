@@ -16,19 +16,20 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill, limit_queue, requeue, run_now
-from django_pgqueue.base.records import Fate, Outcome, Receipt
-from django_pgqueue.base.states import Reason
-from django_pgqueue.db import CallerConnection
-from django_pgqueue.housekeeping.expire import expire
-from django_pgqueue.housekeeping.promote import promote
-from django_pgqueue.housekeeping.unique import MOST_LOCKED, prune_tombstones, retake
-from django_pgqueue.lifecycle import ack, claim, reap
-from django_pgqueue.lifecycle.admit import admit
-from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
-from django_pgqueue.lifecycle.enqueue import insert_many
-from django_pgqueue.lifecycle.heartbeat import leases
-from django_pgqueue.lifecycle.release import release
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.flow.concurrency import admit
+from django_pgqueue.jobs import ack, claim
+from django_pgqueue.jobs.ack import release
+from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
+from django_pgqueue.jobs.enqueue import insert_many
+from django_pgqueue.jobs.leases import leases
+from django_pgqueue.maintenance import reaper
+from django_pgqueue.maintenance.expirer import expire
+from django_pgqueue.maintenance.promoter import promote
+from django_pgqueue.maintenance.unique_keys import MOST_LOCKED, prune_tombstones, retake
 from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.records import Fate, Outcome, Receipt
+from django_pgqueue.states import Reason
 from tests.app.models import Mark
 from tests.support.waiting import LONG_PATIENCE_SECONDS, PATIENCE_SECONDS, beside, eventually
 from tests.test_keyed import keyed
@@ -736,7 +737,7 @@ def came_back(queue, how: str, job) -> None:
         case "release":
             release(queue, [job])
         case "reap":
-            assert reap.settle(queue, leases(queue, [1])).returned == 1
+            assert reaper.settle(queue, leases(queue, [1])).returned == 1
         case "requeue":
             dead_letter(queue, [DeadLetter(job.id, job.lease_token, Reason.EXHAUSTED, {"error": "x"})])
             requeue([job.id], by="eve")

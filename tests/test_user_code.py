@@ -8,13 +8,13 @@ import pytest
 from django.db.models.functions import Now
 
 import tests.app.tasks as app
-from django_pgqueue import tasks
-from django_pgqueue.base.keys import KeysBy
-from django_pgqueue.base.signals import announce, job_expired, job_purged, sent_elsewhere
+from django_pgqueue import registry
+from django_pgqueue.maintenance import user_code
 from django_pgqueue.models import DeadJob, Job, Schedule
-from django_pgqueue.runtime import user_code
-from django_pgqueue.runtime.plan import Plan
-from django_pgqueue.runtime.supervisor import Supervisor
+from django_pgqueue.options import KeysBy
+from django_pgqueue.signals import announce, job_expired, job_purged, sent_elsewhere
+from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.supervisor import Supervisor
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 RECORD = "tests.app.tasks.record"
@@ -87,7 +87,7 @@ def test_last_signals_are_sent_before_the_command_ends(house, gate):
 def test_key_that_is_never_computed_keeps_housekeeping_from_nothing(house, gate, monkeypatch, caplog):
     """Its schedule is passed over, and again while the function of an earlier tick has not returned."""
     monkeypatch.setattr(user_code, "KEY_SECONDS", 0.2)
-    by, calls = tasks.get(RECORD).keys_by, []
+    by, calls = registry.get(RECORD).keys_by, []
 
     def compute(label):
         if label == "stuck":
@@ -95,7 +95,7 @@ def test_key_that_is_never_computed_keeps_housekeeping_from_nothing(house, gate,
             gate.wait(PATIENCE_SECONDS)
         return label
 
-    tasks.get(RECORD).keys_by, tasks.get(RECORD).needs_control = KeysBy(unique=compute), True
+    registry.get(RECORD).keys_by, registry.get(RECORD).needs_control = KeysBy(unique=compute), True
     try:
         make = Schedule.objects.create
         stuck = make(name="a", task=RECORD, args=["stuck"], every_seconds=3600, next_at=Now())
@@ -111,7 +111,7 @@ def test_key_that_is_never_computed_keeps_housekeeping_from_nothing(house, gate,
         Schedule.objects.filter(pk=stuck.id).update(next_at=Now())
         eventually(Job.objects.filter(schedule_id=stuck.id).exists)
     finally:
-        tasks.get(RECORD).keys_by, tasks.get(RECORD).needs_control = by, False
+        registry.get(RECORD).keys_by, registry.get(RECORD).needs_control = by, False
 
 
 def test_signals_beyond_those_that_may_wait_are_dropped_and_that_is_logged(gate, monkeypatch, caplog):

@@ -7,16 +7,16 @@ from django.db import connection
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.db import QueueConnection
-from django_pgqueue.housekeeping import vacuum as vacuum_module
-from django_pgqueue.housekeeping.vacuum import VACUUM, Past, horizon, look, rights, vacuum
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.maintenance import vacuum as vacuum_module
+from django_pgqueue.maintenance.vacuum import VACUUM, Past, horizon, look, rights, vacuum
 from django_pgqueue.models import Job
-from django_pgqueue.runtime.crew import Crew
-from django_pgqueue.runtime.janitor import Janitor
-from django_pgqueue.runtime.plan import Plan
+from django_pgqueue.records import Fate, Outcome
+from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.janitor import Janitor
+from django_pgqueue.worker.processes import Crew
 from tests.support.needs import POSTGRESQL_17
 from tests.support.storage import without_autovacuum
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually

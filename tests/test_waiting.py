@@ -15,8 +15,10 @@ from django.db import connection, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, job
-from django_pgqueue.base.conf import DEFAULTS
-from django_pgqueue.base.exceptions import (
+from django_pgqueue.conf import DEFAULTS
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.notify import announce, tell_waiters
+from django_pgqueue.exceptions import (
     ConfigurationError,
     InvalidJob,
     JobFailed,
@@ -25,14 +27,13 @@ from django_pgqueue.base.exceptions import (
     ResultNotKept,
     UnknownJob,
 )
-from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.base.states import Reason
-from django_pgqueue.db import QueueConnection
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.wake import announce, tell_waiters
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job
-from django_pgqueue.runtime import waiting, watch
+from django_pgqueue.records import Fate, Outcome
+from django_pgqueue.results import waiter as waiting
+from django_pgqueue.results import waiter as watch
+from django_pgqueue.states import Reason
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)

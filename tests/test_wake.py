@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill
-from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.db import QueueConnection
-from django_pgqueue.housekeeping.expire import expire
-from django_pgqueue.housekeeping.reaper import reap_lost
-from django_pgqueue.housekeeping.unique import supersede
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.wake import CANCEL, ECHO, GATE, gates_of, of_queue, queues_of
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.notify import CANCEL, ECHO, GATE, gates_of, of_queue, queues_of
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.maintenance.expirer import expire
+from django_pgqueue.maintenance.reaper import reap_lost
+from django_pgqueue.maintenance.unique_keys import supersede
+from django_pgqueue.records import Fate, Outcome
 from tests.support.waiting import PATIENCE_SECONDS
 
 NAMES = st.sets(st.text(alphabet="?=|~ab ", min_size=1))

@@ -3,36 +3,34 @@
 import re
 from pathlib import Path
 
-from django_pgqueue.base.states import Reason, Status
-from django_pgqueue.lifecycle.sql import FOLDER
+from django_pgqueue.db.queries import PACKAGE, files
 from django_pgqueue.models import DeadJob, Job
-
-PACKAGE = FOLDER.parent.parent
+from django_pgqueue.states import Reason, Status
 
 
 def test_status_literals_in_sql_are_known():
-    for path in FOLDER.glob("*.sql"):
+    for path in files().values():
         text = re.sub(r"--.*", "", path.read_text())
         for literal in re.findall(r"status\s*(?:=|<>)\s*'(\w+)'", text):
             assert literal in set(Status), f"{path.name}: {literal}"
 
 
 def test_reason_literals_in_sql_are_known():
-    for path in FOLDER.glob("*.sql"):
+    for path in files().values():
         for literal in re.findall(r"reason\s*(?:=|<>)\s*'(\w+)'", path.read_text()):
             assert literal in set(Reason), f"{path.name}: {literal}"
 
 
 def test_every_statement_has_a_header_and_a_caller():
     python = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py"))
-    for path in FOLDER.glob("*.sql"):
+    for path in files().values():
         assert path.read_text().startswith("-- "), path.name
         assert f'"{path.stem}"' in python, f"{path.name} is not used"
 
 
 def test_every_caller_that_a_header_names_is_there():
     python = {path: path.read_text() for path in PACKAGE.rglob("*.py")}
-    for path in FOLDER.glob("*.sql"):
+    for path in files().values():
         header = " ".join(line[2:] for line in path.read_text().splitlines() if line.startswith("--"))
         for module, function in re.findall(r"\b(\w+)\.(\w+)\(\)", header):
             named = [text for path, text in python.items() if module in (path.stem, path.parent.name)]
@@ -51,12 +49,16 @@ def test_no_sql_is_built_by_formatting():
 
 def test_no_clock_of_a_worker_decides_anything():
     """Instants come from the database; what waits or measures uses a clock that nobody sets."""
-    for floor in ("base", "lifecycle", "housekeeping", "runtime"):
-        for path in (PACKAGE / floor).rglob("*.py"):
-            asked = re.findall(
-                r"\btime\.time\b|\b(?:now|today|utcnow)\((?!\))|datetime\.(?:now|today)|timezone\.now", path.read_text()
-            )
-            assert not asked, path
+    rooms = ("db", "flow", "jobs", "results", "schedules", "maintenance", "worker")
+    for path in [*PACKAGE.glob("*.py"), *(path for room in rooms for path in (PACKAGE / room).rglob("*.py"))]:
+        asked = re.findall(
+            r"\btime\.time\b|\b(?:now|today|utcnow)\((?!\))|datetime\.(?:now|today)|timezone\.now", path.read_text()
+        )
+        assert not asked, path
+
+
+def test_no_two_statements_have_the_same_name():
+    assert len(files()) == len([*PACKAGE.rglob("*.sql")])
 
 
 def test_nothing_names_a_folder_of_one_machine(project: Path):

@@ -9,9 +9,9 @@ from django.test import Client
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.lifecycle import heartbeat
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.queries import statement
+from django_pgqueue.jobs import leases
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job, Worker
 from tests.test_housekeeping import register
 from tests.test_plans import explain, fill
@@ -58,7 +58,7 @@ def test_list_says_who_lives_what_it_holds_and_how_it_hears(queue, viewer):
     one = register(queue, concurrency=2, queues=["mail", "default"], name="web", version="9.8.7")
     enqueue_many(app.noop, [()] * 5)
     claim(queue, "default", limit=5, worker_id=one)
-    heartbeat.beat(queue, {one: 4711}, lease_seconds=3600, session_pid=12, memory_bytes={one: 50 * 2**20})
+    leases.beat(queue, {one: 4711}, lease_seconds=3600, session_pid=12, memory_bytes={one: 50 * 2**20})
     text = words(viewer.get(WORKERS))
     for expected in ("web1 4711", "at work", "2 of 2", "3 fetched ahead", "50.0", "at once", "mail, default", "9.8.7"):
         assert expected in text
@@ -66,7 +66,7 @@ def test_list_says_who_lives_what_it_holds_and_how_it_hears(queue, viewer):
 
 
 def test_idle_worker_that_polls_serves_all_and_does_not_tell_its_memory(queue, viewer):
-    heartbeat.beat(queue, {register(queue): 1}, lease_seconds=3600)
+    leases.beat(queue, {register(queue): 1}, lease_seconds=3600)
     text = words(viewer.get(WORKERS))
     assert "idle" in text
     assert "by polling" in text
@@ -87,7 +87,7 @@ def test_page_of_a_worker_lists_its_jobs_with_links_for_those_who_may_see_them(q
     ids = enqueue_many(app.noop, [()] * 3)
     claim(queue, "default", limit=2, worker_id=one)
     claim(queue, "default", limit=1, worker_id=two)
-    heartbeat.beat(queue, {one: 11, two: 22}, lease_seconds=3600)
+    leases.beat(queue, {one: 11, two: 22}, lease_seconds=3600)
     page = staff.get(f"{WORKERS}{one}/change/")
     mine = list(Job.objects.filter(worker_id=one).values_list("id", flat=True))
     assert len(mine) == 2

@@ -21,6 +21,6 @@ def icon(request: HttpRequest) -> HttpResponse:
 urlpatterns = [
     path("admin/", admin.site.urls),
     path("order/", order),
-    path("metrics/pgqueue/", include("django_pgqueue.metrics.urls")),
+    path("metrics/pgqueue/", include("django_pgqueue.contrib.prometheus.urls")),
     path("favicon.ico", icon),
 ]

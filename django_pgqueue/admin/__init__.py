@@ -1,24 +1,23 @@
-"""The queue in Django's admin. Every action calls a verb of ``lifecycle/``.
+"""The queue in Django's admin. Every action calls an action of ``jobs/``, ``flow/`` or ``schedules/``.
 
 ::
 
     jobs, dead_jobs, finished_jobs    the tables of jobs
     queues, schedules                 what people set
-    workers, operations               what works
-    overview                          how all of it stands
-      base     what these share
-    pages/     the page of one job, causes of death, forms
-    verbs/     what staff may do, from the button to the answer
-    lists/     lists that cost the same whatever the size of their table
-    parts/     what any page is made of
-
-Imports go down this list only.
+    workers, bulk_actions             what works
+    overview                          all of it at a glance
+    job_page, dead_groups             the page of one job, dead jobs by their error
+    retry_with, forms                 what people enter
+    actions, confirm_all              from the button to the answer: of jobs in job_actions, of others in row_actions
+    changelist, filters, search_box   lists that cost the same whatever the size of their table, paged by keyset
+    base, bounded                     what these pages share, reads with a time limit
+    formatting, links, charts         what any page is made of
 """
 
+from django_pgqueue.admin.bulk_actions import OperationAdmin
 from django_pgqueue.admin.dead_jobs import DeadJobAdmin
 from django_pgqueue.admin.finished_jobs import FinishedJobAdmin
 from django_pgqueue.admin.jobs import JobAdmin
-from django_pgqueue.admin.operations import OperationAdmin
 from django_pgqueue.admin.overview import OverviewAdmin
 from django_pgqueue.admin.queues import QueueAdmin
 from django_pgqueue.admin.schedules import ScheduleAdmin

@@ -13,19 +13,17 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.lists.filters import Asked, asked_of, filter_of
-from django_pgqueue.admin.lists.keyset import Along, Route
-from django_pgqueue.admin.lists.listing import CappedPaginator, KeysetList
-from django_pgqueue.admin.lists.search import Search, has_argument, shows
-from django_pgqueue.admin.pages.job import JobPage, go_where_it_is
-from django_pgqueue.admin.parts.bounded import bounded_page
-from django_pgqueue.admin.parts.formatting import json_of, live, moment_of, said_of
-from django_pgqueue.admin.parts.links import Links
-from django_pgqueue.admin.verbs.actions import act
-from django_pgqueue.admin.verbs.matching import matching
-from django_pgqueue.admin.verbs.table import VerbsAdmin
-from django_pgqueue.admin.verbs.verb import Verb
-from django_pgqueue.lifecycle.browse import Filter
+from django_pgqueue.admin.actions import Verb, VerbsAdmin, act
+from django_pgqueue.admin.bounded import bounded_page
+from django_pgqueue.admin.changelist import CappedPaginator, KeysetList
+from django_pgqueue.admin.confirm_all import matching
+from django_pgqueue.admin.filters import Asked, asked_of, filter_of
+from django_pgqueue.admin.formatting import json_of, live, moment_of, said_of
+from django_pgqueue.admin.job_page import JobPage, go_where_it_is
+from django_pgqueue.admin.keyset import Along, Route
+from django_pgqueue.admin.links import Links
+from django_pgqueue.admin.search_box import Search, has_argument, shows
+from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 
 ANY = Q()

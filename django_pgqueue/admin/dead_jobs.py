@@ -9,16 +9,16 @@ from django.urls import URLPattern, path
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
+from django_pgqueue.admin.actions import choose
 from django_pgqueue.admin.base import DETAILS, JobsAdmin
-from django_pgqueue.admin.lists.filters import Asked, CauseFilter, DeadQueueFilter, DeadTaskFilter, ReasonFilter
-from django_pgqueue.admin.lists.keyset import DIED_AT, ID, Along, Route
-from django_pgqueue.admin.lists.listing import names
-from django_pgqueue.admin.lists.search import HELP
-from django_pgqueue.admin.pages.causes import causes_view
-from django_pgqueue.admin.pages.retry import may_retry, retry_view
-from django_pgqueue.admin.parts.formatting import label, live, moment, moment_of, one_line
-from django_pgqueue.admin.verbs.actions import choose
-from django_pgqueue.admin.verbs.jobs import PURGE, REQUEUE
+from django_pgqueue.admin.changelist import names
+from django_pgqueue.admin.dead_groups import causes_view
+from django_pgqueue.admin.filters import Asked, CauseFilter, DeadQueueFilter, DeadTaskFilter, ReasonFilter
+from django_pgqueue.admin.formatting import label, live, moment, moment_of, one_line
+from django_pgqueue.admin.job_actions import PURGE, REQUEUE
+from django_pgqueue.admin.keyset import DIED_AT, ID, Along, Route
+from django_pgqueue.admin.retry_with import may_retry, retry_view
+from django_pgqueue.admin.search_box import HELP
 from django_pgqueue.models import DeadJob
 
 MOST_TASKS = 1000  # whose names a search compares

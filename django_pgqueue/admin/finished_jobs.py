@@ -6,16 +6,16 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 
+from django_pgqueue.admin.actions import choose
 from django_pgqueue.admin.base import DETAILS, JobsAdmin
-from django_pgqueue.admin.lists.filters import Asked, DayFilter, SeenQueueFilter
-from django_pgqueue.admin.lists.keyset import NEWEST, Route
-from django_pgqueue.admin.lists.search import HELP_WITHOUT_KEY
-from django_pgqueue.admin.parts.formatting import live, moment, moment_of
-from django_pgqueue.admin.verbs.actions import choose
-from django_pgqueue.admin.verbs.jobs import PURGE_FINISHED
-from django_pgqueue.lifecycle.browse import Filter
+from django_pgqueue.admin.filters import Asked, DayFilter, SeenQueueFilter
+from django_pgqueue.admin.formatting import live, moment, moment_of
+from django_pgqueue.admin.job_actions import PURGE_FINISHED
+from django_pgqueue.admin.keyset import NEWEST, Route
+from django_pgqueue.admin.search_box import HELP_WITHOUT_KEY
+from django_pgqueue.insights.formatting import duration
+from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import FinishedJob
-from django_pgqueue.staff.sentence import duration
 
 GONE = {"said_timeout", "said_lease", "said_keep", "said_keep_seconds", "said_scope", "said_limit"}
 KEPT: tuple[Any, ...] = tuple(

@@ -6,9 +6,12 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from django_pgqueue.admin.actions import Verb, choose
 from django_pgqueue.admin.base import DETAILS, JobsAdmin
-from django_pgqueue.admin.lists.filters import Asked, LiveQueueFilter, StatusFilter, filter_of
-from django_pgqueue.admin.lists.keyset import (
+from django_pgqueue.admin.filters import Asked, LiveQueueFilter, StatusFilter, filter_of
+from django_pgqueue.admin.formatting import label, live, moment
+from django_pgqueue.admin.job_actions import KILL, MOVE, RUN_NOW, SET_PRIORITY
+from django_pgqueue.admin.keyset import (
     CONCURRENCY_KEY,
     ID,
     NEWEST,
@@ -20,15 +23,11 @@ from django_pgqueue.admin.lists.keyset import (
     Along,
     Route,
 )
-from django_pgqueue.admin.lists.search import HELP, Search
-from django_pgqueue.admin.parts.formatting import label, live, moment
-from django_pgqueue.admin.verbs.actions import choose
-from django_pgqueue.admin.verbs.jobs import KILL, MOVE, RUN_NOW, SET_PRIORITY
-from django_pgqueue.admin.verbs.verb import Verb
-from django_pgqueue.base.states import Scope, Status
-from django_pgqueue.lifecycle.browse import Filter
-from django_pgqueue.lifecycle.verbs import LIVE
+from django_pgqueue.admin.search_box import HELP, Search
+from django_pgqueue.jobs.actions import LIVE
+from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import Job, Negative, Worker
+from django_pgqueue.states import Scope, Status
 
 DUE = Along((RUN_AT, PLACE), ("run_at",))
 BY_KEY = Along((ID,), ("unique_key",))  # one at most

@@ -9,21 +9,19 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from django_pgqueue.admin.parts.bounded import bounded_page
-from django_pgqueue.admin.parts.charts import STYLES, of_flow
-from django_pgqueue.admin.parts.crumbs import crumbs
-from django_pgqueue.admin.parts.formatting import brief, precise
-from django_pgqueue.admin.parts.links import Links
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.states import Status
+from django_pgqueue.admin.bounded import bounded_page
+from django_pgqueue.admin.charts import STYLES, of_flow
+from django_pgqueue.admin.formatting import brief, precise
+from django_pgqueue.admin.links import Links, crumbs
+from django_pgqueue.conf import conf
+from django_pgqueue.doctor import Finding, Level, findings
+from django_pgqueue.insights import throughput
+from django_pgqueue.insights.bounded import TookTooLong, bounded
+from django_pgqueue.insights.formatting import short, whole
+from django_pgqueue.insights.overview import Number, Pace, QueueLine, lines, living_workers, paces, pause_of, total
+from django_pgqueue.insights.throughput import LATE
 from django_pgqueue.models import Overview, Worker
-from django_pgqueue.staff import flow
-from django_pgqueue.staff.bounded import TookTooLong, bounded
-from django_pgqueue.staff.figures import short, whole
-from django_pgqueue.staff.health import Finding, Level, findings
-from django_pgqueue.staff.overview import Number, Pace, QueueLine, lines, living_workers, paces, total
-from django_pgqueue.staff.queues import pause_of
-from django_pgqueue.staff.recent import LATE
+from django_pgqueue.states import Status
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Overview]
@@ -130,14 +128,14 @@ class OverviewAdmin(ModelAdmin):
         """Look at everything. Where counting takes too long, the findings say all the same what they can."""
         alias = conf.database
         workers = list(living_workers(alias))
-        per_minute, (per_quarter, by_queue) = flow.per_minute(alias), flow.of_day(alias)
+        per_minute, (per_quarter, by_queue) = throughput.per_minute(alias), throughput.of_day(alias)
         try:
             with bounded(alias):
                 queues, is_counted = lines(alias, workers), True
         except TookTooLong:
             queues, is_counted = [], False
         found = findings(alias, queues=queues)
-        hour, day = flow.total(per_minute), flow.total(per_quarter)
+        hour, day = throughput.total(per_minute), throughput.total(per_quarter)
         return {
             "verdict": _verdict(found, is_counted=is_counted),
             "level": found[0].level if found else "good" if is_counted else Level.WARNING,
@@ -148,7 +146,7 @@ class OverviewAdmin(ModelAdmin):
             **_rows(queues, alias, by_queue, links),
             "charts": [
                 *of_flow(per_minute[:-1], name="hour", span=_("last hour"), minutes=1),
-                *of_flow(per_quarter[:-1], name="day", span=_("last day"), minutes=flow.QUARTER),
+                *of_flow(per_quarter[:-1], name="day", span=_("last day"), minutes=throughput.QUARTER),
             ],
         }
 
@@ -159,7 +157,9 @@ def _verdict(found: Sequence[Finding], *, is_counted: bool) -> str:
     return _("All is well.") if is_counted else _("Nothing was found, but not everything was seen.")
 
 
-def _rows(queues: Sequence[QueueLine], alias: str, day: Mapping[str, flow.Counts], links: Links) -> dict[str, Any]:
+def _rows(
+    queues: Sequence[QueueLine], alias: str, day: Mapping[str, throughput.Counts], links: Links
+) -> dict[str, Any]:
     pace = paces(queues, alias, day=day)
     shown = sorted(queues, key=_urgency)[:MOST_SHOWN]
     return {
@@ -183,7 +183,11 @@ def _page_of(finding: Finding, links: Links) -> Page:
 
 
 def _tiles(
-    queues: Sequence[QueueLine], workers: Sequence[Worker], hour: flow.Counts, day: flow.Counts, links: Links
+    queues: Sequence[QueueLine],
+    workers: Sequence[Worker],
+    hour: throughput.Counts,
+    day: throughput.Counts,
+    links: Links,
 ) -> list[Tile]:
     ages = [queue.oldest_seconds for queue in queues if queue.oldest_seconds is not None and not queue.is_paused]
     slots, commands = sum(worker.concurrency for worker in workers), {worker.supervisor_id for worker in workers}
@@ -256,7 +260,7 @@ def _drain(queue: QueueLine, pace: Pace) -> Cell:
     return Cell(brief(pace.drain_seconds))
 
 
-def _done(counts: flow.Counts) -> Cell:
+def _done(counts: throughput.Counts) -> Cell:
     rate = counts.failure_rate
     failed = _("%(percent)s %% failed") % {"percent": short(PERCENT * rate, 2)} if rate else ""
     return Cell(whole(counts.succeeded), kind="bad" if (rate or 0.0) >= MOST_FAIL else "", note=failed)

@@ -9,26 +9,24 @@ from django.utils.html import format_html
 from django.utils.translation import gettext, pgettext
 from django.utils.translation import gettext_lazy as _
 
+from django_pgqueue.admin.actions import Verb, choose
 from django_pgqueue.admin.base import NUL, ActingAdmin
-from django_pgqueue.admin.lists.listing import CappedPaginator, JobList
-from django_pgqueue.admin.pages.queue_form import RATE, LimitsForm
-from django_pgqueue.admin.parts.charts import STYLES, of_flow
-from django_pgqueue.admin.parts.formatting import brief, label, linked, live, moment_of, precise
-from django_pgqueue.admin.parts.links import Links
-from django_pgqueue.admin.verbs.actions import choose
-from django_pgqueue.admin.verbs.queues import PAUSE, RESUME
-from django_pgqueue.admin.verbs.verb import Verb
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.states import LONGEST_QUEUE, Status
-from django_pgqueue.db import CallerConnection
-from django_pgqueue.lifecycle.gates import UNCHANGED, limit_queue
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.admin.changelist import CappedPaginator, JobList
+from django_pgqueue.admin.charts import STYLES, of_flow
+from django_pgqueue.admin.formatting import brief, label, linked, live, moment_of, precise
+from django_pgqueue.admin.forms import RATE, LimitsForm
+from django_pgqueue.admin.links import Links
+from django_pgqueue.admin.row_actions import PAUSE_QUEUES, RESUME_QUEUES
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.queries import statement
+from django_pgqueue.flow.queue_limits import UNCHANGED, limit_queue
+from django_pgqueue.insights import throughput
+from django_pgqueue.insights.bounded import bounded
+from django_pgqueue.insights.overview import PAUSED, limits_of, lines_of, paces, pause_of
+from django_pgqueue.insights.throughput import LATE
 from django_pgqueue.models import Queue
-from django_pgqueue.staff import flow
-from django_pgqueue.staff.bounded import bounded
-from django_pgqueue.staff.overview import lines_of, paces
-from django_pgqueue.staff.queues import PAUSED, limits_of, pause_of
-from django_pgqueue.staff.recent import LATE
+from django_pgqueue.states import LONGEST_QUEUE, Status
 
 NUMBERS = ("queued", "scheduled", "waiting", "running", "dead")
 PACE = ("oldest", "empty_in", "p95_wait", "workers")
@@ -43,7 +41,7 @@ class QueueAdmin(ActingAdmin):
     """Queues: how many jobs they have, who has paused them and why, how they are limited."""
 
     form = LimitsForm  # type: ignore[assignment]  # generic for the type checker only
-    verbs = (PAUSE, RESUME)
+    verbs = (PAUSE_QUEUES, RESUME_QUEUES)
     named_by = ()
     heavy: tuple[str, ...] = ()
     actions = ("pause", "resume")
@@ -69,21 +67,21 @@ class QueueAdmin(ActingAdmin):
 
     @admin.action(permissions=["pause"], description=_("Pause selected %(verbose_name_plural)s"))
     def pause(self, request: HttpRequest, queryset: QuerySet[Queue]) -> HttpResponse:
-        return choose(self, request, PAUSE, queryset)
+        return choose(self, request, PAUSE_QUEUES, queryset)
 
     @admin.action(permissions=["pause"], description=_("Resume selected %(verbose_name_plural)s"))
     def resume(self, request: HttpRequest, queryset: QuerySet[Queue]) -> HttpResponse:
-        return choose(self, request, RESUME, queryset)
+        return choose(self, request, RESUME_QUEUES, queryset)
 
     def has_pause_permission(self, request: HttpRequest) -> bool:
-        return self.may(request, PAUSE)
+        return self.may(request, PAUSE_QUEUES)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Limits are changed by those who see queues and may pause them."""
-        return self.may(request, PAUSE)
+        return self.may(request, PAUSE_QUEUES)
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         names = (f"{self.opts.app_label}.{right}_queue" for right in ("view", "change"))
@@ -99,7 +97,7 @@ class QueueAdmin(ActingAdmin):
         return names
 
     def offers(self, verb: Verb, row: Any) -> bool:
-        return verb is not RESUME or row.is_paused
+        return verb is not RESUME_QUEUES or row.is_paused
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         queues: QuerySet[Any] = super().get_queryset(request).annotate(is_paused=PAUSED)
@@ -141,7 +139,7 @@ class QueueAdmin(ActingAdmin):
             queue.links = Links(request, self.admin_site)
             with bounded():
                 self.complete([queue])
-                series = flow.per_minute(conf.database, queue=queue.name)[:-1]
+                series = throughput.per_minute(conf.database, queue=queue.name)[:-1]
             shown = (getattr(self, name) for name in TILES)
             context["tiles"] = [(column.short_description, column(queue)) for column in shown]
             context["charts"] = of_flow(series, name="hour", span=gettext("last hour"), minutes=1)

@@ -8,26 +8,24 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext, pgettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
+from django_pgqueue.admin.actions import Verb, choose
 from django_pgqueue.admin.base import ActingAdmin
-from django_pgqueue.admin.lists.listing import JobList
-from django_pgqueue.admin.pages.schedule_form import TIMING, ScheduleForm, is_shown_whole
-from django_pgqueue.admin.pages.schedule_runs import page_of_job, told_runs
-from django_pgqueue.admin.parts.formatting import arguments_of, label, linked, live, moment, moment_of
-from django_pgqueue.admin.parts.links import Links
-from django_pgqueue.admin.verbs.actions import choose
-from django_pgqueue.admin.verbs.schedules import PAUSE, RESTORE, RESUME, RUN
-from django_pgqueue.admin.verbs.verb import Verb
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.exceptions import InvalidSchedule
-from django_pgqueue.base.labels import label_of
-from django_pgqueue.lifecycle.redact import shown
-from django_pgqueue.lifecycle.schedules import GONE
+from django_pgqueue.admin.changelist import JobList
+from django_pgqueue.admin.formatting import arguments_of, label, linked, live, moment, moment_of
+from django_pgqueue.admin.forms import TIMING, ScheduleForm, is_shown_whole, page_of_job, told_runs
+from django_pgqueue.admin.links import Links
+from django_pgqueue.admin.row_actions import PAUSE_SCHEDULES, RESTORE, RESUME_SCHEDULES, RUN
+from django_pgqueue.conf import conf
+from django_pgqueue.doctor.schedules import IS_LATE
+from django_pgqueue.exceptions import InvalidSchedule
+from django_pgqueue.insights.bounded import bounded
+from django_pgqueue.insights.schedule_info import aware, in_words, is_strange, outcomes, problem, runs, timing, upcoming
+from django_pgqueue.jobs.redaction import shown
 from django_pgqueue.models import Schedule
-from django_pgqueue.staff.bounded import bounded
-from django_pgqueue.staff.health.schedules import IS_LATE
-from django_pgqueue.staff.schedules import aware, in_words, is_strange, outcomes, problem, runs, timing, upcoming
-from django_pgqueue.timetable import declared
+from django_pgqueue.schedules.manage import GONE
+from django_pgqueue.schedules.periodic import declared
+from django_pgqueue.states import label_of
 
 
 @admin.register(Schedule)
@@ -35,7 +33,7 @@ class ScheduleAdmin(ActingAdmin):
     """Schedules: those of the code, whose edits here win, and those that are made here."""
 
     form = ScheduleForm  # type: ignore[assignment]  # generic for the type checker only
-    verbs = (RUN, PAUSE, RESUME, RESTORE)
+    verbs = (RUN, PAUSE_SCHEDULES, RESUME_SCHEDULES, RESTORE)
     named_by = ("name",)
     heavy = ("args", "kwargs", "options")
     actions = ("run", "pause", "resume")
@@ -63,17 +61,17 @@ class ScheduleAdmin(ActingAdmin):
 
     @admin.action(permissions=["pause"], description=_("Pause selected %(verbose_name_plural)s"))
     def pause(self, request: HttpRequest, queryset: Any) -> HttpResponse:
-        return choose(self, request, PAUSE, queryset)
+        return choose(self, request, PAUSE_SCHEDULES, queryset)
 
     @admin.action(permissions=["pause"], description=_("Resume selected %(verbose_name_plural)s"))
     def resume(self, request: HttpRequest, queryset: Any) -> HttpResponse:
-        return choose(self, request, RESUME, queryset)
+        return choose(self, request, RESUME_SCHEDULES, queryset)
 
     def has_run_permission(self, request: HttpRequest) -> bool:
         return self.may(request, RUN)
 
     def has_pause_permission(self, request: HttpRequest) -> bool:
-        return self.may(request, PAUSE)
+        return self.may(request, PAUSE_SCHEDULES)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Keep what the code declares: it would be back within a minute. It can be paused."""
@@ -82,7 +80,11 @@ class ScheduleAdmin(ActingAdmin):
         return super().has_delete_permission(request, obj)
 
     def offers(self, verb: Verb, row: Any) -> bool:
-        conditions = {PAUSE.name: row.is_enabled, RESUME.name: not row.is_enabled, RESTORE.name: bool(row.edited_at)}
+        conditions = {
+            PAUSE_SCHEDULES.name: row.is_enabled,
+            RESUME_SCHEDULES.name: not row.is_enabled,
+            RESTORE.name: bool(row.edited_at),
+        }
         return bool(conditions.get(verb.name, True))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
@@ -216,5 +218,5 @@ def _state(schedule: Any) -> str:
 def _may_edit_arguments(schedule: Any) -> bool:
     if schedule is None:
         return True
-    visible = shown(tasks.find(schedule.task), schedule.args, schedule.kwargs)
+    visible = shown(registry.find(schedule.task), schedule.args, schedule.kwargs)
     return is_shown_whole(schedule.args, schedule.kwargs, visible)

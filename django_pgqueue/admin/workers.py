@@ -9,17 +9,16 @@ from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext, pgettext
 from django.utils.translation import gettext_lazy as _
 
+from django_pgqueue.admin.actions import Verb, choose
 from django_pgqueue.admin.base import ActingAdmin
-from django_pgqueue.admin.lists.listing import CappedPaginator, JobList
-from django_pgqueue.admin.parts.formatting import brief, exact_moment, label, live, said_of
-from django_pgqueue.admin.parts.links import Links
-from django_pgqueue.admin.verbs.actions import choose
-from django_pgqueue.admin.verbs.verb import Verb
-from django_pgqueue.admin.verbs.workers import STOP
-from django_pgqueue.base.conf import conf
+from django_pgqueue.admin.changelist import CappedPaginator, JobList
+from django_pgqueue.admin.formatting import brief, exact_moment, label, live, said_of
+from django_pgqueue.admin.links import Links
+from django_pgqueue.admin.row_actions import STOP
+from django_pgqueue.conf import conf
+from django_pgqueue.insights.formatting import whole
+from django_pgqueue.insights.worker_info import CAP, MOST_JOBS, WorkerState, jobs_of, served_text, states_of, with_clock
 from django_pgqueue.models import Worker
-from django_pgqueue.staff.figures import whole
-from django_pgqueue.staff.workers import CAP, MOST_JOBS, WorkerState, jobs_of, served_text, states_of, with_clock
 
 FACTS = ("state", "lease", "slots", "memory", "up", "hears", "served")
 PROCESS = ("host", "said_pid", "name", "said_version", "said_concurrency", "started_time", "command")

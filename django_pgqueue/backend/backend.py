@@ -10,21 +10,16 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
 
-from django_pgqueue import tasks
-from django_pgqueue.backend.checking import problems_of
-from django_pgqueue.backend.declaring import (
-    OF_BACKENDS,
-    PgQueueTask,
-    in_words_of_the_framework,
-    native_of,
-)
-from django_pgqueue.backend.results import PgQueueTaskResult, gone, restored, run_after, task_result_of
-from django_pgqueue.backend.running import Contract, contract_of, normalized
-from django_pgqueue.backend.seeking import seek
-from django_pgqueue.base.backport import of_both
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.exceptions import UnknownJob
-from django_pgqueue.base.framework import (
+from django_pgqueue import registry
+from django_pgqueue.backend.checks import problems_of
+from django_pgqueue.backend.execution import FrameworkTaskAdapter, adapter_of, normalized
+from django_pgqueue.backend.native_tasks import OF_BACKENDS, PgQueueTask, in_words_of_the_framework, native_of
+from django_pgqueue.backend.results import PgQueueTaskResult, gone, restored, run_after, seek, task_result_of
+from django_pgqueue.backport import of_both
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.exceptions import UnknownJob
+from django_pgqueue.framework import (
     AnyTask,
     BaseTaskBackend,
     InvalidTask,
@@ -36,12 +31,11 @@ from django_pgqueue.base.framework import (
     task_backends,
     task_enqueued,
 )
-from django_pgqueue.db import CallerConnection
-from django_pgqueue.lifecycle.enqueue import arguments_of, insert_many, insert_one
-from django_pgqueue.lifecycle.find import JobState, find
-from django_pgqueue.lifecycle.immediate import run_if_immediate
-from django_pgqueue.lifecycle.keyed import Inserted
-from django_pgqueue.lifecycle.payload import Call, check_keys, encode
+from django_pgqueue.instrumentation import run_if_immediate
+from django_pgqueue.jobs.enqueue import arguments_of, insert_many, insert_one
+from django_pgqueue.jobs.serialization import Call, check_keys, encode
+from django_pgqueue.jobs.unique import InsertResult
+from django_pgqueue.results.lookup import JobState, find
 
 ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 
@@ -89,29 +83,29 @@ class PgQueueBackend(BaseTaskBackend):
             raise of_both(error) from None
         self.native(task)
 
-    def native(self, task: AnyTask) -> "tasks.Task[..., Any]":
+    def native(self, task: AnyTask) -> "registry.TaskDefinition":
         """Return the native task that a task of the framework is as well."""
-        return native_of(task, self)
+        return native_of(task, self.alias, self.options)
 
-    def declare(self, task: AnyTask, *, anew: bool = False) -> "tasks.Task[..., Any]":
+    def declare(self, task: AnyTask, *, anew: bool = False) -> "registry.TaskDefinition":
         """Register a task, so that workers find it; one made of it by ``using()`` changes nothing.
 
         Args:
             anew: it has been declared with other options.
         """
-        native, known = self.native(task), tasks.find(task.module_path)
+        native, known = self.native(task), registry.find(task.module_path)
         if known is not None and known.func is task.func and not anew:
             return known
-        contract_of(task).task = task  # that of its results too
+        adapter_of(task).task = task  # that of its results too
         with in_words_of_the_framework():
-            return tasks.register(native)
+            return registry.register(native)
 
-    def find_task(self, name: str) -> "tasks.Task[..., Any] | None":
+    def find_task(self, name: str) -> "registry.TaskDefinition | None":
         """Return the task of this name; one that is not registered too, if its module is loaded. Imports nothing."""
-        if tasks.find(name) is None and (found := seek(name)):
+        if registry.find(name) is None and (found := seek(name)):
             self.declare(found)
-            return tasks.find(found.module_path)
-        return tasks.find(name)
+            return registry.find(found.module_path)
+        return registry.find(name)
 
     # Enqueueing
 
@@ -180,7 +174,7 @@ class PgQueueBackend(BaseTaskBackend):
         [result] = self._results(task, [call], inserted)
         return result
 
-    def _results(self, task: AnyTask, calls: Sequence[Call], inserted: Inserted) -> list[PgQueueTaskResult]:
+    def _results(self, task: AnyTask, calls: Sequence[Call], inserted: InsertResult) -> list[PgQueueTaskResult]:
         """Return the results of jobs that have been inserted; of a twin that a call has met, what is known of it."""
         return [
             self._first_result(task, call, job_id, inserted.instants[job_id])
@@ -243,7 +237,7 @@ class PgQueueBackend(BaseTaskBackend):
     def _declared(self, name: str) -> AnyTask | None:
         """Return the task of the framework that has this name, as it was declared."""
         native = self.find_task(name)
-        return native.contract.task if native and isinstance(native.contract, Contract) else None
+        return native.adapter.task if native and isinstance(native.adapter, FrameworkTaskAdapter) else None
 
     @property
     def _connection(self) -> CallerConnection:

@@ -1,16 +1,36 @@
-"""What is known of a job, as the framework has it: its ``TaskResult``, and the task that belongs to it."""
+"""``TaskResult`` of a job, and tasks found by the path in a row.
+
+A name comes out of the database. So nothing is imported because of it, and no code of a module is asked: only what
+stands in the module under this name counts, and only if it is a task of the framework.
+"""
 
 import dataclasses
 import datetime as dt
 import functools
+import sys
 from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
 from typing import Any
 
-from django_pgqueue.base.exceptions import JobExpired, JobFailed, JobKilled, JobLost, JobSuperseded, UnknownTask
-from django_pgqueue.base.framework import AnyTask, AnyTaskResult, Task, TaskError, TaskResultStatus
-from django_pgqueue.base.states import DEAD, FINISHED, NOTES, Status
-from django_pgqueue.lifecycle.find import JobState
-from django_pgqueue.lifecycle.handle import JobHandle, job
+from django_pgqueue.exceptions import JobExpired, JobFailed, JobKilled, JobLost, JobSuperseded, UnknownTask
+from django_pgqueue.framework import AnyTask, AnyTaskResult, Task, TaskError, TaskResultStatus
+from django_pgqueue.results.handle import JobHandle, job
+from django_pgqueue.results.lookup import JobState
+from django_pgqueue.states import DEAD, FINISHED, NOTES, Status
+
+
+def seek(name: str) -> AnyTask | None:
+    """Return the task of the framework that a dotted name leads to, or None."""
+    path, _, attribute = name.rpartition(".")
+    module = sys.modules.get(path)
+    if not isinstance(module, ModuleType):
+        return None
+    # Past a module that loads itself, or others, when it is asked for an attribute.
+    found = ModuleType.__getattribute__(module, "__dict__").get(attribute)
+    return found if isinstance(found, Task) else None
+
+
+# Results
 
 
 class PgQueueTaskResult(AnyTaskResult):

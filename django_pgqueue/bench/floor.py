@@ -6,9 +6,9 @@ from typing import Any
 
 from django_pgqueue.bench.load import QUEUE, BenchFailed
 from django_pgqueue.bench.report import Floor, Spread, spread
-from django_pgqueue.db import QueueConnection, number_array
-from django_pgqueue.lifecycle.claim import new_lease_token
-from django_pgqueue.lifecycle.sql import sized, statement
+from django_pgqueue.db.connections import QueueConnection, number_array
+from django_pgqueue.db.queries import sized, statement
+from django_pgqueue.jobs.claim import new_lease_token
 
 BATCH = 500
 ROUND_TRIPS = 100

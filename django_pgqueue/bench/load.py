@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from django_pgqueue.base.exceptions import PgQueueError
+from django_pgqueue.exceptions import PgQueueError
 
 QUEUE: Final = "pgqueue_bench"
 """The bench's own queue; whatever is on it is removed."""

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from django.db import transaction
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.version import VERSION
 from django_pgqueue.bench.board import Board
 from django_pgqueue.bench.command import WorkerCommand
 from django_pgqueue.bench.drain import Drain, beside_backlog
@@ -18,7 +16,9 @@ from django_pgqueue.bench.load import Load
 from django_pgqueue.bench.report import Floor, Report, Spread
 from django_pgqueue.bench.room import Room, room
 from django_pgqueue.bench.seed import Seed
-from django_pgqueue.db import postgresql
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import postgresql
+from django_pgqueue.version import VERSION
 
 Progress = Callable[[str, float], None]
 """Told what is being done, and which share of it is done, 0 to 1."""

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from django.db.models.functions import Now
 
-from django_pgqueue.base.served import Served
 from django_pgqueue.bench.load import QUEUE, BenchFailed
-from django_pgqueue.db import QueueConnection, postgresql
+from django_pgqueue.db.connections import QueueConnection, postgresql
+from django_pgqueue.jobs.queue_selector import Served
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 
 MANY = 1000

@@ -12,7 +12,7 @@ from typing import Final
 
 from django_pgqueue.bench.board import Board
 from django_pgqueue.bench.load import QUEUE
-from django_pgqueue.lifecycle.context import current_job
+from django_pgqueue.jobs.context import current_job
 from django_pgqueue.tasks import task
 
 BOARD: Final = "PGQUEUE_BENCH_BOARD"

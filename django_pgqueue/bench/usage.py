@@ -8,7 +8,7 @@ from pathlib import Path
 from django.db import DatabaseError, transaction
 
 from django_pgqueue.bench.load import QUEUE
-from django_pgqueue.db import postgresql
+from django_pgqueue.db.connections import postgresql
 
 PROC = Path("/proc")
 POSTGRES = {"postgres", "postmaster"}

@@ -4,8 +4,8 @@ import django.db.models.functions.datetime
 from django.db import migrations, models
 from django.db.models import lookups
 
-import django_pgqueue.base.states
 import django_pgqueue.models
+import django_pgqueue.states
 from django_pgqueue.migrations._operations import OnQueueDatabase
 
 CREATE_FINISHED_JOBS = """
@@ -214,12 +214,12 @@ class Migration(migrations.Migration):
                                     (
                                         "reason__in",
                                         [
-                                            django_pgqueue.base.states.Reason["EXHAUSTED"],
-                                            django_pgqueue.base.states.Reason["DISCARDED"],
-                                            django_pgqueue.base.states.Reason["LOST"],
-                                            django_pgqueue.base.states.Reason["KILLED"],
-                                            django_pgqueue.base.states.Reason["EXPIRED"],
-                                            django_pgqueue.base.states.Reason["UNKNOWN_TASK"],
+                                            django_pgqueue.states.Reason["EXHAUSTED"],
+                                            django_pgqueue.states.Reason["DISCARDED"],
+                                            django_pgqueue.states.Reason["LOST"],
+                                            django_pgqueue.states.Reason["KILLED"],
+                                            django_pgqueue.states.Reason["EXPIRED"],
+                                            django_pgqueue.states.Reason["UNKNOWN_TASK"],
                                         ],
                                     )
                                 ),
@@ -312,7 +312,7 @@ class Migration(migrations.Migration):
                                     ("running", "running"),
                                     ("held", "held"),
                                 ],
-                                db_default=django_pgqueue.base.states.Status["QUEUED"],
+                                db_default=django_pgqueue.states.Status["QUEUED"],
                                 verbose_name="status",
                             ),
                         ),
@@ -352,11 +352,11 @@ class Migration(migrations.Migration):
                                 django_pgqueue.models.Negative("priority"),
                                 models.F("run_at"),
                                 models.F("id"),
-                                condition=models.Q(("status", django_pgqueue.base.states.Status["QUEUED"])),
+                                condition=models.Q(("status", django_pgqueue.states.Status["QUEUED"])),
                                 name="pgqueue_jobs_claim",
                             ),
                             models.Index(
-                                condition=models.Q(("status", django_pgqueue.base.states.Status["RUNNING"])),
+                                condition=models.Q(("status", django_pgqueue.states.Status["RUNNING"])),
                                 fields=["worker_id"],
                                 name="pgqueue_jobs_running",
                             ),
@@ -365,8 +365,8 @@ class Migration(migrations.Migration):
                                     (
                                         "status__in",
                                         [
-                                            django_pgqueue.base.states.Status["SCHEDULED"],
-                                            django_pgqueue.base.states.Status["HELD"],
+                                            django_pgqueue.states.Status["SCHEDULED"],
+                                            django_pgqueue.states.Status["HELD"],
                                         ],
                                     )
                                 ),
@@ -395,11 +395,11 @@ class Migration(migrations.Migration):
                                     (
                                         "status__in",
                                         [
-                                            django_pgqueue.base.states.Status["SCHEDULED"],
-                                            django_pgqueue.base.states.Status["QUEUED"],
-                                            django_pgqueue.base.states.Status["WAITING"],
-                                            django_pgqueue.base.states.Status["RUNNING"],
-                                            django_pgqueue.base.states.Status["HELD"],
+                                            django_pgqueue.states.Status["SCHEDULED"],
+                                            django_pgqueue.states.Status["QUEUED"],
+                                            django_pgqueue.states.Status["WAITING"],
+                                            django_pgqueue.states.Status["RUNNING"],
+                                            django_pgqueue.states.Status["HELD"],
                                         ],
                                     )
                                 ),
@@ -408,13 +408,11 @@ class Migration(migrations.Migration):
                             models.CheckConstraint(
                                 condition=models.Q(
                                     models.Q(
-                                        ("status", django_pgqueue.base.states.Status["RUNNING"]),
+                                        ("status", django_pgqueue.states.Status["RUNNING"]),
                                         models.Q(("lease_token", 0), _negated=True),
                                     ),
                                     models.Q(
-                                        models.Q(
-                                            ("status", django_pgqueue.base.states.Status["RUNNING"]), _negated=True
-                                        ),
+                                        models.Q(("status", django_pgqueue.states.Status["RUNNING"]), _negated=True),
                                         ("lease_token", 0),
                                     ),
                                     _connector="OR",

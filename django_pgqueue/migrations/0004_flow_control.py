@@ -1,7 +1,7 @@
 from django.db import migrations, models
 
-import django_pgqueue.base.states
 import django_pgqueue.models
+import django_pgqueue.states
 from django_pgqueue.migrations._enqueue import WITH_KEYS, WITHOUT_KEYS
 from django_pgqueue.migrations._operations import OnQueueDatabase
 
@@ -82,7 +82,7 @@ class Migration(migrations.Migration):
                         django_pgqueue.models.Negative("priority"),
                         models.F("run_at"),
                         models.F("id"),
-                        condition=models.Q(("status", django_pgqueue.base.states.Status["WAITING"])),
+                        condition=models.Q(("status", django_pgqueue.states.Status["WAITING"])),
                         name="pgqueue_jobs_waiting",
                     ),
                 ),
@@ -98,8 +98,8 @@ class Migration(migrations.Migration):
                             (
                                 "status__in",
                                 [
-                                    django_pgqueue.base.states.Status["QUEUED"],
-                                    django_pgqueue.base.states.Status["WAITING"],
+                                    django_pgqueue.states.Status["QUEUED"],
+                                    django_pgqueue.states.Status["WAITING"],
                                 ],
                             ),
                         ),
@@ -109,7 +109,7 @@ class Migration(migrations.Migration):
                 migrations.AddIndex(
                     model_name="job",
                     index=models.Index(
-                        condition=models.Q(("unique_scope", django_pgqueue.base.states.Scope["STARTED"])),
+                        condition=models.Q(("unique_scope", django_pgqueue.states.Scope["STARTED"])),
                         fields=["id"],
                         name="pgqueue_jobs_started",
                     ),
@@ -129,13 +129,13 @@ class Migration(migrations.Migration):
                             (
                                 "reason__in",
                                 [
-                                    django_pgqueue.base.states.Reason["EXHAUSTED"],
-                                    django_pgqueue.base.states.Reason["DISCARDED"],
-                                    django_pgqueue.base.states.Reason["LOST"],
-                                    django_pgqueue.base.states.Reason["KILLED"],
-                                    django_pgqueue.base.states.Reason["EXPIRED"],
-                                    django_pgqueue.base.states.Reason["UNKNOWN_TASK"],
-                                    django_pgqueue.base.states.Reason["SUPERSEDED"],
+                                    django_pgqueue.states.Reason["EXHAUSTED"],
+                                    django_pgqueue.states.Reason["DISCARDED"],
+                                    django_pgqueue.states.Reason["LOST"],
+                                    django_pgqueue.states.Reason["KILLED"],
+                                    django_pgqueue.states.Reason["EXPIRED"],
+                                    django_pgqueue.states.Reason["UNKNOWN_TASK"],
+                                    django_pgqueue.states.Reason["SUPERSEDED"],
                                 ],
                             )
                         ),
@@ -148,7 +148,7 @@ class Migration(migrations.Migration):
                         condition=models.Q(
                             (
                                 "unique_scope__in",
-                                [django_pgqueue.base.states.Scope["LIVE"], django_pgqueue.base.states.Scope["START"]],
+                                [django_pgqueue.states.Scope["LIVE"], django_pgqueue.states.Scope["START"]],
                             )
                         ),
                         fields=("unique_key",),
@@ -165,9 +165,9 @@ class Migration(migrations.Migration):
                                 (
                                     "unique_scope__in",
                                     [
-                                        django_pgqueue.base.states.Scope["LIVE"],
-                                        django_pgqueue.base.states.Scope["START"],
-                                        django_pgqueue.base.states.Scope["STARTED"],
+                                        django_pgqueue.states.Scope["LIVE"],
+                                        django_pgqueue.states.Scope["START"],
+                                        django_pgqueue.states.Scope["STARTED"],
                                     ],
                                 ),
                                 ("unique_scope__isnull", False),
@@ -195,9 +195,9 @@ class Migration(migrations.Migration):
                                     (
                                         "status__in",
                                         [
-                                            django_pgqueue.base.states.Status["SCHEDULED"],
-                                            django_pgqueue.base.states.Status["WAITING"],
-                                            django_pgqueue.base.states.Status["HELD"],
+                                            django_pgqueue.states.Status["SCHEDULED"],
+                                            django_pgqueue.states.Status["WAITING"],
+                                            django_pgqueue.states.Status["HELD"],
                                         ],
                                     ),
                                     _connector="OR",

@@ -1,7 +1,7 @@
 import django.db.models.functions.datetime
 from django.db import migrations, models
 
-import django_pgqueue.base.states
+import django_pgqueue.states
 from django_pgqueue.migrations._operations import OnQueueDatabase
 
 
@@ -72,8 +72,8 @@ class Migration(migrations.Migration):
                     name="catch_up",
                     field=models.TextField(
                         choices=[("last", "last"), ("none", "none"), ("all", "all")],
-                        db_default=django_pgqueue.base.states.CatchUp["LAST"],
-                        default=django_pgqueue.base.states.CatchUp["LAST"],
+                        db_default=django_pgqueue.states.CatchUp["LAST"],
+                        default=django_pgqueue.states.CatchUp["LAST"],
                         verbose_name="catch up",
                     ),
                 ),
@@ -169,9 +169,9 @@ class Migration(migrations.Migration):
                             (
                                 "catch_up__in",
                                 [
-                                    django_pgqueue.base.states.CatchUp["LAST"],
-                                    django_pgqueue.base.states.CatchUp["NONE"],
-                                    django_pgqueue.base.states.CatchUp["ALL"],
+                                    django_pgqueue.states.CatchUp["LAST"],
+                                    django_pgqueue.states.CatchUp["NONE"],
+                                    django_pgqueue.states.CatchUp["ALL"],
                                 ],
                             ),
                             ("catch_up_limit__gte", 1),

@@ -6,7 +6,7 @@ from django.db.migrations.operations import SeparateDatabaseAndState
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
-from django_pgqueue.base.conf import conf
+from django_pgqueue.conf import conf
 
 
 class OnQueueDatabase(SeparateDatabaseAndState):

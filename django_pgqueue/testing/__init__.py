@@ -4,9 +4,8 @@ They work on the test's own connection: in a ``TestCase``, whose transaction is 
 ``TransactionTestCase``. Jobs run in the test's thread, by the statements by which workers claim and acknowledge them.
 """
 
-from django_pgqueue.testing.asserting import assert_enqueued, refute_enqueued
+from django_pgqueue.testing.assertions import assert_enqueued, refute_enqueued
 from django_pgqueue.testing.draining import run_jobs
-from django_pgqueue.testing.failing import EndlessJobs
-from django_pgqueue.testing.report import Report, Run
+from django_pgqueue.testing.run import EndlessJobs, Report, Run
 
 __all__ = ["EndlessJobs", "Report", "Run", "assert_enqueued", "refute_enqueued", "run_jobs"]

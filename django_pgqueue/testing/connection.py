@@ -8,9 +8,9 @@ from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.pq import TransactionStatus
 
-from django_pgqueue.base.exceptions import ConfigurationError
-from django_pgqueue.db import Answer, CallerConnection, Parameters, QueueConnection, Row
-from django_pgqueue.lifecycle.sql import statement
+from django_pgqueue.db.connections import Answer, CallerConnection, Parameters, QueueConnection, Row
+from django_pgqueue.db.queries import statement
+from django_pgqueue.exceptions import ConfigurationError
 
 
 class TestConnection(CallerConnection, QueueConnection):

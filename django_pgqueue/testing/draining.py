@@ -5,14 +5,11 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.testing.clock import Clock
+from django_pgqueue.conf import conf
 from django_pgqueue.testing.connection import must_be_migrated
-from django_pgqueue.testing.failing import raise_error
-from django_pgqueue.testing.report import Report
-from django_pgqueue.testing.travel import travel
-from django_pgqueue.testing.wanted import AnyTask, Wanted
-from django_pgqueue.testing.work import Work
+from django_pgqueue.testing.run import Report, Work, raise_error
+from django_pgqueue.testing.selection import AnyTask, Wanted
+from django_pgqueue.testing.time import Clock, travel
 
 __unittest = True  # unittest leaves the frames of such modules out of its tracebacks
 

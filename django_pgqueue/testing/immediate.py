@@ -11,14 +11,13 @@ from typing import Any
 from django.db import DatabaseError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.exceptions import JobFailed
-from django_pgqueue.base.served import Served
-from django_pgqueue.lifecycle.context import current_job
+from django_pgqueue.conf import conf
+from django_pgqueue.exceptions import JobFailed
+from django_pgqueue.jobs.context import current_job
+from django_pgqueue.jobs.queue_selector import Served
 from django_pgqueue.testing.connection import is_of_test
-from django_pgqueue.testing.failing import raise_error
-from django_pgqueue.testing.wanted import Wanted
-from django_pgqueue.testing.work import Work, work_under_way
+from django_pgqueue.testing.run import Work, raise_error, work_under_way
+from django_pgqueue.testing.selection import Wanted
 
 __unittest = True
 

@@ -4,7 +4,7 @@ import asyncio
 
 from django_pgqueue import Discard, RetryLater, current_job
 from django_pgqueue.backend import options
-from django_pgqueue.cutover import new_side
+from django_pgqueue.contrib.cutover import new_side
 from tests.app.models import Mark
 
 try:

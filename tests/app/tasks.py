@@ -13,7 +13,7 @@ import time
 from django.db import connection, transaction
 
 from django_pgqueue import Discard, RetryLater, current_job, job, task
-from django_pgqueue.cutover import new_side
+from django_pgqueue.contrib.cutover import new_side
 from tests.app.models import Mark, Place
 
 

@@ -10,8 +10,7 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.lifecycle.kill import kill
-from django_pgqueue.lifecycle.run_now import run_now
+from django_pgqueue.jobs.actions import kill, run_now
 from django_pgqueue.models import Queue, Stat
 from tests.support.waiting import eventually
 

@@ -9,10 +9,9 @@ from django.utils.http import urlencode
 
 import tests.app.tasks as app
 from django_pgqueue import limit_queue, pause_queue
-from django_pgqueue.lifecycle.browse import Filter
-from django_pgqueue.lifecycle.kill import kill
-from django_pgqueue.lifecycle.operations import begin
-from django_pgqueue.lifecycle.verbs import MOVE, REQUEUE
+from django_pgqueue.jobs.actions import MOVE, REQUEUE, kill
+from django_pgqueue.jobs.bulk_actions import begin
+from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation, Schedule, Stat, Worker
 from tests.browser.tab import DESKTOP, PHONE
 from tests.test_schedules import make

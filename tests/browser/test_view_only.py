@@ -12,10 +12,9 @@ from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue.lifecycle.browse import Filter
-from django_pgqueue.lifecycle.kill import kill
-from django_pgqueue.lifecycle.operations import begin
-from django_pgqueue.lifecycle.verbs import KILL
+from django_pgqueue.jobs.actions import KILL, kill
+from django_pgqueue.jobs.bulk_actions import begin
+from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import FinishedJob, Queue, Worker
 from tests.browser.test_scenarios import APP, actions
 from tests.test_schedules import make

@@ -263,7 +263,7 @@ def leaks_of_gone(database: psycopg.Connection) -> list[str]:
     """
     leaks = [leak] if (leak := too_many(database, "(pgqueue|chaos)", 0)) else []
     database.execute("UPDATE pgqueue_workers SET lease_until = lease_until - interval '2 hours'")
-    from django_pgqueue.lifecycle.sql import statement
+    from django_pgqueue.db.queries import statement
 
     database.execute(statement("forget_workers"), {})
     rows = database.execute("SELECT to_jsonb(worker)::text FROM pgqueue_workers AS worker").fetchall()

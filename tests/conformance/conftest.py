@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.conf import settings as django_settings
 
-from django_pgqueue import tasks as registered
+from django_pgqueue import registry
 from tests.conformance import DRIVER
 from tests.conformance.compat import SIGNALS, task_backends
 from tests.conformance.trace import VARIABLE, Trace
@@ -41,7 +41,7 @@ def _coroutine_functions_are_declared() -> None:
 @pytest.fixture(autouse=True)
 def _declared_here_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the tasks that a test declares; other backends than ours register nothing there."""
-    monkeypatch.setattr(registered, "_registry", dict(registered._registry))
+    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
 
 
 @pytest.fixture

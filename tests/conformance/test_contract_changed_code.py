@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from django_pgqueue import tasks as registered
+from django_pgqueue import registry
 from tests.conformance import needs, tasks
 from tests.conformance.compat import FRAMEWORK, TaskResultStatus, task_backends
 from tests.conformance.drivers import MORE_APPS, MORE_MODULES, WITHOUT_QUEUES
@@ -104,7 +104,7 @@ def deployed(batch, tmp_path_factory) -> Deployed:
         patch.syspath_prepend(str(folder))
         patch.setenv("PYTHONPATH", str(folder), prepend=":")
         patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-        patch.setattr(registered, "_registry", dict(registered._registry))  # of ours; others register nothing there
+        patch.setattr(registry, "_registry", dict(registry._registry))  # of ours; others register nothing there
         patch.setattr(sys, "dont_write_bytecode", True)  # the new code may be as long as the old, and as young
         ids = {"queue goes": tasks.add.using(queue_name="leaving").enqueue(1, b=2).id}
         for module, file in files.items():

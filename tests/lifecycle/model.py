@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from django_pgqueue.base.exceptions import JobKilled
-from django_pgqueue.base.records import Fate, Lease, Outcome, Reaped, Receipt
+from django_pgqueue.exceptions import JobKilled
+from django_pgqueue.records import Fate, Lease, Outcome, Reaped, Receipt
 
 HOUR = 3600
 KILLED = f"{JobKilled.__module__}.{JobKilled.__qualname__}"

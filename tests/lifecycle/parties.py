@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from django_pgqueue.db import CallerConnection, QueueConnection
+from django_pgqueue.db.connections import CallerConnection, QueueConnection
 from tests.lifecycle.model import HOUR, Book, Job, Model
 from tests.support.waiting import PATIENCE_SECONDS
 

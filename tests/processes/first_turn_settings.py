@@ -4,7 +4,7 @@ interpreter.
 
 import time
 
-from django_pgqueue.runtime.marks import Marks
+from django_pgqueue.worker.shared_state import Marks
 from tests.settings import *  # noqa: F403
 
 turned = Marks.turned

@@ -2,9 +2,9 @@
 
 import os
 
-from django_pgqueue.runtime import session
+from django_pgqueue.worker import heartbeat
 from tests.settings import *  # noqa: F403
 
-session.SILENT_SECONDS = float(os.environ.get("SILENT_SECONDS", "3"))
-session.GONE_SECONDS = 1.0
-session.RECONNECTED_SECONDS = 1.0
+heartbeat.SILENT_SECONDS = float(os.environ.get("SILENT_SECONDS", "3"))
+heartbeat.GONE_SECONDS = 1.0
+heartbeat.RECONNECTED_SECONDS = 1.0

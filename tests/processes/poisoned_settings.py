@@ -3,7 +3,7 @@
 import os
 import signal
 
-from django_pgqueue.runtime.slots import Slots
+from django_pgqueue.worker.slots import Slots
 from tests.settings import *  # noqa: F403
 
 accept = Slots.accept

@@ -5,12 +5,12 @@ from django.db import connection, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.base.states import Reason
-from django_pgqueue.lifecycle.browse import Filter
-from django_pgqueue.lifecycle.dead_letter import DeadLetter, dead_letter
-from django_pgqueue.lifecycle.operations import begin, stop
-from django_pgqueue.lifecycle.verbs import KILL, REQUEUE
+from django_pgqueue.jobs.actions import KILL, REQUEUE
+from django_pgqueue.jobs.bulk_actions import begin, stop
+from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
+from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation
+from django_pgqueue.states import Reason
 from tests.app.models import Mark
 from tests.support.waiting import eventually
 

@@ -12,11 +12,11 @@ from django.db.models.functions import Now
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.base.states import NEVER
-from django_pgqueue.db import POSTGRESQL_17
-from django_pgqueue.housekeeping.retention import keep_partitions
-from django_pgqueue.lifecycle.kill import kill
+from django_pgqueue.db.connections import POSTGRESQL_17
+from django_pgqueue.jobs.actions import kill
+from django_pgqueue.maintenance.partitions import keep_partitions
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
+from django_pgqueue.states import NEVER
 from tests.app.models import Mark
 from tests.crash_points import Point
 from tests.support.waiting import PATIENCE_SECONDS, eventually

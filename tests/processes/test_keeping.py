@@ -7,7 +7,7 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.housekeeping.retention import keep_partitions
+from django_pgqueue.maintenance.partitions import keep_partitions
 from tests.support.storage import without_autovacuum
 from tests.support.waiting import eventually
 

@@ -12,16 +12,16 @@ from django.db import DataError, connections
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, job
-from django_pgqueue.base.records import Fate, Outcome, Receipt
-from django_pgqueue.db import QueueConnection
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.admit import Kind, try_lock
-from django_pgqueue.lifecycle.claim import claim
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.flow.concurrency import Kind, try_lock
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import FinishedJob, Job
-from django_pgqueue.runtime import listener as listener_module
-from django_pgqueue.runtime import waiting
-from django_pgqueue.runtime.listener import BACKEND, Listener, is_lent, unlisten
-from django_pgqueue.runtime.session import Session
+from django_pgqueue.records import Fate, Outcome, Receipt
+from django_pgqueue.results import waiter
+from django_pgqueue.worker import listener as listener_module
+from django_pgqueue.worker.heartbeat import Session
+from django_pgqueue.worker.listener import BACKEND, Listener, is_lent, unlisten
 from tests.app.models import Mark
 from tests.pgbouncer import BINARY, PgBouncer, knows_prepared_statements
 from tests.support.needs import PGBOUNCER, PGBOUNCER_122
@@ -316,7 +316,7 @@ def test_whoever_waits_by_way_of_a_pooler_looks_and_does_not_listen(pool, client
         assert ack.write(database, [Outcome(claimed, Fate.SUCCEEDED, result="5")]) == Receipt(), "it is not noted"
         assert handle.wait(PATIENCE_SECONDS) == 5
     finally:
-        waiting.stop_all()
+        waiter.stop_all()
 
 
 def looks_in_vain(handle) -> bool:

@@ -11,19 +11,19 @@ from django.db import IntegrityError, ProgrammingError, connections
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, job, kill, move_jobs, purge, requeue, run_now, set_priority
-from django_pgqueue.base.records import Fate, Outcome
-from django_pgqueue.lifecycle import ack
-from django_pgqueue.lifecycle.browse import Filter
-from django_pgqueue.lifecycle.claim import claim
-from django_pgqueue.lifecycle.operations import begin, stop
-from django_pgqueue.lifecycle.sql import statement
-from django_pgqueue.lifecycle.verbs import KILL
-from django_pgqueue.metrics import QueueCollector
-from django_pgqueue.metrics.names import JOBS, OF_TABLES, UP
+from django_pgqueue.contrib.prometheus import QueueCollector
+from django_pgqueue.contrib.prometheus.families import JOBS, OF_TABLES, UP
+from django_pgqueue.db.queries import statement
+from django_pgqueue.doctor import findings
+from django_pgqueue.insights import overview, schedule_info, throughput
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.actions import KILL
+from django_pgqueue.jobs.bulk_actions import begin, stop
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule
-from django_pgqueue.runtime import waiting
-from django_pgqueue.staff import flow, overview, schedules
-from django_pgqueue.staff.health import findings
+from django_pgqueue.records import Fate, Outcome
+from django_pgqueue.results import waiter as waiting
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 from tests.test_migrations import TABLES
 
@@ -241,8 +241,8 @@ def test_admin_can_look_at_everything(as_role):
     as_role("shop_admin")
     lines = overview.lines("default")
     assert [line.name for line in lines] == list(overview.paces(lines, "default")) == ["default"]
-    assert flow.per_minute("default")
-    assert schedules.runs(Schedule(id=1), "default") == []
+    assert throughput.per_minute("default")
+    assert schedule_info.runs(Schedule(id=1), "default") == []
     assert [finding.name for finding in findings("default") if finding.name != "default-partition"] == ["no-workers"]
 
 

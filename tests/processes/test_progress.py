@@ -4,7 +4,7 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue.models import Job
-from django_pgqueue.runtime import waiting
+from django_pgqueue.results import waiter
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -28,7 +28,7 @@ def test_others_see_progress_and_metadata_while_a_job_runs(start_worker, tmp_pat
     try:
         assert handle.wait(PATIENCE_SECONDS) is None
     finally:
-        waiting.stop_all()
+        waiter.stop_all()
     state = handle.state()
     assert (state.status, state.progress["done"], state.progress["message"]) == ("finished", 1000, "at 1000")
     assert state.metadata["done"] == 1000

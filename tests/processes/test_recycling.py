@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
-from django_pgqueue.runtime.process import resident_mb
+from django_pgqueue.worker.worker_process import resident_mb
 from tests.app.models import Mark
 from tests.support.waiting import LONG_PATIENCE_SECONDS, eventually
 

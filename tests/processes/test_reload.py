@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from django_pgqueue.base.states import NEVER
 from django_pgqueue.models import FinishedJob, Job
+from django_pgqueue.states import NEVER
 from tests.support.waiting import eventually
 from tests.workers import Worker
 

@@ -10,14 +10,14 @@ from django.test import override_settings
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.db import POSTGRESQL_17
-from django_pgqueue.lifecycle.wake import CHANNEL
+from django_pgqueue.db.connections import POSTGRESQL_17
+from django_pgqueue.db.notify import CHANNEL
+from django_pgqueue.doctor import findings
+from django_pgqueue.doctor.notifications import listening
 from django_pgqueue.models import FinishedJob, Job
-from django_pgqueue.runtime import listener as listener_module
-from django_pgqueue.runtime.listener import Listener
-from django_pgqueue.runtime.session import Session
-from django_pgqueue.staff.health import findings
-from django_pgqueue.staff.health.listening import listening
+from django_pgqueue.worker import listener as listener_module
+from django_pgqueue.worker.heartbeat import Session
+from django_pgqueue.worker.listener import Listener
 from tests.app.models import Mark
 from tests.server import Server
 from tests.support import needs

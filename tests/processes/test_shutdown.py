@@ -9,9 +9,9 @@ from django.db import transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.base.states import NEVER
-from django_pgqueue.lifecycle.workers import request_stop
+from django_pgqueue.jobs.leases import request_stop
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
+from django_pgqueue.states import NEVER
 from tests.app.models import Mark
 from tests.support.waiting import eventually
 

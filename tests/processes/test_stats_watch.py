@@ -14,10 +14,10 @@ from django.db import connection
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
+from django_pgqueue.cli import stats_watch
+from django_pgqueue.cli.stats_watch import BEGIN, LEAVE, Screen
+from django_pgqueue.insights.formatting import width
 from django_pgqueue.models import Queue
-from django_pgqueue.staff.glance import watch
-from django_pgqueue.staff.glance.screen import BEGIN, LEAVE, Screen
-from django_pgqueue.staff.terminal import width
 from tests.proxy import Detour
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.terminal import CTRL_C, CTRL_Z, ERASE, Terminal
@@ -176,7 +176,7 @@ def test_error_of_its_own_gives_the_terminal_back_and_is_raised(monkeypatch):
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
-            watch.watch(look, alias="default", seconds=1, title="t", has_colours=False)
+            stats_watch.watch(look, alias="default", seconds=1, title="t", has_colours=False)
     written = ""
     while not written.endswith(LEAVE):
         written += os.read(reading, 65536).decode()

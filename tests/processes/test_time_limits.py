@@ -5,8 +5,8 @@ import re
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue.base.exceptions import TimeLimitExceeded
-from django_pgqueue.lifecycle.kill import kill
+from django_pgqueue.exceptions import TimeLimitExceeded
+from django_pgqueue.jobs.actions import kill
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from tests.app.models import Mark
 from tests.support.waiting import eventually

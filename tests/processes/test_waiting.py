@@ -13,9 +13,9 @@ from django.db import connection
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, job, kill
-from django_pgqueue.base.exceptions import JobFailed
+from django_pgqueue.exceptions import JobFailed
 from django_pgqueue.models import DeadJob, Job
-from django_pgqueue.runtime import waiting
+from django_pgqueue.results import waiter as waiting
 from tests.app.models import Mark
 from tests.support import prestarted
 from tests.support.waiting import PATIENCE_SECONDS, eventually

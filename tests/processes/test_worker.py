@@ -12,7 +12,7 @@ from django.db import connection, connections, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.lifecycle.kill import kill
+from django_pgqueue.jobs.actions import kill
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from tests.app.models import Mark
 from tests.support.needs import NO_POOLER

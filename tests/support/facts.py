@@ -17,7 +17,7 @@ from django.core.checks.registry import registry as checks
 from django.dispatch import Signal
 from django.utils import timezone, translation
 
-from django_pgqueue import tasks
+from django_pgqueue import registry
 from tests.workers import parent_of
 
 Facts = dict[tuple[str, str], str]
@@ -50,8 +50,8 @@ def of_django() -> Facts:
     """Return settings and all that is registered."""
     return {
         **{("setting", name): repr(getattr(settings, name)) for name in dir(settings) if name.isupper()},
-        **{("task", name): name_of(task.func) for name, task in tasks._registry.items()},
-        **{("alias of a task", name): task.name for name, task in tasks._aliases.items()},
+        **{("task", name): name_of(task.func) for name, task in registry._registry.items()},
+        **{("alias of a task", name): task.name for name, task in registry._aliases.items()},
         **{("admin", model._meta.label): name_of(type(admin)) for model, admin in site._registry.items()},
         **{("check", name_of(check)): "" for check in checks.get_checks(include_deployment_checks=True)},
         **receivers(),

@@ -9,9 +9,9 @@ from unittest import mock
 from asgiref.sync import SyncToAsync
 from django.db import connections
 
-from django_pgqueue.runtime import slots as module
-from django_pgqueue.runtime.limits import Limits
-from django_pgqueue.runtime.slots import Lanes, Slots
+from django_pgqueue.worker import slots as module
+from django_pgqueue.worker.slots import Lanes, Slots
+from django_pgqueue.worker.timeouts import Limits
 from tests.support.waiting import PATIENCE_SECONDS
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from django_pgqueue.db import QueueConnection
+from django_pgqueue.db.connections import QueueConnection
 
 PATIENCE_SECONDS = float(os.environ.get("PATIENCE", "180"))
 """Timeout of every wait for what usually takes a moment.

@@ -12,12 +12,12 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
 from django.db import Error
 
-from django_pgqueue.base.conf import conf
 from django_pgqueue.bench.load import QUEUE, BenchFailed, Load
 from django_pgqueue.bench.measure import measure
 from django_pgqueue.bench.report import Report, Spread
-from django_pgqueue.db import postgresql
-from django_pgqueue.management.database import check_database
+from django_pgqueue.cli.database import check_database
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import postgresql
 
 DEFAULTS = Load()
 BAR = 30

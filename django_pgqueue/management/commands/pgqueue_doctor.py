@@ -10,12 +10,12 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error
 from django.utils.translation import override
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.database_errors import one_line
-from django_pgqueue.base.version import VERSION
-from django_pgqueue.management.database import check_database
-from django_pgqueue.staff.health import ALL_LOOKS, NOT_LOOKED_AT, Finding, Level, findings
-from django_pgqueue.staff.terminal import plain
+from django_pgqueue.cli.database import check_database
+from django_pgqueue.conf import conf
+from django_pgqueue.db.errors import one_line
+from django_pgqueue.doctor import ALL_LOOKS, NOT_LOOKED_AT, Finding, Level, findings
+from django_pgqueue.insights.formatting import plain
+from django_pgqueue.version import VERSION
 
 FOUND, COULD_NOT_LOOK = 1, 2
 

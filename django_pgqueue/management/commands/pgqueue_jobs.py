@@ -7,15 +7,13 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error
 from django.utils.translation import override
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.management.database import check_database
-from django_pgqueue.staff import arguments, new
-from django_pgqueue.staff.listing import listed
-from django_pgqueue.staff.many import Many, Progress
-from django_pgqueue.staff.rows import table
-from django_pgqueue.staff.story import find, story_of, text_of
-from django_pgqueue.staff.terminal import plain, says_yes, user
-from django_pgqueue.staff.verbs import VERBS
+from django_pgqueue.cli import arguments
+from django_pgqueue.cli.actions import VERBS, Many, Progress
+from django_pgqueue.cli.database import check_database
+from django_pgqueue.cli.listing import listed
+from django_pgqueue.conf import conf
+from django_pgqueue.insights.explain import find, story_of, text_of
+from django_pgqueue.insights.formatting import plain, says_yes, table, user
 
 INTERRUPTED = 130  # as a shell says of Ctrl-C
 
@@ -57,7 +55,7 @@ class Command(BaseCommand):
             raise CommandError(f"{error.object!r} is not text: write it in the encoding of this terminal.") from error
 
     def _enqueue(self, options: dict[str, Any]) -> None:
-        handle = new.enqueue_from(options)
+        handle = arguments.enqueue_from(options)
         self.stdout.write(str(handle.id))
         if not handle.created:
             self.stderr.write("This job had the unique key already.")

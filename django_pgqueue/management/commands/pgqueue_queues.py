@@ -7,14 +7,14 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error, transaction
 from django.utils.translation import override
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.exceptions import InvalidGate
-from django_pgqueue.lifecycle.gates import limit_queue, pause_queue, resume_queue
-from django_pgqueue.management.database import check_database
+from django_pgqueue.cli.database import check_database
+from django_pgqueue.cli.parsing import age, instant, number_or_none, rate_or_none
+from django_pgqueue.conf import conf
+from django_pgqueue.exceptions import InvalidGate
+from django_pgqueue.flow.queue_limits import limit_queue, pause_queue, resume_queue
+from django_pgqueue.insights.formatting import plain, user
+from django_pgqueue.insights.overview import as_json, limits_of, states, table
 from django_pgqueue.models import Queue
-from django_pgqueue.staff.queues import as_json, limits_of, states, table
-from django_pgqueue.staff.terminal import plain, user
-from django_pgqueue.staff.words import age, instant, number_or_none, rate_or_none
 
 UNSAID = object()
 

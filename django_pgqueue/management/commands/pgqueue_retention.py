@@ -7,13 +7,13 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error
 from django.utils.translation import override
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.db import CallerConnection, QueueConnection
-from django_pgqueue.housekeeping.prune import prune_all
-from django_pgqueue.housekeeping.retention import keep_partitions
-from django_pgqueue.housekeeping.vacuum import rights
-from django_pgqueue.management.database import check_database
-from django_pgqueue.staff.retention import as_json, state_of, text_of
+from django_pgqueue.cli.database import check_database
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import CallerConnection, QueueConnection
+from django_pgqueue.insights.retention import as_json, state_of, text_of
+from django_pgqueue.maintenance.partitions import keep_partitions
+from django_pgqueue.maintenance.pruner import prune_all
+from django_pgqueue.maintenance.vacuum import rights
 
 HELP = """
 Show how long jobs are kept: the partitions of finished jobs with their sizes and ages, dead jobs, and what the next

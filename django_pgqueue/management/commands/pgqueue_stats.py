@@ -11,16 +11,13 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error
 from django.utils.translation import override
 
-from django_pgqueue.base.conf import conf
-from django_pgqueue.management.database import check_database
-from django_pgqueue.staff.bounded import TookTooLong
-from django_pgqueue.staff.glance.look import MINUTES, Glance, look
-from django_pgqueue.staff.glance.paint import painted
-from django_pgqueue.staff.glance.report import as_json
-from django_pgqueue.staff.glance.view import view
-from django_pgqueue.staff.glance.watch import repeat, watch
-from django_pgqueue.staff.terminal import plain
-from django_pgqueue.staff.words import minutes, pause
+from django_pgqueue.cli.database import check_database
+from django_pgqueue.cli.parsing import minutes, pause
+from django_pgqueue.cli.stats import MINUTES, Glance, as_json, look, painted
+from django_pgqueue.cli.stats_watch import repeat, view, watch
+from django_pgqueue.conf import conf
+from django_pgqueue.insights.bounded import TookTooLong
+from django_pgqueue.insights.formatting import plain
 
 WATCH_SECONDS = 2.0
 

@@ -13,21 +13,23 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.utils.autoreload import get_child_arguments
+from django.utils.module_loading import import_string
 
-from django_pgqueue import tasks
-from django_pgqueue.base.conf import conf
-from django_pgqueue.base.exceptions import ConfigurationError
-from django_pgqueue.base.served import Served
-from django_pgqueue.management.database import await_database, check_database
-from django_pgqueue.runtime.logs import configure
-from django_pgqueue.runtime.meters import Figures
-from django_pgqueue.runtime.pages import Page
-from django_pgqueue.runtime.plan import Plan
-from django_pgqueue.runtime.process import UNGUARDED, can_read_memory
-from django_pgqueue.runtime.reloader import Reloader
-from django_pgqueue.runtime.stopping import stop_signals
-from django_pgqueue.runtime.supervisor import Supervisor
-from django_pgqueue.runtime.tether import hold
+from django_pgqueue import registry
+from django_pgqueue.cli.database import await_database, check_database
+from django_pgqueue.conf import conf
+from django_pgqueue.exceptions import ConfigurationError
+from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.http import Page
+from django_pgqueue.worker.logging_setup import configure
+from django_pgqueue.worker.metrics import Figures
+from django_pgqueue.worker.reloader import Reloader, hold
+from django_pgqueue.worker.supervisor import Supervisor, stop_signals
+from django_pgqueue.worker.worker_process import UNGUARDED, can_read_memory
+
+PAGE_OF_METRICS = "django_pgqueue.contrib.prometheus.worker.page_of"
+"""Imported for ``--metrics-port`` alone: it needs an extra."""
 
 HOW_TO_EXCLUDE = "To exclude a queue, write --queues=-slow, with an equals sign"
 QUEUES_HELP = (
@@ -144,7 +146,7 @@ class Command(BaseCommand):
         check_may_have_children()
         check_database()
         configure(plan.verbosity)
-        if not tasks.known():
+        if not registry.known():
             self.stderr.write(
                 self.style.WARNING("No tasks are registered. Define some in the tasks.py of an installed app.")
             )
@@ -226,8 +228,7 @@ def metrics_of(plan: Plan) -> Callable[[Callable[[], Figures]], Page] | None:
     """Return what makes the page of metrics, if there is to be one."""
     if not plan.metrics_port:
         return None
-    from django_pgqueue.metrics.worker import page_of  # noqa: PLC0415 - an extra
-
+    page_of: Callable[[Callable[[], Figures]], Page] = import_string(PAGE_OF_METRICS)
     return page_of
 
 

@@ -16,8 +16,8 @@ from django_pgqueue import (
     pause_queue,
     requeue,
 )
-from django_pgqueue.base.exceptions import JobFailed, PgQueueError
-from django_pgqueue.lifecycle.find import JobState
+from django_pgqueue.exceptions import JobFailed, PgQueueError
+from django_pgqueue.results.lookup import JobState
 from shop.tasks import pack, write
 
 

@@ -5,9 +5,9 @@ from typing import Any
 from django.dispatch import receiver
 
 from django_pgqueue.backend import PgQueueBackend, PgQueueTask
-from django_pgqueue.base.records import ClaimedJob, Outcome
-from django_pgqueue.base.signals import job_died, job_enqueued
 from django_pgqueue.logs import JobFields
+from django_pgqueue.records import ClaimedJob, Outcome
+from django_pgqueue.signals import job_died, job_enqueued
 
 
 @receiver(job_died)

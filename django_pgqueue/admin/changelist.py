@@ -1,0 +1,227 @@
+"""Lists that cost the same whatever the size of their table.
+
+Every page is read along an index, counting stops at ``CAP``, and what the address bar may ask for is a closed list.
+"""
+
+import datetime as dt
+import json
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.admin.views.main import ChangeList
+from django.core.paginator import Paginator
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from django.utils.functional import cached_property
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_pgqueue.admin.formatting import to_the_second
+from django_pgqueue.admin.keyset import LAST, BadCursor, Route, Window, page_of, window_of
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.queries import statement
+from django_pgqueue.insights.formatting import whole
+from django_pgqueue.models import DeadJob, FinishedJob, Job
+
+CAP = 10_000
+MOST_CHOICES = 100
+MOST_CHECKED = 1000
+"""So many rows are looked at again, whether what they were found by may be seen."""
+
+AFTER, BEFORE, BELOW = "after", "before", "below"
+CURSORS = (AFTER, BEFORE, BELOW)
+
+NOTHING = {
+    Job: (gettext_lazy("No jobs match."), gettext_lazy("There are no jobs.")),
+    DeadJob: (gettext_lazy("No dead jobs match."), gettext_lazy("There are no dead jobs.")),
+    FinishedJob: (gettext_lazy("No finished jobs match."), gettext_lazy("There are no finished jobs.")),
+}
+"""What an empty list says: of those that match, and of all."""
+
+
+class CappedPaginator(Paginator):  # type: ignore[type-arg]  # generic for the type checker only
+    """Counts to ``CAP`` and no further; pages end there too."""
+
+    @cached_property
+    def count(self) -> int:
+        return min(self._counted, CAP)
+
+    @property
+    def is_capped(self) -> bool:
+        return self._counted > CAP
+
+    @cached_property
+    def _counted(self) -> int:
+        """Count in the order of the list: the count then reads the same index as the page."""
+        jobs: Any = self.object_list
+        counted: int = jobs[: CAP + 1].count()
+        return counted
+
+
+class JobList(ChangeList):
+    """Ignores orders from the address bar, leaves heavy columns unread, and lets the admin complete a page."""
+
+    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
+        return list(self.model_admin.get_ordering(request))
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
+        return super().get_queryset(request, exclude_parameters).defer(*self.model_admin.heavy)  # type: ignore[attr-defined]
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        self.result_list = list(self.result_list)
+        if not self.query:
+            self.full_result_count = self.result_count  # else the search form speaks of results
+        self.model_admin.complete(self.result_list)  # type: ignore[attr-defined]
+
+
+class KeysetList(JobList):
+    """Pages by keys instead of numbers, and looks through a window for what no index finds.
+
+    Attributes:
+        is_keyset: tells the template.
+        links: addresses of the first, previous, next and last page, where there are such pages.
+        looked: what was looked through, in words; empty where an index has found all.
+        further: address of the next window.
+    """
+
+    is_keyset = True
+    links: dict[str, str]
+    looked = ""
+    further = ""
+
+    def get_filters_params(self, params: Any = None) -> Any:
+        """Leave out where the page begins: links to filters begin at the beginning."""
+        for name in CURSORS:
+            self.params.pop(name, None)
+            self.filter_params.pop(name, None)
+        return super().get_filters_params(params)
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
+        rows = super().get_queryset(request, exclude_parameters)
+        self.route: Route = self.model_admin.route(request)  # type: ignore[attr-defined]
+        self.begins, self.is_astray = self._begins(request)
+        self.window: Window | None = None
+        rows = rows.filter(self.route.base).order_by(*self.route.along.order)
+        return rows if self.route.rest is None else self._within_window(rows)
+
+    def _begins(self, request: HttpRequest) -> tuple[dict[str, str], bool]:
+        """Return where the address says that window and page begin, and whether it says what cannot be."""
+        begins = {name: request.GET.get(name, "") for name in CURSORS}
+        try:
+            for name, key in begins.items():
+                if key and (name, key) != (BEFORE, LAST):
+                    self.route.along.behind(key)
+        except BadCursor:
+            return dict.fromkeys(CURSORS, ""), True
+        return begins, False
+
+    def _within_window(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        along, below = self.route.along, self.begins[BELOW]
+        self.window = window_of(rows, along, below)
+        if self.window is None:
+            return rows.none()
+        if below:
+            rows = rows.filter(along.behind(below))
+        if not self.window.is_all:
+            rows = rows.filter(along.down_to(self.window.last))
+        rows = rows.filter(self.route.rest)
+        return rows if self.route.shown is None else self._seen(rows)
+
+    def _seen(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        """Leave out what was found by a value that may not be seen; the window ends where too many were found."""
+        keyed = self.route.along.keyed(rows.defer(None)).only("pk", "task", "args", "kwargs")
+        found = list(keyed[: MOST_CHECKED + 1])
+        if len(found) > MOST_CHECKED and self.window:
+            found = found[:MOST_CHECKED]
+            self.window = self.window._replace(last=found[-1].cursor_key)
+        return rows.filter(pk__in=[row.pk for row in found if self.route.shown and self.route.shown(row)])
+
+    def get_results(self, request: HttpRequest) -> None:
+        after, before = self.begins[AFTER], self.begins[BEFORE]
+        page = page_of(self.queryset, self.route.along, self.list_per_page, after=after, before=before)
+        if self.is_astray:
+            messages.warning(request, _("The address does not say where that page begins. This is the first one."))
+        self.paginator: Any = self.model_admin.get_paginator(request, self.queryset, self.list_per_page)
+        self.result_list = page.rows
+        self.result_count = self.full_result_count = self.paginator.count
+        self.show_full_result_count = self.can_show_all = self.multi_page = False
+        self.show_admin_actions = True
+        self.page_num = 1
+        self.links = self._links(page.previous, page.next)
+        self._tell_window()
+        self._elsewhere = self.model_admin.elsewhere(request, self.query)  # type: ignore[attr-defined]
+        self.model_admin.complete(self.result_list)  # type: ignore[attr-defined]
+
+    @property
+    def counted(self) -> str:
+        """Return how many there are, in words."""
+        rows = self.opts.verbose_name if self.result_count == 1 else self.opts.verbose_name_plural
+        more = "+" if self.paginator.is_capped else ""
+        return f"{whole(self.result_count)}{more} {rows}"
+
+    @property
+    def nothing(self) -> str:
+        """Return that there is nothing, in words."""
+        if self.window is not None and not self.window.is_all:
+            return _("No matches here.")
+        no_match, none = NOTHING[self.model]
+        return str(no_match if self.query or self.has_active_filters else none)
+
+    @property
+    def elsewhere(self) -> list[tuple[str, str]]:
+        """Return the other tables in which the same may be looked for."""
+        return self._elsewhere if self.query and not self.result_list else []
+
+    def _links(self, previous: str | None, following: str | None) -> dict[str, str]:
+        links: dict[str, str] = {}
+        if previous:
+            links |= {"first": self._address(), "previous": self._address(**{BEFORE: previous})}
+        if following:
+            links |= {"next": self._address(**{AFTER: following}), "last": self._address(**{BEFORE: LAST})}
+        return links
+
+    def _address(self, **cursor: str) -> str:
+        """Return the address of another page of the window, or of another window."""
+        window = {BELOW: self.begins[BELOW]} if self.begins[BELOW] else {}
+        return self.get_query_string(window | cursor)
+
+    def _tell_window(self) -> None:
+        if self.window is None or (self.window.is_all and not self.begins[BELOW]):
+            return
+        first = _end(self.window.first)
+        if self.window.is_all:
+            self.looked = _("Searched the jobs from %(first)s to the end.") % {"first": first}
+            return
+        self.looked = _("Searched the jobs %(first)s to %(last)s.") % {"first": first, "last": _end(self.window.last)}
+        self.further = self._address(**{BELOW: self.window.last})
+
+
+def _end(cursor: str) -> str:
+    """Return one end of a window as people read it: a time where the list is in the order of one, or an id."""
+    key: list[str] = json.loads(cursor)
+    instant = next(filter(None, map(_instant, key)), None)
+    if instant is not None:
+        return to_the_second(timezone.localtime(instant))
+    return next((whole(int(part)) for part in reversed(key) if part.lstrip("-").isdecimal()), key[0])
+
+
+def _instant(text: str) -> dt.datetime | None:
+    """Read an instant as PostgreSQL writes it, with its zone: an id such as 20260101 could be read as a day, too."""
+    try:
+        at = parse_datetime(text)
+    except ValueError:
+        return None
+    return at if at is not None and at.tzinfo is not None else None
+
+
+def with_chosen(offered: list[str], chosen: str | None) -> list[str]:
+    """Add the name that the address bar chose, which may have no jobs any more."""
+    return sorted({*offered, chosen} if chosen else offered)
+
+
+def names(query: str, limit: int = MOST_CHOICES) -> list[str]:
+    """Return the names that a filter offers, found by hopping along an index."""
+    return [name for (name,) in CallerConnection().rows(statement(query), {"limit": limit})]

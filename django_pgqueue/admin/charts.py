@@ -1,0 +1,119 @@
+"""What ``charts.js`` draws: an island of JSON in the page, and the same numbers as a table for whoever reads that."""
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext, pgettext
+
+from django_pgqueue.insights.formatting import short, whole
+from django_pgqueue.insights.throughput import Counts, Stretch
+
+Value = float | None
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a chart.
+
+    Attributes:
+        kind: succeeded, failed or wait; the stylesheet gives it its colour.
+        values: one for each time; None where there is nothing to say.
+    """
+
+    kind: str
+    label: str
+    values: Sequence[Value]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines over the same times.
+
+    Attributes:
+        id: of the island in the page, and the name of its region for live refresh.
+        unit: behind a value, such as ``/min``.
+        nothing: what to say in place of a chart without any value.
+    """
+
+    id: str
+    title: str
+    unit: str
+    times: Sequence[dt.datetime]
+    lines: Sequence[Line]
+    nothing: str = ""
+
+    @property
+    def has_values(self) -> bool:
+        """Whether there is anything to draw."""
+        return any(any(line.values) for line in self.lines)
+
+    def island(self) -> dict[str, Any]:
+        """Return what goes through ``json_script``."""
+        return {
+            "times": [int(time.timestamp()) for time in self.times],
+            "zone": getattr(timezone.get_current_timezone(), "key", "UTC"),  # browsers know no bare offsets
+            "unit": self.unit,
+            "lines": [{"kind": line.kind, "label": line.label, "values": line.values} for line in self.lines],
+        }
+
+    def rows(self) -> list[tuple[dt.datetime, list[str]]]:
+        """Return the table, the latest time first; times without anything are left out."""
+        columns = [line.values for line in self.lines]
+        found = zip(self.times, zip(*columns, strict=True), strict=True)
+        return [(time, [_shown(value) for value in values]) for time, values in found if any(values)][::-1]
+
+
+STYLES = ("django_pgqueue/charts.css", "django_pgqueue/uplot/uPlot.min.css")
+"""What a page with charts needs."""
+
+
+def of_flow(series: Sequence[Stretch], *, name: str, span: str, minutes: int) -> list[Chart]:
+    """Return the charts of throughput and of waiting.
+
+    Args:
+        name: begins their ids.
+        span: what their titles end with, such as "last hour".
+        minutes: of one stretch.
+    """
+    times = [_aware(stretch.begins_at) for stretch in series]
+    lines = [
+        Line("succeeded", _("succeeded"), _values(series, lambda counts: counts.succeeded / minutes)),
+        Line("failed", _("failed"), _values(series, lambda counts: (counts.failed + counts.lost) / minutes)),
+    ]
+    nothing = ngettext(
+        "Nothing ran in this time, up to the last full minute.",
+        "Nothing ran in this time, up to the last full %(number)s minutes.",
+        minutes,
+    ) % {"number": minutes}
+    waits = [Line("wait", _("mean wait"), _values(series, lambda counts: counts.mean_wait_seconds))]
+    return [
+        Chart(
+            f"{name}-throughput", _("Attempts per minute, %(span)s") % {"span": span}, _("/min"), times, lines, nothing
+        ),
+        Chart(
+            f"{name}-wait",
+            _("Mean wait in seconds, %(span)s") % {"span": span},
+            pgettext("seconds", "s"),
+            times,
+            waits,
+            nothing,
+        ),
+    ]
+
+
+def _values(series: Iterable[Stretch], value: Callable[[Counts], Value]) -> list[Value]:
+    return [None if (number := value(stretch.counts)) is None else round(number, 3) for stretch in series]
+
+
+def _aware(value: dt.datetime) -> dt.datetime:
+    return value if timezone.is_aware(value) else timezone.make_aware(value)
+
+
+def _shown(value: Value) -> str:
+    if value is None:
+        return "-"
+    return short(value, 4) if value < 1000 else whole(round(value))  # noqa: PLR2004 - digits

@@ -1,0 +1,275 @@
+"""The forms of schedules and queues, and the runs of a schedule."""
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django import forms
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.utils.text import format_lazy
+from django.utils.translation import gettext_lazy as _
+
+from django_pgqueue import registry
+from django_pgqueue.admin.formatting import brief, capitalize_labels, label, moment
+from django_pgqueue.admin.links import Links
+from django_pgqueue.exceptions import PgQueueError
+from django_pgqueue.flow.queue_limits import MOST, default_burst
+from django_pgqueue.insights.schedule_info import Run, aware
+from django_pgqueue.jobs.serialization import encode
+from django_pgqueue.models import Queue, Schedule
+from django_pgqueue.schedules import periodic
+from django_pgqueue.schedules.manage import rhythm_of
+from django_pgqueue.schedules.recurrence import Rhythm
+from django_pgqueue.states import DEAD, FINISHED, LONGEST_PERIOD_SECONDS, NEVER, CatchUp, label_of
+
+if TYPE_CHECKING:
+    ScheduleModelForm = forms.ModelForm[Schedule]
+    QueueModelForm = forms.ModelForm[Queue]
+else:
+    ScheduleModelForm = QueueModelForm = forms.ModelForm  # generic for the type checker only
+
+LONGEST_CRON = 200
+TIMING = {"cron", "every_seconds", "timezone"}
+EMPTY: dict[str, Any] = {"args": [], "kwargs": {}, "options": {}}
+KINDS: dict[type, Any] = {
+    list: _("A JSON array, as in {example}."),
+    dict: _("A JSON object, as in {example}."),
+}
+NOT: dict[type, Any] = {list: _("This is not a JSON array."), dict: _("This is not a JSON object.")}
+START: dict[str, Any] = {"cron": "", "jitter_seconds": 0, "catch_up": CatchUp.LAST, "catch_up_limit": 100}
+
+
+def json_field(kind: type, example: str, label: Any) -> forms.JSONField:
+    """Return a field for a JSON array or object that may be left empty."""
+    return forms.JSONField(
+        label=label,
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField"}),
+        help_text=format_lazy(KINDS[kind], example=example),
+    )
+
+
+class ScheduleForm(ScheduleModelForm):
+    """Adds or changes a schedule. Fields that a user may not edit are missing."""
+
+    cron = forms.CharField(
+        label=_("cron"),
+        required=False,
+        max_length=LONGEST_CRON,
+        widget=forms.TextInput(attrs={"class": "vTextField"}),
+        help_text=_("Minute, hour, day of the month, month, day of the week, as in 0 9 * * mon-fri; or @daily."),
+    )
+    every_seconds = forms.FloatField(
+        label=_("every"), required=False, help_text=_("Alternatively: an interval in seconds (at least 1).")
+    )
+    timezone = forms.CharField(
+        label=_("time zone"),
+        widget=forms.TextInput(attrs={"class": "vTextField"}),
+        help_text=_("Time zone for the cron expression, e.g. Europe/Berlin."),
+    )
+    jitter_seconds = forms.FloatField(
+        label=_("jitter"),
+        min_value=0,
+        max_value=periodic.LONGEST_JITTER_SECONDS,
+        help_text=_("Maximum delay in seconds; constant for each schedule."),
+    )
+    catch_up_limit = forms.IntegerField(
+        label=_("catch up at most"),
+        min_value=1,
+        max_value=periodic.HIGHEST_CATCH_UP_LIMIT,
+        help_text=_("With “all”: the maximum number of missed runs to catch up."),
+    )
+    args = json_field(list, '["daily", 7]', _("args"))
+    kwargs = json_field(dict, '{"to": "ann@example.com"}', _("kwargs"))
+    options = json_field(dict, '{"queue": "reports", "priority": 5, "unique_key": "report"}', _("options"))
+
+    class Meta:
+        model = Schedule
+        fields = [
+            "name",
+            "task",
+            "cron",
+            "every_seconds",
+            "timezone",
+            "args",
+            "kwargs",
+            "options",
+            "jitter_seconds",
+            "catch_up",
+            "catch_up_limit",
+        ]
+        widgets = {"name": forms.TextInput(attrs={"class": "vTextField"})}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name in set(self.declared_fields).difference(self._meta.fields or ()):
+            del self.fields[name]  # a form has what is declared even where it may not be edited
+        if not self.instance.pk:  # defaults of the database are not known to a form
+            self.initial.update({**EMPTY, **START, "timezone": settings.TIME_ZONE, **(kwargs.get("initial") or {})})
+        if "task" in self.fields:
+            names = sorted({*registry.known(), self.instance.task or registry.known()[0]} if registry.known() else ())
+            self.fields["task"] = forms.ChoiceField(label=_("task"), choices=[(name, name) for name in names])
+        if "name" in self.fields:
+            self.fields["name"].widget.attrs["maxlength"] = periodic.LONGEST_NAME
+        capitalize_labels(self)
+
+    @property
+    def rhythm(self) -> Rhythm:
+        """The ticks of what was entered; only where it is valid."""
+        return rhythm_of(*(self._value(name) for name in ("cron", "every_seconds", "timezone")))
+
+    def clean(self) -> dict[str, Any]:
+        """Check what no field can check alone."""
+        super().clean()
+        for name, empty in EMPTY.items():
+            if name in self.cleaned_data and self.cleaned_data[name] is None:
+                self.cleaned_data[name] = empty
+        if not TIMING & set(self.errors):
+            with self._errors_at("every_seconds" if self._value("every_seconds") is not None else "cron"):
+                self.rhythm  # noqa: B018 - reckoned to see whether it can be
+        task = registry.find(self._value("task"))
+        if task is not None and not set(EMPTY) & set(self.errors):
+            self._check_job(task)
+        return self.cleaned_data
+
+    def _check_job(self, task: registry.TaskDefinition) -> None:
+        args, kwargs, options = (self._value(name) for name in EMPTY)
+        for name, value, kind in (("args", args, list), ("kwargs", kwargs, dict), ("options", options, dict)):
+            if not isinstance(value, kind):
+                self.add_error(
+                    name, _("This is not a JSON array.") if kind is list else _("This is not a JSON object.")
+                )
+                return
+        with self._errors_at("args"):
+            periodic.check_arguments(task, args, kwargs)
+            encode(args, what="args")
+        with self._errors_at("kwargs"):
+            encode(kwargs, what="kwargs")
+        with self._errors_at("options"):
+            periodic.stored_options(task, options)
+
+    @contextmanager
+    def _errors_at(self, field: str) -> Iterator[None]:
+        try:
+            yield
+        except PgQueueError as error:
+            self.add_error(field if field in self.fields else None, ValidationError(str(error)))
+
+    def _value(self, name: str) -> Any:
+        """Return what was entered, or what is there where it cannot be entered."""
+        return self.cleaned_data.get(name) if name in self.fields else getattr(self.instance, name)
+
+
+def is_shown_whole(args: Any, kwargs: Any, shown: Any) -> bool:
+    """Whether nothing of the arguments is hidden from staff, so that they may edit them."""
+    return json.dumps([args, kwargs], sort_keys=True) == json.dumps(list(shown), sort_keys=True)
+
+
+# Queue form
+
+RATE = {"rate_limit", "rate_period_seconds", "rate_burst"}
+
+
+class LimitsForm(QueueModelForm):
+    """The limits of one queue; what ``limit_queue`` would refuse is refused here, at its field."""
+
+    max_running = forms.IntegerField(
+        label=_("at once"),
+        required=False,
+        min_value=1,
+        max_value=MOST,
+        help_text=_("Maximum jobs running at once, across all workers. Leave empty for no limit."),
+    )
+    rate_limit = forms.IntegerField(
+        label=_("rate"),
+        required=False,
+        min_value=1,
+        max_value=MOST,
+        help_text=_("Maximum jobs started in each period. Leave empty for no limit."),
+    )
+    rate_period_seconds = forms.FloatField(
+        label=_("period"),
+        required=False,
+        min_value=0.001,
+        max_value=LONGEST_PERIOD_SECONDS,
+        help_text=_("Seconds per rate period. Default: 1."),
+    )
+    rate_burst = forms.IntegerField(
+        label=_("burst"),
+        required=False,
+        min_value=1,
+        max_value=MOST,
+        help_text=_(
+            "Maximum jobs of the rate that start at once. Default: what the rate gives in a fifth of a second."
+        ),
+    )
+
+    class Meta:
+        model = Queue
+        fields = ["max_running", "rate_limit", "rate_period_seconds", "rate_burst"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        capitalize_labels(self)
+
+    def clean(self) -> dict[str, Any]:
+        """Fill in what may be left empty beside a rate."""
+        super().clean()
+        cleaned = self.cleaned_data
+        if self.errors:
+            return cleaned
+        if cleaned["rate_limit"]:
+            cleaned["rate_period_seconds"] = cleaned["rate_period_seconds"] or 1.0
+            cleaned["rate_burst"] = cleaned["rate_burst"] or default_burst(
+                cleaned["rate_limit"], cleaned["rate_period_seconds"]
+            )
+            return cleaned
+        for name in ("rate_period_seconds", "rate_burst"):
+            if cleaned[name] is not None:
+                self.add_error(name, _("This belongs to a rate, and there is none."))
+        return cleaned
+
+
+# Schedule runs
+
+MODELS = {DEAD: "deadjob", FINISHED: "finishedjob"}
+
+
+class ToldRun(NamedTuple):
+    """One job of a schedule, as its page tells of it."""
+
+    id: int
+    page: str
+    due: str
+    outcome: str
+    error: str
+    waited: str
+    took: str
+    attempts: int
+
+
+def told_runs(runs: Iterable[Run], links: Links) -> list[ToldRun]:
+    """Return what is told of the jobs of a schedule."""
+    return [_told(run, links) for run in runs]
+
+
+def page_of_job(job_id: int, status: str, links: Links) -> str:
+    """Return where the page of a job is, by what became of it."""
+    return links.to_row(MODELS.get(status, "job"), job_id)
+
+
+def _told(run: Run, links: Links) -> ToldRun:
+    has_started = aware(run.started_at) != NEVER
+    waited = max((run.started_at - run.run_at).total_seconds(), 0.0) if has_started else None
+    return ToldRun(
+        id=run.id,
+        page=page_of_job(run.id, run.status, links),
+        due=moment(run.run_at),
+        outcome=label(run.reason or run.status, label_of(run.status, run.reason)),
+        error=run.error or "",
+        waited="-" if waited is None else brief(waited),
+        took="-" if run.run_seconds is None else brief(run.run_seconds),
+        attempts=run.attempts,
+    )

@@ -1,0 +1,227 @@
+"""Pages of a list by keyset, however deep.
+
+A page begins behind the last row of the page before: behind its key, which stands in the address. Nothing is skipped
+by counting it off. Where a filter has no index, a stated window of rows is looked through along one that there is.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from django.core.exceptions import BadRequest
+from django.db.models import BooleanField, Q, QuerySet, TextField
+from django.db.models.expressions import RawSQL
+from django.utils.dateparse import parse_datetime
+
+WINDOW = 100_000
+"""So many rows are looked through for what no index finds."""
+
+LONGEST_CURSOR = 1000  # characters
+
+
+class BadCursor(ValueError):  # noqa: N818 - reads as what it is
+    """An address does not say where a page begins."""
+
+
+class Column(NamedTuple):
+    """One part of a key."""
+
+    sql: str
+    cast: str
+    is_valid: Callable[[str], bool]
+
+
+def _is_integer(text: str) -> bool:
+    return re.fullmatch(r"-?\d{1,19}", text, re.ASCII) is not None and abs(int(text)) < 2**63
+
+
+def _is_instant(text: str) -> bool:
+    try:
+        at = parse_datetime(text)
+    except ValueError:
+        return False
+    return at is not None and at.tzinfo is not None
+
+
+def _is_text(text: str) -> bool:
+    """Whether PostgreSQL can have it; JSON can spell halves of a character too."""
+    return re.search("[\0\ud800-\udfff]", text) is None
+
+
+def _is_place(text: str) -> bool:
+    return re.fullmatch(r"\(\d{1,9},\d{1,5}\)", text, re.ASCII) is not None and int(text[1:-1].split(",")[1]) < 2**15
+
+
+ID = Column("id", "bigint", _is_integer)
+QUEUE = Column("queue", "text", _is_text)
+RUN_AT = Column("run_at", "timestamptz", _is_instant)
+DIED_AT = Column("died_at", "timestamptz", _is_instant)
+PRIORITY = Column("(-priority)", "smallint", lambda text: re.fullmatch(r"-?\d{1,3}", text, re.ASCII) is not None)
+WORKER = Column("worker_id", "bigint", _is_integer)
+CONCURRENCY_KEY = Column("concurrency_key", "text", _is_text)
+
+# Entries of an index that are equal stand in it in the order of their rows' places; no index need have the id for it.
+# Source: https://www.postgresql.org/docs/current/btree.html#BTREE-DEDUPLICATION
+PLACE = Column("ctid", "tid", _is_place)
+
+
+@dataclass(frozen=True)
+class Along:
+    """The order of an index, which is that of a list.
+
+    Attributes:
+        columns: no two rows have the same values in all of them.
+        order: the same for ``order_by``, up to the place of the row.
+        is_descending: whether all of them descend.
+    """
+
+    columns: tuple[Column, ...]
+    order: tuple[Any, ...]
+    is_descending: bool = False
+
+    def keyed(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        """Give each row its key, as the address has it."""
+        parts = ", ".join(f"({column.sql})::text" for column in self.columns)
+        keyed: QuerySet[Any] = rows.annotate(cursor_key=RawSQL(f"json_build_array({parts})::text", (), TextField()))  # noqa: S611
+        return keyed
+
+    def behind(self, cursor: str) -> RawSQL:
+        """Return the condition of the rows behind a key, in the order of the list."""
+        return self._compare("<" if self.is_descending else ">", cursor)
+
+    def before(self, cursor: str) -> RawSQL:
+        """Return the condition of the rows before a key."""
+        return self._compare(">" if self.is_descending else "<", cursor)
+
+    def down_to(self, cursor: str) -> RawSQL:
+        """Return the condition of the rows before a key, and of its own."""
+        return self._compare(">=" if self.is_descending else "<=", cursor)
+
+    def values(self, cursor: str) -> Sequence[str]:
+        """Return the values of a key; BadCursor where it cannot be one of this order."""
+        try:
+            values = json.loads(cursor) if len(cursor) <= LONGEST_CURSOR else None
+        except ValueError as error:
+            raise BadCursor from error
+        if not isinstance(values, list) or len(values) != len(self.columns):
+            raise BadCursor
+        for one, column in zip(values, self.columns, strict=True):
+            if not isinstance(one, str) or not column.is_valid(one):
+                raise BadCursor
+        return values
+
+    def _compare(self, operator: str, cursor: str) -> RawSQL:
+        values = self.values(cursor)
+        columns = ", ".join(column.sql for column in self.columns)
+        marks = ", ".join(f"%s::{column.cast}" for column in self.columns)
+        return RawSQL(f"({columns}) {operator} ({marks})", tuple(values), BooleanField())  # noqa: S611
+
+
+NEWEST = Along((ID,), ("-id",), is_descending=True)
+
+
+@dataclass(frozen=True)
+class Route:
+    """How a list is read.
+
+    Attributes:
+        along: its order.
+        base: what the index of that order finds.
+        rest: the condition of what it does not find, and is looked for in a window. None: there is no such thing.
+        shown: whether a row that was found may be; sees ``pk``, ``task``, ``args`` and ``kwargs``. None: all may.
+    """
+
+    along: Along
+    base: Q
+    rest: Q | None = None
+    shown: Callable[[Any], bool] | None = None
+
+
+class Window(NamedTuple):
+    """What was looked through."""
+
+    first: str  # key of the first row
+    last: str  # of the last; empty: nothing is behind it
+
+    @property
+    def is_all(self) -> bool:
+        return not self.last
+
+
+def window_of(rows: QuerySet[Any], along: Along, below: str) -> Window | None:
+    """Return the window of a list that begins behind a key, or with its first row; None: there are no rows.
+
+    Args:
+        rows: what the index finds, in the order of the list.
+    """
+    rows = rows.filter(along.behind(below)) if below else rows
+    first = next(iter(along.keyed(rows).values_list("cursor_key", flat=True)[:1]), None)
+    if first is None:
+        return None
+    # Ids alone, which the index has: a key would be made of each row that is passed over.
+    end = list(rows.values_list("pk", flat=True)[WINDOW - 1 : WINDOW + 1])  # the last of it, and the one behind
+    if len(end) < 2:  # noqa: PLR2004 - there is none behind
+        return Window(first, "")
+    last = along.keyed(rows.model._default_manager.using(rows.db).filter(pk=end[0]))  # noqa: SLF001 - Django's own idiom
+    key = next(iter(last.values_list("cursor_key", flat=True)), None)
+    return Window(first, key) if key else window_of(rows, along, below)  # it has left the table meanwhile: look again
+
+
+class Page(NamedTuple):
+    """A page of a list."""
+
+    rows: list[Any]
+    previous: str | None  # key before which the page before ends; None: this is the first
+    next: str | None  # key behind which the next begins; None: this is the last
+
+
+LAST = "last"
+"""In place of a key: the end of the list."""
+
+
+def page_of(rows: QuerySet[Any], along: Along, size: int, *, after: str = "", before: str = "") -> Page:
+    """Read a page in the order of the list.
+
+    Args:
+        after: it begins behind this key.
+        before: it ends before this key, or with the list.
+
+    Raises:
+        BadCursor: a key is none of this order.
+    """
+    rows = along.keyed(rows)
+    if before:
+        found = list((rows if before == LAST else rows.filter(along.before(before))).reverse()[: size + 1])[::-1]
+        if len(found) > size:
+            return _page(found[1:], has_previous=True, has_next=before != LAST)
+        after = ""  # so few that it is the first page, and that is shown whole
+    found = list((rows.filter(along.behind(after)) if after else rows)[: size + 1])
+    return _page(found[:size], has_previous=bool(after), has_next=len(found) > size)
+
+
+def _page(rows: list[Any], *, has_previous: bool, has_next: bool) -> Page:
+    if not rows:
+        return Page([], None, None)
+    return Page(rows, rows[0].cursor_key if has_previous else None, rows[-1].cursor_key if has_next else None)
+
+
+# Ids
+
+LARGEST_ID = 2**63 - 1
+
+
+def job_ids(texts: Iterable[str]) -> list[int]:
+    """Return the ids that stand in a request.
+
+    Raises:
+        BadRequest: no job has such an id.
+    """
+    try:
+        ids = list(dict.fromkeys(map(int, texts)))
+    except ValueError as error:
+        raise BadRequest(f"A job's id is a number: {error}.") from error
+    if any(not -LARGEST_ID <= job_id <= LARGEST_ID for job_id in ids):
+        raise BadRequest("A job's id has 64 bits.")
+    return ids

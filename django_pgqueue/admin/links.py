@@ -1,0 +1,73 @@
+"""Links between pages of the admin, and the path above each page."""
+
+from typing import Any
+
+import django
+from django.contrib.admin import AdminSite
+from django.contrib.admin.utils import quote
+from django.http import HttpRequest
+from django.template.loader import render_to_string
+from django.urls import NoReverseMatch, reverse
+from django.utils.http import urlencode
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+
+APP = "django_pgqueue"
+
+
+class Links:
+    """Addresses of other pages of the queue; empty where the user may not see what is there."""
+
+    def __init__(self, request: HttpRequest, site: AdminSite) -> None:
+        self._user = request.user
+        self._site = site
+
+    def to_list(self, model: str, **filters: Any) -> str:
+        """Return the address of a list, narrowed by those filters that are not empty."""
+        chosen = {name: value for name, value in filters.items() if value not in ("", None)}
+        address = self._to(model, "changelist")
+        return f"{address}?{urlencode(chosen)}" if address and chosen else address
+
+    def to_jobs(self, status: str, queue: str = "") -> str:
+        """Return the address of the list that shows live jobs of a status, of one queue or of all."""
+        return self.to_list("job", status=status, queue=queue)
+
+    def to_causes(self) -> str:
+        """Return the address of the dead jobs by cause."""
+        return self._to("deadjob", "causes")
+
+    def to_row(self, model: str, key: Any) -> str:
+        """Return the address of a row's page."""
+        return self._to(model, "change", quote(str(key)))
+
+    def _to(self, model: str, name: str, *args: str) -> str:
+        if not any(self._user.has_perm(f"{APP}.{right}_{model}") for right in ("view", "change")):
+            return ""
+        try:
+            return reverse(f"admin:{APP}_{model}_{name}", args=args, current_app=self._site.name)
+        except NoReverseMatch:
+            return ""  # a site of somebody's own that has registered less
+
+
+# Crumbs
+
+ARE_LISTED = django.VERSION >= (6, 1)
+"""From then on it is a list; the stylesheet knows no other."""
+
+
+def crumbs(site: AdminSite, opts: Any, *way: tuple[Any, str]) -> str:
+    """Return the markup of the way to a page of a model.
+
+    Args:
+        way: what comes after the list of the model: names and addresses; the last one needs none.
+    """
+    app = reverse("admin:app_list", args=[opts.app_label], current_app=site.name)
+    list_address = reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist", current_app=site.name)
+    steps: tuple[tuple[Any, str], ...] = (
+        (_("Home"), reverse("admin:index", current_app=site.name)),
+        (opts.app_config.verbose_name, app),
+        (capfirst(opts.verbose_name_plural), list_address),
+        *way,
+    )
+    context = {"steps": steps[:-1], "here": steps[-1][0], "are_listed": ARE_LISTED}
+    return render_to_string("admin/django_pgqueue/crumbs.html", context)

@@ -1,0 +1,303 @@
+"""Send a dead job back with other arguments."""
+
+import json
+import secrets
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import router, transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.utils.functional import cached_property
+from django.utils.html import format_html
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from django_pgqueue import registry
+from django_pgqueue.admin.actions import VerbsAdmin
+from django_pgqueue.admin.formatting import pretty_json
+from django_pgqueue.admin.job_page import go_where_it_is
+from django_pgqueue.admin.links import Links, crumbs
+from django_pgqueue.cli.edit_arguments import Masked, Misplaced, masked, unmasked
+from django_pgqueue.conf import conf
+from django_pgqueue.exceptions import InvalidArguments
+from django_pgqueue.jobs.actions import purge
+from django_pgqueue.jobs.redaction import in_errors, shown
+from django_pgqueue.jobs.retry_with import Refused, Retried, keys_of, retry_changed
+from django_pgqueue.jobs.serialization import check_signature, encode
+from django_pgqueue.models import DeadJob, Job
+from django_pgqueue.options import Keys
+from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.states import HIGHEST_PRIORITY, LONGEST_QUEUE, LOWEST_PRIORITY
+from django_pgqueue.stored_values import Unread, is_whole
+
+KINDS: dict[str, type] = {"args": list, "kwargs": dict}
+EXAMPLES = {"args": '[17, "x"]', "kwargs": '{"order_id": 17}'}
+
+
+def _json_field(label: Any, help_text: Any) -> forms.CharField:
+    widget = forms.Textarea(attrs={"rows": 10, "class": "vLargeTextField pgqueue-code", "spellcheck": "false"})
+    return forms.CharField(label=label, required=False, strip=False, widget=widget, help_text=help_text)
+
+
+class RetryForm(forms.Form):
+    """Arguments as JSON, without what is sensitive in them; queue, priority, and what becomes of the dead job.
+
+    Attributes:
+        changed: the arguments with the sensitive values put back, once the form is valid.
+        keys: those of the new job, likewise.
+        form: a random text, by which a form that is sent twice is known again.
+    """
+
+    args = _json_field(_("Positional arguments"), _("A JSON array, in the order of the parameters."))
+    kwargs = _json_field(_("Keyword arguments"), _("A JSON object of names and values."))
+    queue = forms.CharField(label=_("Queue"), max_length=LONGEST_QUEUE, strip=False)
+    priority = forms.IntegerField(
+        label=_("Priority"),
+        min_value=LOWEST_PRIORITY,
+        max_value=HIGHEST_PRIORITY,
+        help_text=_("-100 to 100; larger runs sooner."),
+    )
+    removes = forms.BooleanField(
+        label=_("Purge the dead job"),
+        required=False,
+        help_text=_("Remove it for good. Otherwise it stays among the dead jobs, with a note of the new one."),
+    )
+    form = forms.CharField(max_length=64, widget=forms.HiddenInput)
+
+    def __init__(self, task: TaskDefinition, dead: DeadJob, data: Any = None, *, may_remove: bool) -> None:
+        self.task = task
+        self.dead = dead
+        self.changed: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
+        self.keys = Keys(dead.unique_key, dead.concurrency_key, dead.fair_key)
+        initial = {
+            "args": _pretty(self.masked.args),
+            "kwargs": _pretty(self.masked.kwargs),
+            "queue": dead.queue,
+            "priority": dead.priority,
+            "form": secrets.token_urlsafe(16),
+        }
+        super().__init__(data, initial=initial)
+        if not may_remove:
+            del self.fields["removes"]
+
+    @cached_property
+    def masked(self) -> Masked:
+        return masked(self.task, self.dead.args, self.dead.kwargs)
+
+    def clean_args(self) -> Any:
+        return self._value("args")
+
+    def clean_kwargs(self) -> Any:
+        return self._value("kwargs")
+
+    def clean(self) -> dict[str, Any]:
+        """Put the sensitive values back, and look whether a job can have these arguments."""
+        cleaned = super().clean() or self.cleaned_data
+        if not self.errors:
+            try:
+                args, kwargs = unmasked(self.task, cleaned["args"], cleaned["kwargs"], self.masked.kept)
+            except Misplaced as error:
+                self.add_error(None, str(error))
+            else:
+                self._check(args, kwargs)
+        return cleaned
+
+    def _check(self, args: Any, kwargs: Any) -> None:
+        for name, value in (("args", args), ("kwargs", kwargs)):
+            try:
+                _check_kind(name, value)
+                with in_errors(self.task, [(args, kwargs)]):
+                    encode(value, what=name)
+            except (ValidationError, InvalidArguments) as error:
+                self.add_error(name, error if isinstance(error, ValidationError) else str(error))
+        if not self.errors:
+            self.changed = tuple(args), kwargs
+            try:
+                check_signature(self.task, *self.changed)
+            except InvalidArguments as error:
+                self.add_error("kwargs" if "keyword" in str(error.__cause__) else "args", str(error))
+            else:
+                self._compute_keys()
+
+    def _compute_keys(self) -> None:
+        try:
+            self.keys = keys_of(self.task, self.keys, (tuple(self.dead.args), self.dead.kwargs), self.changed)
+        except Exception as error:  # noqa: BLE001 - a function of the task; what it says may hold what is sensitive
+            words = gettext("The task cannot compute its keys of these arguments: %(error)s.")
+            self.add_error(None, words % {"error": type(error).__name__})
+
+    def _value(self, name: str) -> Any:
+        text = self.cleaned_data[name]
+        if not text.strip():
+            return KINDS[name]()
+        try:
+            value = json.loads(text)
+        except json.JSONDecodeError as error:
+            words = gettext("It is no JSON: %(why)s at line %(line)s, column %(column)s.")
+            where = {"why": error.msg, "line": error.lineno, "column": error.colno}
+            raise ValidationError(words % where) from error
+        except (ValueError, RecursionError) as error:
+            raise ValidationError(
+                gettext("Nobody can read that: a number is too long, or it is nested too deeply.")
+            ) from error
+        if not (isinstance(value, str) and value in self.masked.kept):
+            _check_kind(name, value)
+        return value
+
+
+def _check_kind(name: str, value: Any) -> None:
+    if not isinstance(value, KINDS[name]):
+        words = _("It must be a JSON array, as in %s.") if name == "args" else _("It must be a JSON object, as in %s.")
+        raise ValidationError(words % EXAMPLES[name])
+
+
+def _pretty(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+# Retry
+
+PERMISSION = "django_pgqueue.change_deadjob"
+REMOVAL = "django_pgqueue.delete_deadjob"
+
+
+def may_retry(admin: VerbsAdmin, request: HttpRequest) -> bool:
+    """Whether this user may retry dead jobs with changed arguments."""
+    return admin.has_view_permission(request) and request.user.has_perm(PERMISSION)
+
+
+def retry_view(admin: VerbsAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
+    """Show the form; then what would be enqueued; then enqueue it."""
+    may_remove = request.user.has_perm(REMOVAL)
+    if not may_retry(admin, request) or ("removes" in request.POST and not may_remove):
+        raise PermissionDenied
+    dead: Any = admin.get_object(request, unquote(object_id))
+    if dead is None:
+        return go_where_it_is(admin, request, object_id)
+    task = registry.find(dead.task)
+    is_whole_call = isinstance(dead.args, list) and isinstance(dead.kwargs, dict) and is_whole([dead.args, dead.kwargs])
+    if task is None or not is_whole_call:
+        return _page(admin, request, dead, {"problem": _problem(dead, task)})
+    form = RetryForm(task, dead, request.POST if request.method == "POST" else None, may_remove=may_remove)
+    if "back" in request.POST or not form.is_valid():
+        return _page(admin, request, dead, {"form": form})
+    if "confirmed" not in request.POST:
+        return _page(admin, request, dead, {"form": form, "changes": _changes(form), "is_asked": True})
+    return _retry(admin, request, form)
+
+
+def _problem(dead: DeadJob, task: Any) -> str:
+    if task is None:
+        return gettext(
+            "This code does not know the task %(task)s, so nobody can tell which arguments it takes. Deploy the code "
+            "that has it, or add the name to the aliases of the task it is now."
+        ) % {"task": dead.task}
+    if isinstance(dead.args, Unread) or isinstance(dead.kwargs, Unread) or not is_whole([dead.args, dead.kwargs]):
+        return gettext(
+            "Nobody can read its arguments: a number is too long, or they are nested too deeply. Enqueue it anew."
+        )
+    return gettext(
+        "Its arguments are no JSON array and JSON object: there is nothing here to be changed. Enqueue it anew."
+    )
+
+
+def _page(admin: VerbsAdmin, request: HttpRequest, dead: DeadJob, more: dict[str, Any]) -> HttpResponse:
+    context = {
+        **admin.admin_site.each_context(request),
+        "title": gettext("Retry with changed arguments"),
+        "crumbs": crumbs(
+            admin.admin_site,
+            admin.opts,
+            (str(dead), admin.address("change", dead.pk)),
+            (gettext("Retry with changed arguments"), ""),
+        ),
+        "subtitle": str(dead),
+        "opts": admin.opts,
+        "media": admin.media,
+        "dead": dead,
+        "back": admin.address("change", dead.pk),
+        **more,
+    }
+    request.current_app = admin.admin_site.name
+    return TemplateResponse(request, "admin/django_pgqueue/retry.html", context)
+
+
+def _changes(form: RetryForm) -> list[tuple[str, str, str]]:
+    """Return what would be different, and what it is now, without what is sensitive."""
+    dead, said = form.dead, form.cleaned_data
+    old, new = shown(form.task, dead.args, dead.kwargs), shown(form.task, *form.changed)
+    rows = [
+        (gettext("Positional arguments"), dead.args != list(form.changed[0]), pretty_json(old[0]), pretty_json(new[0])),
+        (gettext("Keyword arguments"), dead.kwargs != form.changed[1], pretty_json(old[1]), pretty_json(new[1])),
+        (gettext("Queue"), dead.queue != said["queue"], dead.queue, said["queue"]),
+        (gettext("Priority"), dead.priority != said["priority"], str(dead.priority), str(said["priority"])),
+    ]
+    return [(name, before, after) for name, is_changed, before, after in rows if is_changed]
+
+
+def _retry(admin: VerbsAdmin, request: HttpRequest, form: RetryForm) -> HttpResponse:
+    """Do it and write the audit log, both or neither."""
+    dead, said, by = form.dead, form.cleaned_data, request.user.get_username()
+    args, kwargs = form.changed
+    with transaction.atomic(using=conf.database), transaction.atomic(using=router.db_for_write(LogEntry)):
+        retried = retry_changed(
+            dead.pk,
+            form.task,
+            args,
+            kwargs,
+            keys=form.keys,
+            queue=said["queue"],
+            priority=said["priority"],
+            form=said["form"],
+            by=by,
+            database=conf.database,
+        )
+        if retried.id is not None:
+            is_gone = said.get("removes", False) and bool(purge([dead.pk], by=by, database=conf.database))
+            _log(request, dead, Job(pk=retried.id, task=form.task.name), is_gone=is_gone)
+    if retried.id is None:
+        return _refuse(admin, request, form, retried)
+    words = gettext("Job {new} was enqueued in place of the dead job {old}, which stays where it is.")
+    if is_gone:
+        words = gettext("Job {new} was enqueued in place of the dead job {old}, which was purged.")
+    admin.message_user(
+        request, format_html(words, new=_link(admin, request, retried.id), old=dead.pk), messages.SUCCESS
+    )
+    address = Links(request, admin.admin_site).to_row("job", retried.id)
+    return HttpResponseRedirect(address or admin.address("changelist"))
+
+
+def _log(request: HttpRequest, dead: DeadJob, new: Job, *, is_gone: bool) -> None:
+    words = f"Retried with changed arguments as job {new.pk}{', and purged' if is_gone else ''}."
+    said = [(dead, CHANGE, words), (new, ADDITION, f"Retried with changed arguments from job {dead.pk}.")]
+    for row, flag, message in said:
+        LogEntry.objects.log_actions(request.user.pk, [row], flag, message, single_object=True)  # type: ignore[call-overload]
+
+
+def _refuse(admin: VerbsAdmin, request: HttpRequest, form: RetryForm, retried: Retried) -> HttpResponse:
+    """Say why there is no new job. What was filled in is not lost where trying again may help."""
+    dead = form.dead
+    if retried.refused is Refused.GONE:
+        return go_where_it_is(admin, request, str(dead.pk))
+    words = {
+        Refused.ALREADY: gettext("This form was sent before, and has made job {job}. Nothing was done again."),
+        Refused.KEY_HELD: gettext(
+            "The live job {job} has the unique key that the new one would have. Nothing was enqueued."
+        ),
+        Refused.CHANGING: gettext("Somebody else is just changing the dead job. Nothing was enqueued; try again."),
+    }[retried.refused or Refused.CHANGING]
+    told = format_html(words, job=_link(admin, request, retried.other))
+    if retried.refused is Refused.ALREADY:
+        admin.message_user(request, told, messages.WARNING)
+        return HttpResponseRedirect(admin.address("change", dead.pk))
+    return _page(admin, request, dead, {"form": form, "problem": told})
+
+
+def _link(admin: VerbsAdmin, request: HttpRequest, job_id: int | None) -> str:
+    address = Links(request, admin.admin_site).to_row("job", job_id)
+    return format_html('<a href="{}">{}</a>', address, job_id) if address else str(job_id or "")

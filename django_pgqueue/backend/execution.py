@@ -1,0 +1,191 @@
+"""What the framework wants of a run besides: the context, its signals, and its rules for what a task returns."""
+
+import datetime as dt
+import functools
+import inspect
+import json
+import logging
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.utils import timezone
+
+from django_pgqueue.backend.results import PgQueueTaskResult, error_of, errors_of, restored, run_after, worker_ids
+from django_pgqueue.conf import conf
+from django_pgqueue.exceptions import ResultRefused
+from django_pgqueue.framework import (
+    AnyTask,
+    TaskContext,
+    TaskResultStatus,
+    asend,
+    has_receivers,
+    is_heard,
+    normalize_json,
+    send,
+    task_backends,
+    task_finished,
+    task_started,
+)
+from django_pgqueue.jobs.serialization import encode
+from django_pgqueue.records import ClaimedJob, Fate, Outcome
+from django_pgqueue.stored_values import read, read_object
+
+_adapters: "dict[str, FrameworkTaskAdapter]" = {}
+
+
+class FrameworkTaskAdapter:
+    """What goes with a function that is a task of the framework.
+
+    Attributes:
+        task: as it was declared.
+        signature: without the context.
+    """
+
+    def __init__(self, task: AnyTask) -> None:
+        self.task = task
+        signature = inspect.signature(task.func)
+        parameters = list(signature.parameters.values())
+        self.signature = signature.replace(parameters=parameters[1:]) if task.takes_context else signature
+
+    def begin(self, job: ClaimedJob) -> "Run":
+        return Run(self.task, job)
+
+
+def adapter_of(task: AnyTask) -> FrameworkTaskAdapter:
+    """Return the adapter of a task; a module loaded again has new functions."""
+    known = _adapters.get(task.module_path)
+    if known is None or known.task.func is not task.func:
+        known = _adapters[task.module_path] = FrameworkTaskAdapter(task)
+    return known
+
+
+class Run:
+    """One run of a job. A ``TaskResult`` is made where somebody wants one: the task, or a receiver."""
+
+    def __init__(self, task: AnyTask, job: ClaimedJob) -> None:
+        self._task = task
+        self._job = job
+
+    def arguments(self, args: list[Any]) -> list[Any]:
+        return [TaskContext(task_result=self.task_result), *args] if self._task.takes_context else args
+
+    def result(self, value: Any) -> str:
+        try:
+            return encode(normalized(value), what="result")
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ResultRefused("What it returned cannot be stored") from error
+
+    def tell_started(self) -> None:
+        if is_heard(task_started, logging.INFO):
+            send(task_started, self._sender, self.task_result, level=logging.INFO)
+
+    def tell_ended(self, outcome: Outcome) -> None:
+        if self._is_told_of(outcome):
+            send(task_finished, self._sender, self._ended(outcome), level=_level(outcome))
+
+    async def atell_started(self) -> None:
+        if has_receivers(task_started):
+            await asend(task_started, self._sender, self.task_result, level=logging.INFO)
+        else:
+            self.tell_started()  # it only logs, and asend would take another thread for that
+
+    async def atell_ended(self, outcome: Outcome) -> None:
+        if not has_receivers(task_finished):
+            self.tell_ended(outcome)
+        elif outcome.fate is Fate.DIED:  # asend lets plain receivers see the exception from Django 6.1 on only
+            await sync_to_async(self.tell_ended)(outcome)
+        elif self._is_told_of(outcome):
+            await asend(task_finished, self._sender, self._ended(outcome), level=_level(outcome))
+
+    @functools.cached_property
+    def task_result(self) -> PgQueueTaskResult:
+        """What the framework knows of the job, which is running."""
+        job, rest = self._job, self._rest
+        history = rest.get("errors", [])
+        started_at = _instant(rest.get("started_at")) or timezone.now()
+        return PgQueueTaskResult(
+            task=self._restored(rest),
+            id=str(job.id),
+            status=TaskResultStatus.RUNNING,
+            enqueued_at=_instant(rest.get("enqueued_at")),
+            started_at=_instant(rest.get("first_started_at")) or started_at,
+            finished_at=None,
+            last_attempted_at=started_at,
+            args=read(job.args),
+            kwargs=read(job.kwargs),
+            backend=self._alias,
+            errors=errors_of(history),
+            worker_ids=worker_ids(history, job.attempt, current=rest.get("worker_id")),
+        )
+
+    @functools.cached_property
+    def _rest(self) -> dict[str, Any]:
+        return read_object(self._job.rest)
+
+    @property
+    def _alias(self) -> str:
+        """That of the job; of its task, where the job has none, or ``TASKS`` has it no more."""
+        alias: str = self._rest.get("backend", "")
+        return alias if alias in task_backends.settings else self._task.backend
+
+    @property
+    def _sender(self) -> type:
+        return type(task_backends[self._alias])
+
+    def _restored(self, rest: dict[str, Any]) -> AnyTask:
+        job = self._job
+        return restored(
+            self._task,
+            priority=job.priority,
+            queue_name=job.queue,
+            backend=self._alias,
+            run_after=run_after(_instant(job.run_at), _instant(rest.get("enqueued_at"))),
+        )
+
+    def _is_told_of(self, outcome: Outcome) -> bool:
+        """Whether this was the job's last run, and anybody wants to know."""
+        if outcome.fate in (Fate.RETRIED, Fate.RELEASED):
+            return False
+        return is_heard(task_finished, _level(outcome))
+
+    def _ended(self, outcome: Outcome) -> PgQueueTaskResult:
+        """Return the same ``TaskResult``, by what the run came to."""
+        result = self.task_result
+        changes: dict[str, Any] = {"finished_at": timezone.now()}
+        if outcome.fate is Fate.DIED:
+            changes["status"] = TaskResultStatus.FAILED
+            result.errors.append(error_of(outcome.error or {}))
+        else:
+            changes |= {"status": TaskResultStatus.SUCCESSFUL, "_return_value": json.loads(outcome.result or "null")}
+        for name, value in changes.items():
+            object.__setattr__(result, name, value)
+        return result
+
+
+def normalized(value: Any) -> Any:
+    """Return a value as the framework has it: of the types of JSON only; by ``PGQUEUE["ENCODER"]``, if that must be.
+
+    Raises:
+        TypeError: it cannot be JSON.
+        ValueError: likewise.
+    """
+    try:
+        return normalize_json(value)
+    except (TypeError, ValueError):
+        if conf.encoder is None:
+            raise
+        return json.loads(encode(value, what="value"))
+
+
+def _level(outcome: Outcome) -> int:
+    """Return the level at which the framework logs the end of a task."""
+    return logging.ERROR if outcome.fate is Fate.DIED else logging.INFO
+
+
+def _instant(value: str | float | None) -> dt.datetime | None:
+    """Return an instant from JSON, or from seconds since 1970, as the database returns it otherwise."""
+    if value is None:
+        return None
+    instant = dt.datetime.fromisoformat(value) if isinstance(value, str) else dt.datetime.fromtimestamp(value, dt.UTC)
+    return instant if settings.USE_TZ else timezone.make_naive(instant)

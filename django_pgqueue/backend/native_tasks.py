@@ -1,0 +1,240 @@
+"""Tasks of the framework with the queue's options, and the native task that each of them is as well."""
+
+import contextlib
+import dataclasses
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import field
+from typing import Any, TypeVar
+
+from django_pgqueue import tasks
+from django_pgqueue.backend.execution import adapter_of
+from django_pgqueue.backport import of_both
+from django_pgqueue.exceptions import ConfigurationError, InvalidJob
+from django_pgqueue.framework import AnyTask, InvalidTask, InvalidTaskBackend, Task, TaskResultMismatch
+from django_pgqueue.options import KeyBy, Options
+from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.retry_policy import Backoff, DiscardOn
+
+T = TypeVar("T", bound=AnyTask)
+
+NATIVE = "_native"
+
+DEFAULTS = {"max_attempts": 1}
+"""The framework has no word for retries, and code written for it does not expect them."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PgQueueTask(AnyTask):
+    """A task of the framework with the queue's options, which ``@task`` of ``django_pgqueue`` explains.
+
+    One that is None is as the ``OPTIONS`` of its alias have it, else as there; but ``max_attempts`` is 1. ``run_after``
+    may be a timedelta: from now by the clock of the database. They make no difference between tasks, so that a
+    ``TaskResult`` read back is equal to the one that ``enqueue`` has returned.
+    """
+
+    max_attempts: int | None = field(default=None, compare=False, repr=False)
+    timeout: float | dt.timedelta | None = field(default=None, compare=False, repr=False)
+    lease: float | dt.timedelta | None = field(default=None, compare=False, repr=False)
+    keep: bool | float | dt.timedelta | None = field(default=None, compare=False, repr=False)
+    expires: float | dt.datetime | dt.timedelta | None = field(default=None, compare=False, repr=False)
+    unique_key: str | None = field(default=None, compare=False, repr=False)
+    unique_scope: str | None = field(default=None, compare=False, repr=False)
+    unique_for: float | dt.timedelta | None = field(default=None, compare=False, repr=False)
+    on_conflict: str | None = field(default=None, compare=False, repr=False)
+    concurrency_key: str | None = field(default=None, compare=False, repr=False)
+    concurrency_limit: int | None = field(default=None, compare=False, repr=False)
+    concurrency_strict: bool | None = field(default=None, compare=False, repr=False)
+    fair_key: str | None = field(default=None, compare=False, repr=False)
+    metadata: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+
+    # Of the task, not of some of its jobs: using() does not take these.
+    backoff: Backoff | float | None = field(default=None, compare=False, repr=False)
+    discard_on: DiscardOn | None = field(default=None, compare=False, repr=False)
+    atomic: bool | None = field(default=None, compare=False, repr=False)
+    aliases: Iterable[str] | None = field(default=None, compare=False, repr=False)
+    sensitive: Iterable[str] | bool | None = field(default=None, compare=False, repr=False)
+    unique_by: KeyBy = field(default=None, compare=False, repr=False)
+    concurrency_by: KeyBy = field(default=None, compare=False, repr=False)
+    fair_by: KeyBy = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        backend: Any = self.get_backend()
+        if issubclass(backend.task_class, PgQueueTask):
+            backend.declare(self)
+
+    def __deepcopy__(self, _memo: Any) -> "PgQueueTask":
+        """Return the task itself, which cannot change; the framework's way would validate it again."""
+        return self
+
+    def get_backend(self) -> Any:
+        try:
+            return super().get_backend()
+        except InvalidTaskBackend as error:
+            raise of_both(error) from None
+
+    def get_result(self, result_id: str) -> Any:
+        try:
+            return super().get_result(result_id)
+        except TaskResultMismatch as error:
+            raise of_both(error) from None
+
+    async def aget_result(self, result_id: str) -> Any:
+        try:
+            return await super().aget_result(result_id)
+        except TaskResultMismatch as error:
+            raise of_both(error) from None
+
+    @property
+    def native(self) -> "TaskDefinition":
+        """The same task as ``@task`` of ``django_pgqueue`` makes it: for schedules, and all else that takes one."""
+        backend: Any = self.get_backend()
+        native: TaskDefinition = backend.native(self)
+        return native
+
+    def using(
+        self,
+        *,
+        priority: int | None = None,
+        queue_name: str | None = None,
+        run_after: dt.datetime | dt.timedelta | None = None,
+        backend: str | None = None,
+        **options: Any,
+    ) -> "PgQueueTask":
+        """Return the same task with other options for the jobs enqueued through the result.
+
+        Args:
+            options: any of the class but those that are the task's own, as ``backoff``.
+
+        Raises:
+            InvalidTask: a value is out of range or of the wrong type.
+            TypeError: there is no such option.
+        """
+        if unknown := sorted(set(options) - OF_JOBS):
+            raise TypeError(
+                f"using() takes no option {', '.join(unknown)}. Options are: priority, queue_name, run_after, backend, "
+                f"{', '.join(sorted(OF_JOBS))}. Others belong to the task: declare them with it."
+            )
+        given = {"priority": priority, "queue_name": queue_name, "run_after": run_after, "backend": backend}
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        return dataclasses.replace(self, **changes, **options)
+
+    def enqueue_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[Any]:
+        """Enqueue many jobs with one statement, all or none; see ``PgQueueBackend.enqueue_many``."""
+        backend: Any = self.get_backend()
+        results: list[Any] = backend.enqueue_many(self, calls)
+        return results
+
+
+OF_FRAMEWORK = frozenset(one.name for one in dataclasses.fields(Task))
+OF_TASKS = frozenset(
+    {"backoff", "discard_on", "atomic", "aliases", "sensitive", "unique_by", "concurrency_by", "fair_by"}
+)
+OF_JOBS = frozenset(one.name for one in dataclasses.fields(PgQueueTask)) - OF_FRAMEWORK - OF_TASKS
+TASK_MODULES = "task_modules"
+OF_BACKENDS = (OF_JOBS | OF_TASKS | {"database", "tasks", TASK_MODULES}) - {"aliases", "unique_key"}
+"""What ``OPTIONS`` may say for all tasks of an alias, for single ones by their dotted paths, or of the alias itself."""
+
+
+def options(**options: Any) -> Callable[[T], T]:
+    """Give a task of the framework options of the queue. Stands right above ``@task``.
+
+    For Django 6.0, whose ``@task`` takes none; and for tasks that other backends run too, as in tests: there the task
+    is left as it is.
+
+    Args:
+        options: those of ``PgQueueTask``.
+
+    Raises:
+        InvalidTask: a value is out of range or of the wrong type.
+        TypeError: there is no such option.
+        ConfigurationError: it does not stand above ``@task``.
+    """
+    if unknown := sorted(set(options) - OF_JOBS - OF_TASKS):
+        raise TypeError(
+            f"There is no option {', '.join(unknown)}. Options are: {', '.join(sorted(OF_JOBS | OF_TASKS))}."
+        )
+
+    def give(task: T) -> T:
+        if not isinstance(task, Task):
+            raise ConfigurationError(f"@options is given {task!r}, which is no task. Write it right above @task.")
+        if not isinstance(task, PgQueueTask):
+            return task
+        made = dataclasses.replace(task, **options)
+        backend: Any = made.get_backend()
+        backend.declare(made, anew=True)
+        return made
+
+    return give
+
+
+def native_of(task: AnyTask, alias: str, options: Mapping[str, Any]) -> TaskDefinition:
+    """Return the native task that a task of the framework is as well, by the alias and OPTIONS of a backend.
+
+    Raises:
+        InvalidTask: an option is unknown, out of range or of the wrong type.
+    """
+    cache: dict[str, Any] = getattr(task, "__dict__", {})  # tasks of other backends have none
+    known: tuple[Any, TaskDefinition] | None = cache.get(NATIVE)
+    made_for = (alias, options)
+    if known is not None and known[0] == made_for:
+        return known[1]
+    native = _make_native(task, alias, options)
+    cache[NATIVE] = made_for, native
+    return native
+
+
+def _make_native(task: AnyTask, alias: str, options: Mapping[str, Any]) -> TaskDefinition:
+    own = {name: value for name in OF_JOBS | OF_TASKS if (value := getattr(task, name, None)) is not None}
+    of_alias = {
+        name: value for name, value in options.items() if name not in ("tasks", TASK_MODULES) and value is not None
+    }
+    place = f"TASKS[{alias!r}]['OPTIONS']['tasks'][{task.module_path!r}]"
+    of_task = _mapping(_mapping(options.get("tasks")).get(task.module_path))
+    with in_words_of_the_framework(place if of_task else ""):
+        check_names(of_task)
+        said = DEFAULTS | of_alias | {name: value for name, value in of_task.items() if value is not None} | own
+        return tasks.make(
+            task.func,
+            name=task.module_path,
+            options=Options(
+                queue=task.queue_name,
+                priority=int(task.priority),
+                run_at=task.run_after,
+                **{name: value for name, value in said.items() if name not in OF_TASKS},
+            ),
+            backend=alias,
+            adapter=adapter_of(task),
+            **{name: value for name, value in said.items() if name in OF_TASKS},
+        )
+
+
+def _mapping(given: Any) -> Mapping[str, Any]:
+    """Return what the settings say, or nothing where they say it in another shape: that is told by a system check."""
+    return given if isinstance(given, Mapping) else {}
+
+
+def check_names(given: Mapping[str, Any]) -> None:
+    """Raise InvalidJob unless each key is an option of a task or of its jobs."""
+    if unknown := sorted(set(given) - OF_JOBS - OF_TASKS):
+        raise InvalidJob(
+            f"There is no option {', '.join(unknown)}. Options are: {', '.join(sorted(OF_JOBS | OF_TASKS))}."
+        )
+
+
+def check_options(given: Mapping[str, Any]) -> None:
+    """Raise InvalidJob where a value cannot be that of an option; which keys there are is not known before the task."""
+    of_tasks = {name: value for name, value in given.items() if name in OF_TASKS and not name.endswith("_by")}
+    Options(**{name: value for name, value in given.items() if name not in OF_TASKS})
+    made = tasks.make(lambda: None, name="any", options=Options(), **of_tasks)
+    _ = made.discards.classes
+
+
+@contextlib.contextmanager
+def in_words_of_the_framework(place: str = "") -> Iterator[None]:
+    """Raise InvalidTask where a task cannot be as it is declared, or as this place in the settings has it."""
+    try:
+        yield
+    except (InvalidJob, ConfigurationError) as error:
+        raise of_both(InvalidTask(f"{place}: {error}" if place else str(error))) from error

@@ -1,0 +1,1 @@
+"""What the management commands share: options, choosing jobs, printing."""

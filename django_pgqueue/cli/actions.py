@@ -1,0 +1,235 @@
+"""Choose jobs on the command line, confirm, and act on them."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.core.management.base import CommandError, OutputWrapper
+from django.db import Error
+
+from django_pgqueue.cli.parsing import filter_from, must_choose
+from django_pgqueue.exceptions import InvalidJob
+from django_pgqueue.insights.formatting import Row, plain, rows_of, table
+from django_pgqueue.jobs import actions
+from django_pgqueue.jobs.actions import Did, Why
+from django_pgqueue.jobs.bulk_actions import Tally, in_slices
+from django_pgqueue.jobs.search import Source, pages
+
+Ids = Sequence[int]
+Options = Mapping[str, Any]
+
+WORDS = {
+    Did.REQUEUED: "Requeued",
+    Did.DUE: "Due now",
+    Did.KILLED: "Killed",
+    Did.ASKED: "Asked to stop, because it is running",
+    Did.MOVED: "Moved to {to}",
+    Did.PRIORITIZED: "Given priority {to}",
+    Did.PURGED: "Purged",
+}
+
+TYPES: dict[str, tuple[Callable[[str], Any], str]] = {"queue": (str, "QUEUE"), "priority": (int, "N")}
+"""Of what a verb needs: the type, and its word in the help."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verb:
+    """One verb as it is typed.
+
+    Attributes:
+        name: what is typed.
+        help: what it does.
+        does: the verb.
+        finished: the same for finished jobs, where there is one.
+        aliases: what may be typed instead.
+    """
+
+    name: str
+    help: str
+    does: actions.Verb
+    finished: actions.Verb | None = None
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def asks(self) -> bool:
+        """Whether somebody has to say yes where many are chosen."""
+        return self.does.is_destructive
+
+    def chosen(self, options: Options) -> actions.Verb:
+        """Return the verb for the jobs that the options are about."""
+        return self.finished if self.finished and options.get("finished") else self.does
+
+    def source(self, options: Options) -> Source:
+        return self.chosen(options).source
+
+    def act(self, ids: Ids, options: Options) -> Mapping[str, Ids]:
+        """Do it to a slice of jobs, inside a transaction; return which it was done to, by words that say what."""
+        verb = self.chosen(options)
+        did = verb.act_on_chosen(
+            ids,
+            by=options["by"],
+            said={verb.needs: options["to"]} if verb.needs else {},
+            statuses=options.get("status") or (),
+            where=options["database"],
+        )
+        return {WORDS[what].format(to=options.get("to")): done for what, done in did.items()}
+
+    def why_for(self, options: Options) -> Why:
+        """Return what says why jobs were left alone."""
+        return self.chosen(options).why_for(options.get("status") or ())
+
+
+VERBS = (
+    Verb(
+        name="requeue",
+        aliases=("retry",),
+        help="send dead jobs back to be run, with all their attempts before them",
+        does=actions.REQUEUE,
+    ),
+    Verb(name="run-now", help="make scheduled jobs due at once", does=actions.RUN_NOW),
+    Verb(
+        name="kill",
+        help="kill jobs: those that wait go to the dead jobs at once, those that run are stopped by their workers",
+        does=actions.KILL,
+    ),
+    Verb(name="move", help="move jobs that do not run to another queue", does=actions.MOVE),
+    Verb(name="priority", help="give jobs that do not run another priority", does=actions.SET_PRIORITY),
+    Verb(
+        name="purge",
+        help="remove dead jobs for good, or with --finished the finished ones",
+        does=actions.PURGE,
+        finished=actions.PURGE_FINISHED,
+    ),
+)
+
+
+# Many
+
+SLICE = 1000
+SAMPLE = 10
+
+
+class Many:
+    """The jobs that a verb is to act on.
+
+    Args:
+        options: what the command line says.
+        out: where to say how far it has come.
+    """
+
+    def __init__(self, verb: Verb, options: Options, out: "Progress") -> None:
+        must_choose(options)
+        self.verb = verb
+        self.database = options["database"]
+        self.source = verb.source(options)
+        self.ids = list(dict.fromkeys(options["ids"]))
+        self.tally = Tally()
+        self.is_stopping = False  # somebody has pressed Ctrl-C: begin no other slice
+        self._options = options
+        self._out = out
+        self._filter = filter_from(options, tuple(options.get("status") or options.get("reason") or verb.does.statuses))
+
+    def slices(self) -> Iterator[Sequence[int]]:
+        """Yield their ids, up to 1,000 at a time.
+
+        Raises:
+            KeyboardInterrupt: it is to stop; nothing is under way.
+        """
+        looked = 0
+        for page_ids, page_looked in self._pages():
+            looked += page_looked
+            self._out.say(f"{looked:,} jobs looked at, {sum(self.tally.done.values()):,} done")
+            if page_ids:
+                yield page_ids
+            if self.is_stopping:
+                raise KeyboardInterrupt
+
+    def _pages(self) -> Iterator[tuple[Sequence[int], int]]:
+        if self.ids:
+            for at in range(0, len(self.ids), SLICE):
+                yield self.ids[at : at + SLICE], len(self.ids[at : at + SLICE])
+            return
+        for page in pages(self.source, self._filter, database=self.database):
+            yield page.ids, page.looked
+
+    def sample(self) -> tuple[int, str]:
+        """Return how many there are, and a table of the first."""
+        count = 0
+        rows: list[Row] = []
+        for ids in self.slices():
+            found = rows_of(self.source, ids, self.database) if self.ids or not rows else []
+            count += len(found) if self.ids else len(ids)
+            rows += found[: SAMPLE - len(rows)]
+        return count, table(rows) if rows else ""
+
+    def work(self) -> None:
+        """Do it, a slice at a time; ``tally`` grows with each.
+
+        Raises:
+            CommandError: a queue or a priority cannot be, or the database has failed; says what had been done.
+            KeyboardInterrupt: after the slice that was under way; at once and rolling it back by a second Ctrl-C.
+        """
+        why = self.verb.why_for(self._options)
+        try:
+            with self._patient():
+                for _ in in_slices(self.slices(), self._act, why, tally=self.tally, database=self.database):
+                    pass
+        except InvalidJob as error:
+            raise CommandError(str(error)) from error
+        except Error as error:
+            raise CommandError(f"{str(error).strip()}\nFinished slices stay. {self.done()}") from error
+
+    @contextlib.contextmanager
+    def _patient(self) -> Iterator[None]:
+        """Let the first Ctrl-C wait for the end of the slice, so that it is known what has been done."""
+        if threading.current_thread() is not threading.main_thread():  # only there it may be said
+            yield
+            return
+
+        def stop(*_: Any) -> None:
+            self.is_stopping = True
+            signal.signal(signal.SIGINT, before)
+
+        before = signal.signal(signal.SIGINT, stop) or signal.default_int_handler
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _act(self, ids: Sequence[int]) -> Mapping[str, Sequence[int]]:
+        return self.verb.act(ids, self._options)
+
+    def done(self) -> str:
+        """Say what has been done."""
+        parts = [f"{plain(words)}: {count:,}." for words, count in self.tally.done.items() if count]
+        return " ".join(parts) or "Nothing was changed."
+
+    def left(self) -> str:
+        """Say what was left alone, and why; with a few ids of each."""
+        return "\n".join(
+            f"Left alone: {count:,} ({why.value}), as {', '.join(map(str, sorted(self.tally.examples[why])))}."
+            for why, count in self.tally.left.items()
+        )
+
+
+class Progress:
+    """A line on a terminal that is written over and over; nothing elsewhere."""
+
+    def __init__(self, out: OutputWrapper, *, is_silent: bool) -> None:
+        self._out = out if out.isatty() and not is_silent else None
+        self._width = 0
+
+    def say(self, text: str) -> None:
+        if self._out is not None:
+            self._out.write(f"\r{text:<{self._width}}", style_func=str, ending="")
+            self._out.flush()
+            self._width = len(text)
+
+    def end(self) -> None:
+        """Go to the next line, if there is something on the last."""
+        if self._out is not None and self._width:
+            self._out.write("", style_func=str)
+            self._width = 0

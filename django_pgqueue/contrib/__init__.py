@@ -1,0 +1,1 @@
+"""Optional integrations. Nothing else in the package imports them."""

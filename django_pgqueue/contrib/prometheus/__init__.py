@@ -1,0 +1,23 @@
+"""Metrics for Prometheus, by the classes of ``prometheus_client``; an extra.
+
+::
+
+    families   the metrics: their names, what they tell, and the state of the queues for any registry
+    worker     the counters of one worker command, and its page
+    page       the state of the queues as a page of the project, and counters of what it enqueues
+    urls       where that page is
+"""
+
+from django_pgqueue.exceptions import ConfigurationError
+
+try:
+    import prometheus_client  # noqa: F401 - whether it is there
+except ModuleNotFoundError as error:
+    raise ConfigurationError(
+        "Metrics need prometheus_client, which is not installed: pip install 'django-pgqueue[prometheus]'."
+    ) from error
+
+from django_pgqueue.contrib.prometheus.families import QueueCollector
+from django_pgqueue.contrib.prometheus.page import count_enqueued, view
+
+__all__ = ["QueueCollector", "count_enqueued", "view"]

@@ -1,0 +1,130 @@
+"""The page of metrics of a web process."""
+
+import functools
+import queue
+import secrets
+import threading
+from collections.abc import Callable
+
+from django.db import Error, transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseForbidden
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+from prometheus_client import REGISTRY, CollectorRegistry, Counter
+
+from django_pgqueue.conf import conf
+from django_pgqueue.contrib.prometheus.families import ENQUEUED, QueueCollector, exposed
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.errors import is_too_slow, is_transient
+from django_pgqueue.insights.overview import Measures, look
+from django_pgqueue.worker.metrics import tell_of_enqueued
+
+PERMISSION = "django_pgqueue.view_overview"
+
+REFUSAL = (
+    "For staff with the permission to view the overview of the queues, or with the header "
+    "'Authorization: Bearer' and the token of PGQUEUE['METRICS_TOKEN'].\n"
+)
+
+
+@never_cache
+@require_safe
+@transaction.non_atomic_requests
+def view(request: HttpRequest) -> HttpResponse:
+    """Tell how the queues stand; not what other processes have counted."""
+    if not (knows_token(request) or may_look(request)):
+        return HttpResponseForbidden(REFUSAL, content_type="text/plain")
+    body, headers = exposed(_registry(conf.database), request.headers)
+    return HttpResponse(body, headers=headers)
+
+
+view.login_required = False  # type: ignore[attr-defined] # of Django's LoginRequiredMiddleware: a scraper cannot log in
+
+
+def knows_token(request: HttpRequest) -> bool:
+    """Whether a token is set, and the request brings it."""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if not conf.metrics_token or scheme.lower() != "bearer":
+        return False
+    return secrets.compare_digest(token.strip().encode(), conf.metrics_token.encode())
+
+
+def may_look(request: HttpRequest) -> bool:
+    """Whether staff ask who may see the same in the admin."""
+    user = getattr(request, "user", None)
+    return bool(user and user.is_active and user.is_staff and user.has_perm(PERMISSION))
+
+
+@functools.cache
+def _registry(alias: str) -> CollectorRegistry:
+    """Return the one of this process, in which a look is shared by all who ask within a second.
+
+    Who has not begun it does not wait for its end: it may hang as long as a server that has fallen silent.
+    """
+    registry = CollectorRegistry()
+    registry.register(QueueCollector(alias=alias, wait_seconds=conf.admin_timeout_seconds))
+    return registry
+
+
+# Background
+
+IDLE_SECONDS = 120.0
+"""A connection that nobody has asked for so long is closed."""
+
+
+class Background:
+    """Begins with the first look; those who ask need not wait for its end, as a server may be silent.
+
+    The connection stays open in between. One that has broken meanwhile is not the end of a look: there is another one.
+    """
+
+    def __init__(self, alias: str) -> None:
+        self._looks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._database = QueueConnection(alias, "metrics", patience_seconds=2 * conf.admin_timeout_seconds)
+
+    def begin(self, looking: Callable[[], None]) -> None:
+        """Have it done in the thread; by one caller at a time."""
+        self._looks.put(looking)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="pgqueue-metrics", daemon=True)
+            self._thread.start()
+
+    def look(self) -> Measures:
+        """Look at the tables, in this thread."""
+        try:
+            return self._look()
+        except Error as error:
+            if not is_transient(error) or is_too_slow(error):
+                raise
+            return self._look()
+
+    def _look(self) -> Measures:
+        self._database.autocommit()  # opens it where need be
+        try:
+            return look(self._database.alias)
+        except Error:
+            self._database.close()
+            raise
+
+    def _work(self) -> None:
+        self._database.lend()
+        while True:
+            try:
+                self._looks.get(timeout=IDLE_SECONDS)()
+            except queue.Empty:
+                self._database.close()
+
+
+# Enqueued
+
+
+def count_enqueued(registry: CollectorRegistry = REGISTRY) -> Counter:
+    """Count from here on, as jobs are committed; to be called once, as in the ``ready()`` of an ``AppConfig``.
+
+    Returns:
+        A counter like any other of the registry, also where several processes share a folder.
+    """
+    counter = Counter(ENQUEUED.name, ENQUEUED.help, ENQUEUED.labels, registry=registry)
+    tell_of_enqueued(lambda queue, task, number: counter.labels(queue, task).inc(number))
+    return counter

@@ -1,0 +1,5 @@
+from django.urls import path
+
+from django_pgqueue.contrib.prometheus import view
+
+urlpatterns = [path("", view, name="pgqueue-metrics")]

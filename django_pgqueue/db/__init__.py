@@ -1,0 +1,1 @@
+"""Connections to PostgreSQL, pipelines, errors, NOTIFY, and the loader of statements."""

@@ -1,0 +1,457 @@
+"""Which database, which connection, and how a statement is run.
+
+``CallerConnection`` is the connection of whoever calls, inside their transaction: enqueueing and staff actions use it.
+``QueueConnection`` is a worker's own, apart from user code: claim, ack, heartbeat and housekeeping use it.
+"""
+
+import contextlib
+import copy
+import functools
+import math
+import secrets
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+import psycopg
+from django.db import DatabaseError, Error, InterfaceError, ProgrammingError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.postgresql.base import Cursor, ServerBindingCursor
+from django.db.backends.utils import CursorWrapper
+from django.utils.connection import ConnectionDoesNotExist
+from psycopg import sql
+from psycopg.pq import TransactionStatus
+
+from django_pgqueue.conf import conf
+from django_pgqueue.db.errors import Silence, is_locked, is_of_another_schema, is_rolled_back, is_transient
+from django_pgqueue.db.pipeline import impatient, one_transaction
+from django_pgqueue.exceptions import ConfigurationError
+
+Row = tuple[Any, ...]
+Parameters = Mapping[str, Any]
+
+# Time limits; and plans by index only, in the order of the index. Statistics of a table that swings between empty and
+# full may say "a few rows", or none at all after a vacuum of the empty table, and a batch joined to them by hash or by
+# scan then reads the whole backlog, or sorts it. No statistics can tell which plan is best, so each statement is
+# planned once. What is switched off and done all the same, as a sort of five rows, has an absurd price, for which
+# servers before 18 would compile the plan first, and that takes a second. All of it SET LOCAL: nothing is left behind
+# on a connection that a pooler hands to somebody else.
+SET_LOCAL = (
+    "SELECT set_config('statement_timeout', %s, true), set_config('idle_in_transaction_session_timeout', %s, true), "
+    "set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), "
+    "set_config('enable_sort', 'off', true), set_config('enable_hashjoin', 'off', true), "
+    "set_config('enable_mergejoin', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true), "
+    "set_config('jit', 'off', true)"
+)
+
+# Neither of the two limits counts between the statements of a pipeline. A process that is frozen there would keep its
+# locks, and VACUUM from its work, until it thaws. Older servers have no word for it.
+POSTGRESQL_17 = 170_000
+SET_LOCAL_FROM_17 = f"{SET_LOCAL}, set_config('transaction_timeout', %s, true)"
+
+
+class Database(Protocol):
+    """What the verbs of ``lifecycle/`` need of a connection."""
+
+    alias: str
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open: what a statement locks stays locked behind it."""
+        ...
+
+    def rows(self, sql: str, parameters: Parameters) -> list[Row]:
+        """Run one statement that returns rows, as every statement of the queue does; return them all."""
+        ...
+
+    def rows_or_undo(self, sql: str, parameters: Parameters, *, number: int) -> list[Row]:
+        """Run one statement that is to return ``number`` rows; if it returns fewer, let go of what it has locked.
+
+        Returns:
+            That many rows, or none.
+        """
+        ...
+
+    def notify(self, sql: str, parameters: Parameters) -> None:
+        """Run one statement that notifies, which the server may refuse as late as at its commit."""
+        ...
+
+
+class Answer(Protocol):
+    """What a statement that was only sent will return."""
+
+    def fetchall(self) -> list[Row]:
+        """Wait for the rows, and return all of them."""
+        ...
+
+
+ARGUMENTS = "args"
+"""The parameter of statements that insert jobs, or change their arguments."""
+
+
+def bound_by_server(connection: BaseDatabaseWrapper) -> CursorWrapper:
+    """Return a cursor of Django's whose parameters go to the server apart from the statement.
+
+    By default Django puts them into its text, which is in ``pg_stat_activity`` and in several logs of the server for
+    more people than may read the table. All else is as with any cursor: transaction, log of queries, wrappers. A class
+    of cursors that somebody else has chosen, as to trace them, is left.
+    """
+    connection.close_if_health_check_failed()  # as cursor() would, which then opens one that binds by itself
+    connection.ensure_connection()
+    beneath: Any = connection.connection
+    factory = beneath.cursor_factory
+    if factory is not Cursor:
+        return connection.cursor()
+    beneath.cursor_factory = ServerBindingCursor
+    try:
+        return connection.cursor()
+    finally:
+        beneath.cursor_factory = factory
+
+
+OPEN = {TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR}
+
+
+def is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """Whether one is open by Django's book, or by the driver's: Django does not know of a BEGIN that was executed."""
+    return connection.in_atomic_block or not connection.autocommit or _is_open_beneath(connection)
+
+
+def _is_open_beneath(connection: BaseDatabaseWrapper) -> bool:
+    pgconn = getattr(connection.connection, "pgconn", None)  # of psycopg; it knows without asking
+    return pgconn is not None and pgconn.transaction_status in OPEN
+
+
+@contextlib.contextmanager
+def undoable(alias: str) -> Iterator[Callable[[], None]]:
+    """Open a transaction, or a savepoint if one is open; it ends in a rollback if the function it gives is called.
+
+    Django's ``atomic()`` refuses a transaction of which it does not know, so psycopg sets the savepoint there.
+    """
+    connection = postgresql(alias)
+    if connection.in_atomic_block or not connection.autocommit or not _is_open_beneath(connection):
+        with transaction.atomic(using=alias):
+            yield functools.partial(transaction.set_rollback, True, using=alias)
+        return
+    beneath: Any = connection.connection
+    undone: list[bool] = []
+    with connection.wrap_database_errors, beneath.transaction() as savepoint:
+        yield functools.partial(undone.append, True)
+        if undone:
+            raise psycopg.Rollback(savepoint)
+
+
+class CallerConnection:
+    """The caller's Django connection. Statements join the transaction that is open on it, if one is."""
+
+    def __init__(self, alias: str | None = None) -> None:
+        self.alias = alias or conf.database
+
+    @property
+    def in_transaction(self) -> bool:
+        connection = postgresql(self.alias)
+        connection.ensure_connection()
+        return is_in_transaction(connection)
+
+    def rows(self, sql: str, parameters: Parameters) -> list[Row]:
+        connection = postgresql(self.alias)
+        try:
+            with bound_by_server(connection) if ARGUMENTS in parameters else connection.cursor() as cursor:
+                cursor.execute(sql, parameters)
+                rows: list[Row] = cursor.fetchall()
+                return rows
+        except ProgrammingError as error:
+            if is_of_another_schema(error):
+                error.add_note(f"Run: manage.py migrate django_pgqueue --database {self.alias}")
+            raise
+
+    def rows_or_undo(self, sql: str, parameters: Parameters, *, number: int) -> list[Row]:
+        """Run it in a transaction, or behind a savepoint: rolling back to that gives row locks back too."""
+        with undoable(self.alias) as undo:
+            rows = self.rows(sql, parameters)
+            if is_short := len(rows) < number:
+                undo()
+        return [] if is_short else rows
+
+    def notify(self, sql: str, parameters: Parameters) -> None:
+        """Run it. In an open transaction it is that one's commit that may be refused."""
+        self.rows(sql, parameters)
+
+
+class PassConnection:
+    """The connection of a pass of housekeeping, for verbs: what they announce is kept until the pass has committed.
+
+    Attributes:
+        announcements: payloads by channel, to be sent once the transaction that is open has committed.
+    """
+
+    def __init__(self, database: "QueueConnection") -> None:
+        self.alias = database.alias
+        self.announcements: dict[str, set[str]] = {}
+        self._database = database
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._database.in_transaction
+
+    def rows(self, sql: str, parameters: Parameters) -> list[Row]:
+        return self._database.rows(sql, parameters)
+
+    def rows_or_undo(self, sql: str, parameters: Parameters, *, number: int) -> list[Row]:
+        return self._database.rows_or_undo(sql, parameters, number=number)
+
+    def notify(self, sql: str, parameters: Parameters) -> None:
+        self._database.notify(sql, parameters)
+
+
+class QueueConnection:
+    """A connection of the queue's own, opened when first needed and again after it broke.
+
+    It is a second Django wrapper of the alias with what the queue relies on overridden: READ COMMITTED, autocommit, no
+    pool, no debug log, server-side binding and prepared statements. Not safe for two threads at once.
+
+    A server, or something on the way to it, that takes what is sent and never answers would hold up the caller for
+    ever: no statement of a server that works takes longer than its own limit. So after twice that time without a word
+    the connection is given up, as if it had broken.
+
+    Args:
+        purpose: ends up in ``application_name``, so that ``pg_stat_activity`` tells who it is.
+        patience_seconds: for how long the server may be silent. None: twice ``STATEMENT_TIMEOUT_SECONDS``.
+    """
+
+    def __init__(self, alias: str, purpose: str, *, patience_seconds: float | None = None) -> None:
+        self.alias = alias
+        self._wrapper = own_wrapper(alias, purpose)
+        self._new_connection = self._wrapper.get_new_connection
+        self._wrapper.get_new_connection = self._impatient
+        self.is_pooled = False  # whether a pooler stands between; known once it is open
+        self.is_preparing: bool | None = None  # whether statements run often are prepared; None: not known yet
+        self.may_be_committed = False  # whether a transaction may be since that was set, though an error was raised
+        self.clock_offset = 0.0  # the server's clock, in seconds since 1970, less the monotonic one of this machine
+        self._least_patience = patience_seconds
+        self._patience = math.inf  # in force, in seconds
+        self._inside = False
+        self._must_begin = False  # the server's default isolation is another than the queue's
+        self._knows_transaction_timeout = False
+
+    @contextlib.contextmanager
+    def transaction(self, *, commits: bool = False) -> Iterator[None]:
+        """Run a few statements in one short transaction, with time limits and planner settings of its own.
+
+        What is only sent in it makes one round trip altogether, commit included. An error in between rolls back.
+
+        Args:
+            commits: say COMMIT, so that what the server answers to it is known, and the connection outlives a refusal.
+
+        Raises:
+            django.db.Error: as Django maps it. After trouble with the connection or the server, it is closed; the next
+                use opens a new one, perhaps to another server.
+        """
+        before = self.may_be_committed
+        try:
+            with self._wrapper.wrap_database_errors:
+                connection = self._open(self._least_patience)
+                self._inside = True
+                with one_transaction(connection, begins=self._must_begin or commits):
+                    connection.execute(*self._set_local())
+                    yield
+                    self.may_be_committed = True  # the commit is sent from here on
+        except Error as error:
+            if is_rolled_back(error):
+                self.may_be_committed = before
+            if is_transient(error) and not is_locked(error):
+                self.close()
+            raise
+        finally:
+            self._inside = False
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._inside
+
+    def rows(self, sql: str, parameters: Parameters) -> list[Row]:
+        """Run one statement, inside ``transaction()`` or in one of its own."""
+        if not self._inside:
+            with self.transaction():
+                return self.rows(sql, parameters)
+        return self._wrapper.connection.execute(sql, parameters).fetchall()  # type: ignore[no-any-return]
+
+    def rows_or_undo(self, sql: str, parameters: Parameters, *, number: int) -> list[Row]:
+        """Run it, and undo nothing: the locks go with the transaction, which is short."""
+        rows = self.rows(sql, parameters)
+        return rows if len(rows) == number else []
+
+    def notify(self, sql: str, parameters: Parameters) -> None:
+        """Run it in the transaction that is open, or in one of its own."""
+        with contextlib.nullcontext() if self._inside else self.transaction(commits=True):
+            self.rows(sql, parameters)
+
+    def send(self, sql: str, parameters: Parameters) -> "Answer":
+        """Send one statement inside ``transaction()``, whose answer may be read once that is over."""
+        cursor = self._wrapper.connection.cursor(binary=True)
+        return cursor.execute(sql, parameters)  # type: ignore[no-any-return]
+
+    def autocommit(self, *, may_take_long: bool = False) -> psycopg.Connection[Row]:
+        """Return the psycopg connection beneath, for LISTEN and for statements that refuse a transaction.
+
+        Args:
+            may_take_long: wait for its answers without an end, until the next ``transaction()``.
+        """
+        with self._wrapper.wrap_database_errors:
+            connection: psycopg.Connection[Row] = self._open(math.inf if may_take_long else self._least_patience)
+            return connection
+
+    def lend(self) -> None:
+        """Have this thread use this connection where it would use Django's own of the alias, from here on.
+
+        ``autocommit()`` opens it: whoever uses it otherwise may wait for a silent server for ever.
+        """
+        connections[self.alias] = self._wrapper
+
+    def close(self) -> None:
+        with contextlib.suppress(DatabaseError, InterfaceError):
+            self._wrapper.close()
+        self._wrapper.connection = None
+
+    def _open(self, patience_seconds: float | None) -> Any:
+        self._patience = 2.0 * conf.statement_timeout_seconds if patience_seconds is None else patience_seconds
+        connection = self._wrapper.connection
+        if connection is None or connection.closed or only_reads(connection):
+            self.close()  # one that only reads would show a queue that stands still: nothing there changes any more
+            self._wrapper.connect()
+            connection = self._wrapper.connection
+            self._learn(connection)
+        return connection
+
+    def _impatient(self, parameters: Parameters) -> Any:
+        """Connect as Django does, which then sends statements to set the connection up: none is waited for without end.
+
+        A pooler lets clients in that has no server for them, and may keep their first statement for ever.
+        """
+        connection = self._new_connection(parameters)
+        connection.wait = functools.partial(self._wait, connection)
+        return connection
+
+    def _learn(self, connection: Any) -> None:
+        """Find out what stands at the other end: a server, or a pooler that lends one for each transaction.
+
+        A pooler tells its clients process ids of its own, by which it knows whom they want cancelled.
+        """
+        asked_at = time.monotonic()
+        [(default, pid, clock)] = connection.execute(
+            "SELECT current_setting('default_transaction_isolation'), pg_backend_pid(), "
+            "date_part('epoch', statement_timestamp())"
+        ).fetchall()
+        self.clock_offset = clock - (asked_at + time.monotonic()) / 2
+        self._must_begin = default != "read committed"
+        self.is_pooled = pid != connection.info.backend_pid
+        wanted = conf.prepared_statements
+        self.is_preparing = not self.is_pooled or keeps_apart(connection) if wanted is None else wanted
+        connection.prepare_threshold = 2 if self.is_preparing else None
+        self._knows_transaction_timeout = connection.info.server_version >= POSTGRESQL_17
+
+    def _set_local(self) -> tuple[str, tuple[str, ...]]:
+        seconds = conf.statement_timeout_seconds
+        limits = (f"{seconds}s", f"{seconds}s", f"{2 * seconds}s")
+        return (SET_LOCAL_FROM_17, limits) if self._knows_transaction_timeout else (SET_LOCAL, limits[:2])
+
+    def _wait(self, connection: Any, steps: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
+        """Wait as the connection itself does, but not for ever."""
+        try:
+            return type(connection).wait(connection, impatient(steps, self._patience), *args, **kwargs)
+        except Silence:
+            connection.close()  # else leaving the pipeline would wait as long again
+            raise
+
+
+Where = str | Database | None
+"""Where a verb acts: an alias, None for ``PGQUEUE["DATABASE"]``, or a connection whose transaction it joins."""
+
+
+def caller_of(where: Where) -> Database:
+    """Return the connection that a verb is to use."""
+    return CallerConnection(where) if where is None or isinstance(where, str) else where
+
+
+def only_reads(connection: Any) -> bool:
+    """Whether the server takes no writes, as an old primary that is up; another connection may find another server.
+
+    Asks nobody: the server says so itself, with its answer to whatever was asked last.
+    Source: https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-ASYNC
+    """
+    told = connection.info.parameter_status
+    return "on" in (told("default_transaction_read_only"), told("in_hot_standby"))
+
+
+def keeps_apart(connection: Any) -> bool:
+    """Whether a pooler keeps its clients' prepared statements apart, by names of its own at the server.
+
+    Where it passes names on, a server may know none of that name, or another client's: a wrong statement would be run.
+    Source: https://www.pgbouncer.org/config.html#max_prepared_statements
+    """
+    name = f"pgqueue_{secrets.token_hex(8)}"
+    with connection.transaction():
+        if connection.pgconn.prepare(name.encode(), b"SELECT 1").status != psycopg.pq.ExecStatus.COMMAND_OK:
+            return False
+        known = connection.execute("SELECT 1 FROM pg_prepared_statements WHERE name = %s", [name]).fetchall()
+        if known:
+            connection.execute(sql.SQL("DEALLOCATE {}").format(sql.Identifier(name)))  # nothing is left behind
+    return not known
+
+
+def own_wrapper(alias: str, purpose: str) -> Any:
+    """Make a Django wrapper for ``alias`` that shares nothing with the one in ``connections``."""
+    original = postgresql(alias)
+    settings = copy.deepcopy(original.settings_dict)
+    options = settings["OPTIONS"]
+    options.pop("pool", None)
+    options.pop("cursor_factory", None)
+    options.update(
+        server_side_binding=True,
+        isolation_level=psycopg.IsolationLevel.READ_COMMITTED,
+        application_name=f"pgqueue {purpose}"[:63],
+    )
+    for option, seconds in KEEPALIVE.items():
+        options.setdefault(option, seconds)
+    settings.update(AUTOCOMMIT=True, ATOMIC_REQUESTS=False, CONN_MAX_AGE=None, CONN_HEALTH_CHECKS=False)
+    wrapper = type(original)(settings, alias)
+    wrapper.inc_thread_sharing()
+    return wrapper
+
+
+# A firewall that forgets a connection says nothing; the kernel notices within half a minute.
+# Source: https://www.postgresql.org/docs/current/libpq-connect.html
+KEEPALIVE = {
+    "connect_timeout": 10,
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+
+
+def number_array(numbers: Iterable[float]) -> str:
+    """Return numbers as the text of a PostgreSQL array, to be cast in the statement: faster than to adapt a list."""
+    return f"{{{','.join(map(str, numbers))}}}"
+
+
+def postgresql(alias: str) -> BaseDatabaseWrapper:
+    """Return Django's connection for ``alias``.
+
+    Raises:
+        ConfigurationError: there is no such alias, or it is not PostgreSQL by way of psycopg 3.
+    """
+    try:
+        connection = connections[alias]
+    except ConnectionDoesNotExist as error:
+        raise ConfigurationError(
+            f"The queue's database {alias!r} is not in DATABASES. "
+            f"Set PGQUEUE['DATABASE'] to one of {list(connections)}."
+        ) from error
+    if connection.vendor != "postgresql":
+        raise ConfigurationError(
+            f"The queue's database {alias!r} is {connection.vendor}. "
+            "Set PGQUEUE['DATABASE'] to the alias of a PostgreSQL database."
+        )
+    return connection

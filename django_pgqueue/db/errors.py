@@ -1,0 +1,109 @@
+"""What an error of the database means for whoever got it: try again, do less, or give up.
+
+They are asked about Django's errors, whose cause is the driver's.
+"""
+
+import psycopg
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError, DataError, Error, InterfaceError, InternalError, OperationalError
+
+from django_pgqueue.log_lines import without_detail
+
+
+class Silence(psycopg.OperationalError):
+    """The server has not said a word for longer than any statement may take."""
+
+
+class CommitFailed(psycopg.OperationalError):
+    """All statements went well, and their commit did not, as when a deferred trigger fails."""
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether trying again later can help: the server is away, busy, full, read-only, or broke a deadlock."""
+    if isinstance(error, ImproperlyConfigured):
+        return False
+    cause = error.__cause__ if isinstance(error, DatabaseError | InterfaceError) else error
+    sqlstate = getattr(cause, "sqlstate", None)
+    if sqlstate is None:  # the driver itself has raised it
+        return isinstance(error, TRANSIENT_KINDS)
+    return sqlstate[:2] in TRANSIENT_CLASSES or sqlstate in TRANSIENT_STATES
+
+
+TRANSIENT_KINDS = (
+    *(OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError),
+    *(InternalError, psycopg.InternalError),  # a pooler's farewell counted as an answer more than was asked for
+)
+# Source: https://www.postgresql.org/docs/current/errcodes-appendix.html
+TRANSIENT_CLASSES = {"08", "40", "53", "57", "58"}  # connection, rollback, resources, intervention, system
+TRANSIENT_STATES = {"25006", "25P03", "25P04", "55P03", "55006"}  # read-only, two time limits, lock, in use
+
+
+def is_rolled_back(error: BaseException) -> bool:
+    """Whether the server has said of the transaction itself that it failed, so that nothing of it is committed.
+
+    A session that ends says nothing about its last commit, even where the server gives the reason why it ends.
+    """
+    sqlstate = getattr(error.__cause__, "sqlstate", None) or ""
+    return sqlstate != "" and sqlstate[:2] != "08" and sqlstate[:3] != "57P"
+
+
+def is_of_connection(error: BaseException) -> bool:
+    """Whether the session has ended, cannot begin or does not answer, which says nothing about its statements."""
+    sqlstate: str | None = getattr(error.__cause__, "sqlstate", None)
+    if sqlstate is None:
+        return isinstance(error, OperationalError | InterfaceError)
+    return sqlstate[:2] == "08" or sqlstate[:3] == "57P"
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether a transaction lost against another one, and may go well when it is repeated as a whole.
+
+    Source: https://www.postgresql.org/docs/current/mvcc-serialization-failure-handling.html
+    """
+    return getattr(error.__cause__, "sqlstate", None) in {"40001", "40P01"}
+
+
+def is_locked(error: BaseException) -> bool:
+    """Whether a lock was waited for in vain, for as long as ``lock_timeout`` says."""
+    return getattr(error.__cause__, "sqlstate", None) == "55P03"
+
+
+def is_refusal(error: Error) -> bool:
+    """Whether the database refuses the very values it was given, so that trying again cannot help."""
+    sqlstate = getattr(error.__cause__, "sqlstate", None) or ""
+    return sqlstate[:2] in REFUSING_CLASSES or isinstance(error, DataError)
+
+
+def is_too_much(error: Error) -> bool:
+    """Whether less work in one statement may help: it took too long, or more memory or room than there is."""
+    sqlstate = getattr(error.__cause__, "sqlstate", None) or ""
+    return is_too_slow(error) or isinstance(error.__cause__, Silence) or sqlstate[:2] == "53" or sqlstate == "25P04"
+
+
+def is_of_another_schema(error: BaseException) -> bool:
+    """Whether a table, column or function is not there, as before a migration."""
+    return getattr(error.__cause__, "sqlstate", None) in {"42P01", "42703", "42883"}
+
+
+def is_too_slow(error: BaseException) -> bool:
+    """Whether a statement was cancelled: it took longer than it may. The database itself is well."""
+    return getattr(error.__cause__, "sqlstate", None) == "57014"
+
+
+def is_over_limit(error: BaseException) -> bool:
+    """Whether a limit of the server is exceeded; by a notification, because the queue of those is full."""
+    return getattr(error.__cause__, "sqlstate", None) == "54000"
+
+
+REFUSING_CLASSES = {"22", "23", "54"}  # data, integrity, program limits
+
+
+def primary(error: BaseException) -> str:
+    """Return what the database says in its first sentence, without details: these may quote a whole row."""
+    diagnosis = getattr(error.__cause__, "diag", None)
+    return getattr(diagnosis, "message_primary", None) or one_line(error)
+
+
+def one_line(error: BaseException) -> str:
+    """Return what an error says, on one line, without the values that the database quotes in its detail."""
+    return " ".join(without_detail(str(error)).split())

@@ -1,0 +1,191 @@
+"""Tell idle workers that there is something to do, and waiters that a job has ended. Who misses it will poll."""
+
+import logging
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from django.db import Error, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import CallerConnection, Database, PassConnection, postgresql
+from django_pgqueue.db.errors import is_over_limit, is_transient, one_line
+from django_pgqueue.db.queries import statement
+
+logger = logging.getLogger("django_pgqueue")
+
+# One channel for all queues. A payload is the name of a queue that has work, or one of these. A queue may have any
+# name: one that begins with the mark stands behind QUEUE.
+CHANNEL: Final = "pgqueue_jobs"
+CANCEL: Final = ""  # no queue: look for cancel requests
+MARK: Final = "?"
+QUEUE: Final = "?="  # then the queue's name
+GATE: Final = "?|"  # then the name of a queue: it was paused, resumed or limited
+ADMIT: Final = "?+"  # then a concurrency key: a job waits to be admitted; alone: of any key
+OPERATE: Final = "?!"  # an operation was begun
+ECHO: Final = "?~"  # then something random: does a notification arrive?
+
+# Another channel, for those who wait for the end of jobs: they are not to wake for each enqueue, nor workers for each
+# end. A payload is the id of a job that has ended.
+ENDS: Final = "pgqueue_done"
+
+MOST_KEYS = 100
+"""Whoever makes jobs of more concurrency keys wait does not name them."""
+
+
+def of_queue(name: str) -> str:
+    """Return the payload that announces work on a queue."""
+    return QUEUE + name if name.startswith(MARK) else name
+
+
+def queues_of(payloads: Iterable[str]) -> set[str]:
+    """Return the queues on which payloads announce work."""
+    named = (payload.removeprefix(QUEUE) for payload in payloads if payload.startswith(QUEUE) or payload[:1] != MARK)
+    return set(filter(None, named))
+
+
+def gates_of(payloads: Iterable[str]) -> set[str]:
+    """Return the queues that payloads say were paused, resumed or limited."""
+    return {payload.removeprefix(GATE) for payload in payloads if payload.startswith(GATE)}
+
+
+def keys_of(payloads: Iterable[str]) -> set[str]:
+    """Return the concurrency keys of jobs that wait to be admitted; an empty one stands for any."""
+    return {payload.removeprefix(ADMIT) for payload in payloads if payload.startswith(ADMIT)}
+
+
+@dataclass(frozen=True, slots=True)
+class WakeUp:
+    """A wake-up to be sent after a commit. Two of the same payloads are equal, which keeps them from piling up."""
+
+    database: str
+    payloads: tuple[str, ...]
+    channel: str = CHANNEL
+
+    def __call__(self) -> None:
+        """Send it after the commit. Failing must not reach the caller: the job is there, and polling finds it."""
+        try:
+            announce_or_warn(CallerConnection(self.database), self.payloads, channel=self.channel)
+        except Error as error:
+            _warn(self.payloads, error)
+
+    def send(self) -> None:
+        """Send it now, in the transaction that is open if one is."""
+        announce(CallerConnection(self.database), self.payloads, channel=self.channel)
+
+
+def wake(to: str | Database, queue: str) -> None:
+    """Announce work on ``queue`` when the caller's transaction has committed; at once if there is none.
+
+    Args:
+        to: an alias, or the connection whose transaction it is.
+
+    The notification is a statement of its own after the commit: NOTIFY takes a lock of the whole cluster until its
+    transaction is on disk, and one that only notifies has nothing to write there.
+    Source: https://www.postgresql.org/docs/current/sql-notify.html
+    """
+    if conf.notify:
+        _after_commit(to, (of_queue(queue),))
+
+
+def wake_to_admit(to: str | Database, keys: Collection[str]) -> None:
+    """Announce that jobs of these keys may be admitted when the caller's transaction has committed."""
+    if conf.notify and keys:
+        named = sorted(keys) if len(keys) <= MOST_KEYS else [""]
+        _after_commit(to, tuple(ADMIT + key for key in named))
+
+
+def wake_for_cancel(to: str | Database) -> None:
+    """Announce a cancel request when the caller's transaction has committed, whatever ``PGQUEUE["NOTIFY"]`` says."""
+    _after_commit(to, (CANCEL,))
+
+
+def wake_for_gate(alias: str, queue: str) -> None:
+    """Announce that a queue was paused, resumed or limited when the caller's transaction has committed."""
+    if conf.notify:
+        _after_commit(alias, (GATE + queue,))
+
+
+def wake_for_operation(alias: str) -> None:
+    """Announce an operation when the caller's transaction has committed."""
+    if conf.notify:
+        _after_commit(alias, (OPERATE,))
+
+
+def tell_waiters(database: Database, ids: Collection[int]) -> None:
+    """Announce that jobs have ended for which somebody waits, once that is committed.
+
+    On a connection of the queue's own it is: each of its statements is a transaction, or else this belongs to the same.
+    """
+    payloads = tuple(map(str, ids)) if conf.notify else ()
+    if payloads and isinstance(database, CallerConnection | PassConnection):
+        _after_commit(database, payloads, ENDS)
+    elif payloads:
+        announce_or_warn(database, payloads, channel=ENDS)
+
+
+def announce(database: Database, payloads: Collection[str], *, channel: str = CHANNEL) -> None:
+    """Send notifications in a transaction of their own, or in the one that is open on ``database``.
+
+    Raises:
+        django.db.Error: as the server refuses them; ``is_over_limit``: its queue is full of what somebody has not read.
+    """
+    parameters = {"channel": channel, "payloads": list(payloads)}
+    try:
+        database.notify(statement("notify"), parameters)
+    except Error as error:
+        if not is_over_limit(error):
+            raise
+        database.rows(statement("drop_notifications"), {})
+        database.notify(statement("notify"), parameters)
+
+
+def announce_or_warn(database: Database, payloads: Collection[str], *, channel: str = CHANNEL) -> None:
+    """Announce what polling finds too: where the server refuses notifications, a warning says so, and work goes on.
+
+    Raises:
+        django.db.Error: there is trouble with the connection, or the server, that the caller will have as well.
+    """
+    try:
+        announce(database, payloads, channel=channel)
+    except Error as error:
+        if is_transient(error):
+            raise
+        if _refusals.get(database.alias) != str(error):
+            _warn(payloads, error)
+        _refusals[database.alias] = str(error)
+    else:
+        _refusals.pop(database.alias, None)
+
+
+_refusals: dict[str, str] = {}  # why the last announcement by an alias was refused; every reason is said once
+
+
+def _warn(payloads: Collection[str], error: Error) -> None:
+    logger.warning(
+        "Wake-up %s failed; workers find out by polling, or with their next heartbeat: %s",
+        list(payloads),
+        one_line(error),
+    )
+
+
+def _after_commit(to: str | Database, payloads: tuple[str, ...], channel: str = CHANNEL) -> None:
+    if isinstance(to, PassConnection):
+        to.announcements.setdefault(channel, set()).update(payloads)
+        return
+    wake_up = WakeUp(to if isinstance(to, str) else to.alias, payloads, channel)
+    connection = postgresql(wake_up.database)
+    if not connection.in_atomic_block and not connection.get_autocommit():
+        wake_up.send()  # set_autocommit(False): on_commit would raise, so it goes with the transaction
+    elif not _is_pending(connection, wake_up):
+        transaction.on_commit(wake_up, using=wake_up.database)
+
+
+def _is_pending(connection: BaseDatabaseWrapper, wake_up: WakeUp) -> bool:
+    """Whether an equal hook will run whenever one registered now would.
+
+    Any pending one will. A hook dies with the savepoint it was registered in; a savepoint that is still open has this
+    code inside it too, and one that was released can no longer roll back alone.
+    """
+    return any(hook == wake_up for _, hook, *_ in connection.run_on_commit)

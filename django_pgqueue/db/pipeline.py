@@ -1,0 +1,103 @@
+"""How statements travel to the server and answers back: many at a time, and never waited for without an end."""
+
+import contextlib
+import time
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import psycopg
+
+from django_pgqueue.db.errors import CommitFailed, Silence
+
+
+@contextlib.contextmanager
+def one_transaction(connection: Any, *, begins: bool) -> Iterator[None]:
+    """Send statements without waiting for each answer, where the client library can.
+
+    Without BEGIN and COMMIT: to the server, all that comes before the pipeline's one Sync is one transaction. If the
+    caller fails for reasons of its own, that Sync must not be sent.
+    Source: https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-PIPELINING
+
+    Args:
+        begins: whether BEGIN and COMMIT are needed after all: to say READ COMMITTED, or to hear of the commit.
+
+    Raises:
+        psycopg.Error: of a statement, or of the commit; CommitFailed where that is all that is known.
+    """
+    if not psycopg.Pipeline.is_supported():
+        with connection.transaction():
+            yield
+        return
+    is_sent, failed = False, None
+    try:
+        with connection.pipeline():
+            try:
+                if begins:
+                    connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+                yield
+                if begins:
+                    connection.execute("COMMIT")
+                is_sent = True
+            except BaseException as error:  # noqa: BLE001 - raised below
+                if begins or connection.pgconn.pipeline_status != psycopg.pq.PipelineStatus.ABORTED:
+                    connection.close()  # unless its server has refused a statement, the Sync would commit
+                failed = error
+    except Exception as error:
+        if failed is None:
+            _check_commit(connection, error, is_sent=is_sent)
+            raise
+    if failed is not None:
+        raise failed  # outside of the pipeline, which would log what it meets at its end, after an error in it
+
+
+def _check_commit(connection: Any, error: Exception, *, is_sent: bool) -> None:
+    """Raise what a commit has failed with in place of an error that does not say so."""
+    if not isinstance(error, IndexError | psycopg.OperationalError):
+        return
+    is_told = connection.closed and not isinstance(error, IndexError)
+    if is_sent and not is_told and not getattr(error, "sqlstate", None):
+        connection.close()
+        raise _at_commit(error) from None
+
+
+def _at_commit(error: Exception) -> psycopg.Error:
+    """Return why a commit failed, as far as it can be known.
+
+    psycopg has no statement to which this answer to the Sync belongs. It raises the error and stumbles over it when it
+    leaves the pipeline; or, where the Sync's own end was read along with it, loses count of the answers.
+    """
+    cause = error.__context__
+    return cause if isinstance(cause, psycopg.Error) else CommitFailed("the transaction failed at its commit")
+
+
+@contextlib.contextmanager
+def impatience(connection: Any, patience_seconds: float) -> Iterator[None]:
+    """Let a connection of psycopg wait for its server for a limited time in here; then it raises ``Silence``."""
+
+    def wait(steps: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
+        return type(connection).wait(connection, impatient(steps, patience_seconds), *args, **kwargs)
+
+    connection.wait = wait
+    try:
+        yield
+    finally:
+        del connection.wait
+
+
+def impatient(steps: Generator[Any, Any, Any], patience_seconds: float) -> Generator[Any, Any, Any]:
+    """Go through the steps of a conversation, which yield what they wait for and are told whether it has come.
+
+    psycopg tells so several times a second where nothing has.
+    """
+    heard_at = time.monotonic()
+    try:
+        wanted = next(steps)
+        while True:
+            is_ready = yield wanted
+            if is_ready:
+                heard_at = time.monotonic()
+            elif time.monotonic() - heard_at > patience_seconds:
+                raise Silence(f"the server has not answered for {patience_seconds:g} s")
+            wanted = steps.send(is_ready)
+    except StopIteration as end:
+        return end.value

@@ -1,0 +1,22 @@
+"""What is wrong with the queue, whose fault it is, and what to do about it.
+
+Each look costs a few reads of bounded size, and none waits for a lock. ``findings()`` is empty where all is well.
+
+::
+
+    report          all looks, one after the other
+    finding         a finding, and what several looks read once
+    workers         is a worker there for each queue, and is it alive?
+    jobs            which jobs wait too long, or in vain?
+    signatures      do waiting jobs and schedules fit the functions that run them?
+    schedules       do they fire?
+    tables          dead rows and what keeps them, partitions, settings, clocks
+    schema          is everything there that the migrations make? catalogue: what the models want
+    sessions        may the workers have as many connections as they need?
+    notifications   do notifications arrive?
+"""
+
+from django_pgqueue.doctor.finding import Finding, Level
+from django_pgqueue.doctor.report import ALL_LOOKS, LOOKS, NOT_LOOKED_AT, SCHEMA_LOOKS, findings
+
+__all__ = ["ALL_LOOKS", "LOOKS", "NOT_LOOKED_AT", "SCHEMA_LOOKS", "Finding", "Level", "findings"]

@@ -1,0 +1,114 @@
+"""A finding, and what several looks read once."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from django.db import connections
+from django.utils.translation import gettext as _
+
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.doctor.catalogue import Catalogue, unapplied
+from django_pgqueue.insights.formatting import cut
+from django_pgqueue.insights.overview import QueueLine, living_workers
+from django_pgqueue.maintenance import vacuum
+from django_pgqueue.maintenance.vacuum import Signs
+from django_pgqueue.models import Worker
+
+
+class Level(StrEnum):
+    """How bad it is."""
+
+    ERROR = "error"  # jobs do not run, or will not soon
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes:
+        name: what kind of thing; stays the same from release to release.
+        what: what was found, with its values, as a sentence.
+        remedy: what to do, as a sentence.
+        facts: the values, for programs.
+    """
+
+    name: str
+    level: Level
+    what: str
+    remedy: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it for programs."""
+        return {
+            "name": self.name,
+            "level": self.level,
+            "what": self.what,
+            "remedy": self.remedy,
+            "facts": dict(self.facts),
+        }
+
+
+# Words
+
+MOST_NAMED = 5
+WIDEST = 200
+"""Names and problems are cut to so many columns: one may be as large as a job."""
+
+
+def named(names: Sequence[str]) -> str:
+    """Return the first few names, the middle of long ones left out, and how many more there are."""
+    more = len(names) - MOST_NAMED
+    text = ", ".join(cut(name, WIDEST) for name in names[:MOST_NAMED])
+    return _("%(names)s and %(number)s more") % {"names": text, "number": more} if more > 0 else text
+
+
+# View
+
+
+class View:
+    """What several looks need, read when the first one asks.
+
+    Args:
+        queues: how they stand.
+    """
+
+    def __init__(self, alias: str, queues: Sequence[QueueLine]) -> None:
+        self.alias = alias
+        self.queues = queues
+        self.database = CallerConnection(alias)
+
+    @functools.cached_property
+    def workers(self) -> list[Worker]:
+        """Those that are alive."""
+        return list(living_workers(self.alias))
+
+    @functools.cached_property
+    def signs(self) -> Signs:
+        """Dead rows of pgqueue_jobs, and its last VACUUM."""
+        return vacuum.look(self.database)
+
+    @functools.cached_property
+    def unapplied(self) -> list[str]:
+        """Migrations of this code that the database has not seen."""
+        return unapplied(self.alias)
+
+    @functools.cached_property
+    def catalogue(self) -> Catalogue:
+        """What the database has of the tables."""
+        return Catalogue(self.alias)
+
+    @functools.cached_property
+    def is_pooled(self) -> bool:
+        """Whether a pooler stands before the server: it tells its clients process ids of its own."""
+        [(pid,)] = self.database.rows("SELECT pg_backend_pid()", {})
+        return bool(connections[self.alias].connection.info.backend_pid != pid)
+
+    @functools.cached_property
+    def with_work(self) -> list[QueueLine]:
+        """Queues with jobs that want to run, and may."""
+        return [queue for queue in self.queues if queue.has_work and not queue.is_paused]

@@ -1,0 +1,139 @@
+"""Look whether the database has what this code needs: migrations, tables, indexes, checks, functions.
+
+While migrations are to be applied they alone are named: the rest comes with them.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+from psycopg import sql
+
+from django_pgqueue.doctor.catalogue import FUNCTIONS, Part
+from django_pgqueue.doctor.finding import Finding, Level, View, named
+from django_pgqueue.models import Job
+
+
+def migrations(view: View) -> Iterator[Finding]:
+    """Name migrations of this code that the database has not seen."""
+    if not view.unapplied:
+        return
+    yield Finding(
+        name="migrations-missing",
+        level=Level.ERROR,
+        what=ngettext(
+            "%(number)s migration of django_pgqueue is not applied: %(names)s.",
+            "%(number)s migrations of django_pgqueue are not applied: %(names)s.",
+            len(view.unapplied),
+        )
+        % {"number": len(view.unapplied), "names": named(view.unapplied)},
+        remedy=_("Before workers of this code start, run manage.py migrate django_pgqueue --database %(alias)s.")
+        % {"alias": view.alias},
+        facts={"migrations": view.unapplied},
+    )
+
+
+def columns(view: View) -> Iterator[Finding]:
+    """Name tables and columns that are not there, although their migrations are noted."""
+    missing = _missing(view, "column")
+    if not missing:
+        return
+    tables = {part.table for part in missing} - view.catalogue.tables
+    names = [*sorted(tables), *(f"{part.table}.{part.name}" for part in missing if part.table not in tables)]
+    yield Finding(
+        name="columns-missing",
+        level=Level.ERROR,
+        what=_("Tables or columns are missing, although all migrations are noted as applied: %(names)s.")
+        % {"names": named(names)},
+        remedy=_(
+            "Somebody has removed them, or has faked a migration. Restore them; manage.py sqlmigrate django_pgqueue "
+            "shows how each migration makes them."
+        ),
+        facts={"missing": names},
+    )
+
+
+def indexes(view: View) -> Iterator[Finding]:
+    """Name indexes that are missing, and those that are there and may not be read."""
+    if missing := [part for part in _missing(view, "index") if part.table in view.catalogue.tables]:
+        yield _missing_indexes(missing, view.catalogue.making(missing))
+    ours, left = view.catalogue.wrong("index")
+    if ours or left:
+        yield _invalid_indexes(ours, left)
+
+
+def _missing_indexes(missing: Sequence[Part], statements: Sequence[str]) -> Finding:
+    names = [part.name for part in missing]
+    return Finding(
+        name="indexes-missing",
+        level=_level(missing),
+        what=ngettext("An index is missing: %(names)s.", "Indexes are missing: %(names)s.", len(names))
+        % {"names": named(names)},
+        remedy=_("Make it again: %(statements)s") % {"statements": " ".join(statements)},
+        facts={"indexes": names, "statements": statements},
+    )
+
+
+def _invalid_indexes(ours: Sequence[Part], left: Sequence[str]) -> Finding:
+    """Name those of the models, and what a statement with CONCURRENTLY has left behind."""
+    names = [*(part.name for part in ours), *left]
+    statements = [f"REINDEX INDEX CONCURRENTLY {part.name};" for part in ours]
+    statements += [f"DROP INDEX CONCURRENTLY {sql.Identifier(name).as_string()};" for name in left]
+    return Finding(
+        name="indexes-invalid",
+        level=_level(ours),
+        what=ngettext(
+            "An index is invalid, so that it is written and never read: %(names)s.",
+            "Indexes are invalid, so that they are written and never read: %(names)s.",
+            len(names),
+        )
+        % {"names": named(names)},
+        remedy=_("A statement with CONCURRENTLY has failed. Once the reason is gone: %(statements)s")
+        % {"statements": " ".join(statements)},
+        facts={"indexes": names, "statements": statements},
+    )
+
+
+def checks(view: View) -> Iterator[Finding]:
+    """Name checks of the database that are missing, and those that old rows were never held to."""
+    missing = [part for part in _missing(view, "check") if part.table in view.catalogue.tables]
+    unproven, _others = view.catalogue.wrong("check")
+    if not missing and not unproven:
+        return
+    names = [part.name for part in (*missing, *unproven)]
+    statements = view.catalogue.making(missing)
+    statements += [f"ALTER TABLE {part.table} VALIDATE CONSTRAINT {part.name};" for part in unproven]
+    yield Finding(
+        name="checks-missing",
+        level=Level.WARNING,
+        what=_("The database lets in what must not be: checks are missing, or not validated: %(names)s.")
+        % {"names": named(names)},
+        remedy=_("Make them again: %(statements)s") % {"statements": " ".join(statements)},
+        facts={"checks": names, "statements": statements},
+    )
+
+
+def functions(view: View) -> Iterator[Finding]:
+    """Name functions that the migrations have made, and that are not there."""
+    missing = [part.name for part in _missing(view, "function")]
+    if not missing:
+        return
+    yield Finding(
+        name="functions-missing",
+        level=Level.ERROR,
+        what=ngettext("A function is missing: %(names)s().", "Functions are missing: %(names)s().", len(missing))
+        % {"names": "(), ".join(missing)},
+        remedy=_("Run the CREATE FUNCTION that this prints: %(commands)s")
+        % {"commands": "; ".join(f"manage.py sqlmigrate django_pgqueue {FUNCTIONS[name]}" for name in missing)},
+        facts={"functions": missing},
+    )
+
+
+def _missing(view: View, kind: str) -> list[Part]:
+    return [] if view.unapplied else view.catalogue.missing(kind)
+
+
+def _level(parts: Sequence[Part]) -> Level:
+    """Tell what workers and enqueuers need from what makes pages of the admin slow."""
+    is_needed = any(part.is_unique or part.model is Job for part in parts)
+    return Level.ERROR if is_needed else Level.WARNING

@@ -1,0 +1,196 @@
+"""Look at dead rows and who keeps them, partitions, settings, clocks."""
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import Any
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from django_pgqueue.conf import conf
+from django_pgqueue.db.queries import statement
+from django_pgqueue.doctor.finding import Finding, Level, View, named
+from django_pgqueue.insights.formatting import local, whole
+from django_pgqueue.insights.retention import remedy, span
+from django_pgqueue.maintenance import partitions as retention
+from django_pgqueue.maintenance import vacuum
+from django_pgqueue.maintenance.vacuum import Holder
+
+OLD_SECONDS = 5 * 60
+VERY_OLD_SECONDS = 60 * 60
+MANY_DEAD_ROWS = 100_000
+"""Claims step over dead rows: 20,000 cost a millisecond and a half."""
+
+MOST_SKEW_SECONDS = 2.0
+
+OPTIONS = {
+    "fillfactor": "50",
+    "autovacuum_vacuum_scale_factor": "0",
+    "autovacuum_vacuum_threshold": "1000",
+    "autovacuum_vacuum_cost_delay": "0",
+    "autovacuum_analyze_scale_factor": "0",
+    "autovacuum_analyze_threshold": "50000",
+    "vacuum_truncate": "off",
+}
+"""Storage options of pgqueue_jobs, as the migrations set them."""
+
+
+def old_snapshot(view: View) -> Iterator[Finding]:
+    """Say who keeps VACUUM from removing dead rows. Slots and standbys do not tell since when."""
+    holder = vacuum.horizon(view.database)
+    if holder is None or not _is_old(holder, view.signs.dead):
+        return
+    session = _session(view, holder)
+    yield Finding(
+        name="old-snapshot",
+        level=Level.ERROR if (holder.seconds or 0.0) >= VERY_OLD_SECONDS else Level.WARNING,
+        what=_("The oldest snapshot keeps dead rows in the tables, about %(dead)s of pgqueue_jobs: %(holder)s.")
+        % {"dead": whole(view.signs.dead), "holder": _whose(holder, session)},
+        remedy=remedy(holder),
+        facts={**holder._asdict(), **session, "dead_rows": view.signs.dead},
+    )
+
+
+def dead_rows(view: View) -> Iterator[Finding]:
+    """Say that there are too many dead rows: every claim steps over them."""
+    signs, many = view.signs, MANY_DEAD_ROWS
+    if signs.dead < max(many, signs.live // 2):
+        return
+    last = max(filter(None, (signs.vacuumed_at, signs.autovacuumed_at)), default=None)
+    when = _("The last VACUUM was at %(time)s.") % {"time": f"{local(last):%Y-%m-%d %H:%M:%S}"} if last else ""
+    yield Finding(
+        name="dead-rows",
+        level=Level.WARNING,
+        what=_("pgqueue_jobs has about %(dead)s dead rows beside %(live)s live ones. %(when)s")
+        % {"dead": whole(signs.dead), "live": whole(signs.live), "when": when or _("There was no VACUUM yet.")},
+        remedy=_(
+            "End who holds the oldest snapshot, if somebody does. See that PGQUEUE['VACUUM_DEAD_ROWS'] is not 0 and "
+            "that the role of PGQUEUE['MAINTENANCE_DATABASE'] may VACUUM the table."
+        ),
+        facts={"dead": signs.dead, "live": signs.live, "last_vacuum": last},
+    )
+
+
+def partitions(view: View) -> Iterator[Finding]:
+    """Name days without a partition of their own: their finished jobs go to the default one."""
+    plan = retention.plan(view.database, retention_days=conf.retention_days)
+    soon = [day for day in plan.make if day <= plan.today + dt.timedelta(1)]
+    if not soon:
+        return
+    yield Finding(
+        name="partitions-missing",
+        level=Level.WARNING,
+        what=_("Finished jobs have no partition for %(days)s.") % {"days": named([str(day) for day in plan.make])},
+        remedy=_(
+            "Run manage.py pgqueue_retention --run by a role that owns the tables. Workers do it daily where the "
+            "role of PGQUEUE['MAINTENANCE_DATABASE'] may."
+        ),
+        facts={"days": list(plan.make)},
+    )
+
+
+def default_partition(view: View) -> Iterator[Finding]:
+    """Say that rows lie in the default partition, which keep partitions of their days from being made."""
+    rows = _storage(view)[2]
+    if not rows:
+        return
+    yield Finding(
+        name="default-partition",
+        level=Level.WARNING,
+        what=_("About %(number)s finished jobs lie in the default partition.") % {"number": whole(rows)},
+        remedy=_(
+            "They are removed one by one when their time is over. See that partitions are made ahead: manage.py "
+            "pgqueue_retention shows them."
+        ),
+        facts={"rows": rows},
+    )
+
+
+def settings(view: View) -> Iterator[Finding]:
+    """Name storage options that somebody has changed, and a server without autovacuum."""
+    given, has_autovacuum, _rows = _storage(view)
+    options = dict(option.split("=", 1) for option in given)
+    wrong = {name: options.get(name) for name, wanted in OPTIONS.items() if options.get(name) != wanted}
+    if wrong or options.get("autovacuum_enabled", "true") in {"false", "off"}:
+        unset = _("not set")
+        changed = named([f"{name} = {value or unset}" for name, value in wrong.items()])
+        yield Finding(
+            name="storage-options",
+            level=Level.WARNING,
+            what=_("Storage options of pgqueue_jobs are not those of the migrations: %(options)s.")
+            % {"options": changed or "autovacuum_enabled = off"},
+            remedy=_("Unless it is on purpose: ALTER TABLE pgqueue_jobs SET (%(options)s);")
+            % {"options": ", ".join(f"{name} = {OPTIONS[name]}" for name in wrong) or "autovacuum_enabled = on"},
+            facts=wrong,
+        )
+    if not has_autovacuum:
+        yield Finding(
+            name="autovacuum-off",
+            level=Level.WARNING,
+            what=_("The server runs no autovacuum."),
+            remedy=_("Switch it on: ALTER SYSTEM SET autovacuum = on; SELECT pg_reload_conf();"),
+        )
+
+
+def clocks(view: View) -> Iterator[Finding]:
+    """Say that the clock here differs from the database's, which alone decides when jobs are due."""
+    before = timezone.now()
+    [(told,)] = view.database.rows("SELECT extract(epoch FROM clock_timestamp())::double precision", {})
+    after = timezone.now()
+    skew = max(before.timestamp() - told, told - after.timestamp(), 0.0)
+    if skew < MOST_SKEW_SECONDS:
+        return
+    ahead = told < before.timestamp()
+    text = (
+        _("The clock of this process is %(seconds)s ahead of the database's.")
+        if ahead
+        else _("The clock of this process is %(seconds)s behind the database's.")
+    )
+    yield Finding(
+        name="clocks-differ",
+        level=Level.WARNING,
+        what=text % {"seconds": span(skew)},
+        remedy=_("Set both machines by NTP. Jobs are due by the database's clock; times here are shown against it."),
+        facts={"seconds": skew if ahead else -skew},
+    )
+
+
+def _is_old(holder: Holder, dead: int) -> bool:
+    return dead >= MANY_DEAD_ROWS if holder.seconds is None else holder.seconds >= OLD_SECONDS
+
+
+def _session(view: View, holder: Holder) -> dict[str, Any]:
+    """Return what this role may see of a session; nothing of a slot or a prepared transaction."""
+    if holder.kind not in {"session", "standby"}:
+        return {}
+    rows = view.database.rows(statement("session"), {"pid": int(holder.handle)})
+    names = ("application", "user", "state", "transaction_seconds", "client")
+    return dict(zip(names, rows[0], strict=True)) if rows else {}
+
+
+def _whose(holder: Holder, session: dict[str, Any]) -> str:
+    parts = [_name(holder, session)]
+    if session.get("user"):
+        parts.append(_("user %(name)s") % {"name": session["user"]})
+    if session.get("state"):
+        parts.append(_("state %(state)s") % {"state": session["state"]})
+    if session.get("client"):
+        parts.append(_("from %(address)s") % {"address": session["client"]})
+    if holder.seconds is not None:
+        parts.append(_("for %(time)s") % {"time": span(holder.seconds)})
+    return ", ".join(parts)
+
+
+def _name(holder: Holder, session: dict[str, Any]) -> str:
+    if holder.kind == "slot":
+        return _("replication slot %(name)s") % {"name": holder.handle}
+    if holder.kind == "prepared":
+        return _("prepared transaction %(name)s") % {"name": holder.handle}
+    if not session.get("application"):
+        return _("process %(pid)s") % {"pid": holder.handle}
+    return _("process %(pid)s (%(application)s)") % {"pid": holder.handle, "application": session["application"]}
+
+
+def _storage(view: View) -> tuple[list[str], bool, int | None]:
+    [(options, has_autovacuum, rows)] = view.database.rows(statement("storage"), {})
+    return options, has_autovacuum, rows

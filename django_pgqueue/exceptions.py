@@ -1,0 +1,194 @@
+"""What can go wrong, the two ways in which a job steers its own fate, and the two in which others end it.
+
+::
+
+    PgQueueError
+    ├── ConfigurationError     (ImproperlyConfigured)  settings, databases, declarations
+    ├── UnknownTask            (LookupError)           a name no registered task answers to
+    ├── InvalidJob             (ValueError)            an option out of range
+    │   └── InvalidArguments   (TypeError)             arguments that do not fit, or are not JSON
+    ├── InvalidSchedule        (ValueError)            a schedule that can never be due, or not as written
+    ├── InvalidGate            (ValueError)            a pause or a limit that cannot work
+    ├── InvalidOperation       (ValueError)            what can never be done to many jobs
+    ├── NoResult                                       the result of a job cannot be had
+    │   ├── UnknownJob         (LookupError)           nothing is there of this id
+    │   ├── JobNotFinished                             it has not ended yet
+    │   ├── JobNotCommitted                            nor can it: its transaction is still open
+    │   ├── JobFailed                                  it is dead
+    │   └── ResultNotKept      (LookupError)           it has finished, and what it returned is not there
+    ├── LeaseLost                                      the right to finish this run has passed on
+    ├── JobLost                                        what the history says where nobody was left to raise it
+    ├── JobExpired
+    ├── JobSuperseded
+    └── Redacted                                       what the log says where arguments are not to be seen
+
+    JobControl
+    ├── Discard                                        stop trying: to dead_jobs at once
+    │   └── ResultRefused                              the same, for what a task of the Tasks framework returned
+    └── RetryLater                                     not now: back to scheduled, attempt restored
+
+    JobInterrupted             (BaseException)
+    ├── TimeLimitExceeded                              the attempt has had its time
+    └── JobKilled                                      somebody wants it to stop
+"""
+
+import datetime as dt
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+from django_pgqueue.states import LONGEST_DELAY
+
+
+class PgQueueError(Exception):
+    """Every error that this package raises on purpose."""
+
+
+class ConfigurationError(PgQueueError, ImproperlyConfigured):
+    """A setting, a database alias or a task declaration cannot work."""
+
+
+class UnknownTask(PgQueueError, LookupError):  # noqa: N818 - the name says what is wrong
+    """No registered task has this name."""
+
+
+class InvalidJob(PgQueueError, ValueError):  # noqa: N818 - the name says what is wrong
+    """An option of a job is out of range or of the wrong type. Nothing was enqueued."""
+
+
+class InvalidArguments(InvalidJob, TypeError):  # noqa: N818 - the name says what is wrong
+    """The arguments do not fit the task's signature, or cannot be stored as JSON. Nothing was enqueued."""
+
+
+class InvalidSchedule(PgQueueError, ValueError):  # noqa: N818 - the name says what is wrong
+    """A schedule cannot work: its cron entry, interval, time zone or another of its values is wrong."""
+
+
+class InvalidGate(PgQueueError, ValueError):  # noqa: N818 - the name says what is wrong
+    """A pause or a limit of a queue is out of range or of the wrong type. Nothing was changed."""
+
+
+class InvalidOperation(PgQueueError, ValueError):  # noqa: N818 - the name says what is wrong
+    """An operation can never be done: its verb or its filter is unknown, or its rate is none."""
+
+
+class NoResult(PgQueueError):  # noqa: N818 - the name says what is wrong
+    """The result of a job cannot be had; the kind says why."""
+
+
+class UnknownJob(NoResult, LookupError):  # noqa: N818 - the name says what is wrong
+    """No job has this id: it was never committed, or nothing is kept of it any more."""
+
+
+class JobNotFinished(NoResult):
+    """The job has not ended yet.
+
+    Attributes:
+        status: where it is.
+    """
+
+    def __init__(self, message: str, status: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class JobNotCommitted(NoResult):
+    """The job was enqueued in the caller's transaction, which is still open: no worker sees it before the commit."""
+
+
+class JobFailed(NoResult):
+    """The job is dead: it will not run again unless somebody requeues it.
+
+    Attributes:
+        reason: why it is dead, a ``Reason``.
+        error: the last entry of its history: ``error``, the class, ``message``, ``traceback`` and more.
+    """
+
+    def __init__(self, message: str, reason: str = "", error: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.error: dict[str, Any] = error or {}
+
+
+class ResultNotKept(NoResult, LookupError):  # noqa: N818 - the name says what is wrong
+    """The job has finished, and its result is not there: it could not be stored, or only its unique key is kept."""
+
+
+class LeaseLost(PgQueueError):  # noqa: N818 - the name says what is wrong
+    """The run may no longer record its outcome: another worker has the job, or a person took it away.
+
+    Raised inside the transaction of a task declared ``atomic=True``, so that its effects roll back.
+    """
+
+
+class JobLost(PgQueueError):  # noqa: N818 - the name says what is wrong
+    """The worker died while it was running the job. Nobody raises it: a ``TaskResult`` names it among its errors."""
+
+
+class JobExpired(PgQueueError):  # noqa: N818 - the name says what is wrong
+    """The job was not started before its deadline. A ``TaskResult`` names it among its errors."""
+
+
+class JobSuperseded(PgQueueError):  # noqa: N818 - the name says what is wrong
+    """A newer job has the unique key of this one. A ``TaskResult`` names it among its errors."""
+
+
+class Redacted(PgQueueError):  # noqa: N818 - the name says what is wrong
+    """Stands in the log for what a task has raised, where its text holds sensitive arguments, which are left out."""
+
+
+class JobControl(Exception):  # noqa: N818 - not errors: the job decides
+    """How a running job decides its own fate. Not a failure, and never counted as one."""
+
+
+class Discard(JobControl):
+    """Raise in a task to stop trying: the job goes to ``dead_jobs`` at once, with this message as its story.
+
+    Args:
+        message: why there is no point in another attempt.
+    """
+
+
+class ResultRefused(Discard):
+    """What a task of Django's Tasks framework returned cannot be stored, for the reason that is its cause.
+
+    The framework's contract calls that a failure. The work is done, so there is no other attempt.
+    """
+
+
+class RetryLater(JobControl):
+    """Raise in a task to run it again later without spending an attempt.
+
+    Args:
+        delay: seconds (0 to 100 years), or a ``timedelta``.
+        message: why not now; shown in the log.
+
+    Raises:
+        InvalidJob: the delay is negative, longer than that, infinite or not a number.
+    """
+
+    seconds: float = 0.0
+
+    def __init__(self, delay: float | dt.timedelta, message: str = "") -> None:
+        self.seconds = delay.total_seconds() if isinstance(delay, dt.timedelta) else delay
+        if not isinstance(self.seconds, int | float) or not 0 <= self.seconds <= LONGEST_DELAY.total_seconds():
+            raise InvalidJob(
+                f"RetryLater takes 0 or more seconds or a timedelta, {LONGEST_DELAY.days} days at most, not {delay!r}."
+            )
+        super().__init__(message or f"again in {self.seconds:g} s")
+
+
+class JobInterrupted(BaseException):
+    """Raised inside a plain task from outside, wherever its Python code just is; clean up in ``finally``.
+
+    Not an ``Exception``, so that ``except Exception`` lets it pass. An ``async def`` task gets
+    ``asyncio.CancelledError`` instead.
+    """
+
+
+class TimeLimitExceeded(JobInterrupted):
+    """The attempt has taken longer than the ``timeout`` of its job: a failure as any other, and retried as such."""
+
+
+class JobKilled(JobInterrupted):
+    """Somebody killed the job. It goes to ``dead_jobs``, whatever the task raises then; unless it returns."""

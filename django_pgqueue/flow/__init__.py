@@ -1,0 +1,1 @@
+"""What may run now: concurrency keys, limits of queues, fairness."""

@@ -1,0 +1,90 @@
+"""Let in no more than may run: by concurrency keys, and by the gates of queues.
+
+Whoever lets jobs in must count what is in already, and nobody else may be counting at the same time. So it takes two
+statements of one transaction: the first locks names without waiting, the second counts and lets in for the names that
+were got. Whoever gets no lock tries again later: the holder, which is in the middle of one short transaction, may have
+let in just what there was. No lock outlives that transaction, and none is held while business transactions are open.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+from django_pgqueue.db.connections import Answer, QueueConnection
+from django_pgqueue.db.queries import statement
+
+LOCKED_AT_ONCE = 200
+"""All sessions of a server share the room for some thousand locks."""
+
+
+class Kind(StrEnum):
+    """What is locked by its name; a key and a queue of the same name do not meet."""
+
+    KEY = "key"
+    QUEUE = "queue"
+
+
+class Admitted(NamedTuple):
+    """What an admission came to."""
+
+    queues: frozenset[str]  # those that have jobs to claim
+    missed: frozenset[str]  # keys that somebody else was counting
+
+
+class Locking(NamedTuple):
+    """Locks on their way."""
+
+    names: tuple[str, ...]
+    answer: Answer
+
+    def got(self) -> frozenset[str]:
+        """Wait for the answer and return the names that were locked; others are just being counted by somebody else."""
+        [(names,)] = self.answer.fetchall()
+        return frozenset(names)
+
+
+def try_lock(database: QueueConnection, kind: Kind, names: Iterable[str]) -> Locking:
+    """Send the try to lock names, in the transaction that is open on ``database``, and do not wait for the answer.
+
+    The next statement of the transaction finds those that were got in ``current_setting('pgqueue.admitting')``, as a
+    JSON array. Nothing waits for a lock, so there can be no deadlock; the order of the names is that of the alphabet.
+
+    Args:
+        names: of one kind, ``LOCKED_AT_ONCE`` at most. Of more, the first in the alphabet are tried.
+
+    Returns:
+        The locking, with the names that were tried.
+    """
+    tried = tuple(sorted(set(names))[:LOCKED_AT_ONCE])
+    return Locking(tried, database.send(statement("try_lock"), {"kind": kind.value, "names": list(tried)}))
+
+
+class Admission(NamedTuple):
+    """An admission on its way."""
+
+    locking: Locking
+    answer: Answer
+
+    def read(self) -> Admitted:
+        """Return what it came to, once. Not to be acted on before the transaction has committed."""
+        missed = frozenset(self.locking.names) - self.locking.got()
+        return Admitted(frozenset(queue for (queue,) in self.answer.fetchall()), missed)
+
+
+def send(database: QueueConnection, keys: Iterable[str]) -> Admission:
+    """Send the admission of the next jobs of concurrency keys, as ``try_lock`` does, in the transaction that is open.
+
+    What else that transaction has written counts: a slot that it gives back is free.
+    """
+    return Admission(try_lock(database, Kind.KEY, keys), database.send(statement("admit"), {}))
+
+
+def admit(database: QueueConnection, keys: Iterable[str]) -> Admitted:
+    """Let in the next jobs of concurrency keys, in a transaction of its own.
+
+    Args:
+        keys: ``LOCKED_AT_ONCE`` at most. Of more, the first in the alphabet.
+    """
+    with database.transaction():
+        admission = send(database, keys)
+    return admission.read()

@@ -1,0 +1,88 @@
+"""Fair keys that stand further behind than their turns say.
+
+A turn is given when a job is enqueued, by what can be seen then. Jobs that could not be seen, because their transaction
+was still open, may turn up far before those of other keys; so may jobs that somebody has moved, or inserted by plain
+SQL. Then the first jobs of the others are brought forward, a hundred of each key at a time.
+"""
+
+import datetime as dt
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from django_pgqueue.db.connections import Database
+from django_pgqueue.db.queries import statement
+
+MOST_LATE = 10
+"""So many keys catch up in one statement."""
+
+TOLERATED = dt.timedelta(microseconds=100)
+"""A key may begin so many turns, of a microsecond each, behind the twentieth job of its queue."""
+
+SLOW_SECONDS = 0.02
+"""Where it takes so long to find out where queues begin, that is noted for those who enqueue."""
+
+Place = tuple[str, str, int]
+"""Where the round of all keys is: queue, fair key, rank."""
+
+START: Place = ("", "", -32768)
+
+
+class Front(NamedTuple):
+    """Where a key stands: the columns of ``fronts.sql``."""
+
+    queue: str
+    fair_key: str
+    rank: int  # the priority, negated
+    run_at: dt.datetime  # of its first job
+    first: dt.datetime | None  # of the first job of the queue at this priority
+    far: dt.datetime | None  # of its twentieth: a few may stand anywhere, as those of a worker that died
+
+    @property
+    def lag(self) -> dt.timedelta:
+        """By how much the key stands behind."""
+        return self.run_at - self.far if self.far else dt.timedelta(0)
+
+
+class Round(NamedTuple):
+    """What a pass came to."""
+
+    keys: int  # looked at
+    late: int  # keys that stood behind
+    next: Place  # where the next pass begins
+
+
+def keep_turns(database: Database, *, after: Place = START, limit: int = 500) -> Round:
+    """Look at up to ``limit`` fair keys, and let those catch up that stand behind.
+
+    Any number of workers may do it: jobs that are being changed or claimed are left alone.
+    """
+    begun = time.monotonic()
+    parameters = {"queue": after[0], "fair_key": after[1], "rank": after[2], "limit": limit}
+    fronts = [Front._make(row) for row in database.rows(statement("fronts"), parameters)]
+    if time.monotonic() - begun > SLOW_SECONDS:
+        _note_heads(database, fronts)
+    late = [front for front in fronts if front.lag > TOLERATED]
+    for begin in range(0, len(late), MOST_LATE):
+        _catch_up(database, late[begin : begin + MOST_LATE])
+    return Round(len(fronts), len(late), fronts[-1][:3] if len(fronts) == limit else START)
+
+
+def _catch_up(database: Database, late: Sequence[Front]) -> None:
+    parameters = {
+        "queues": [front.queue for front in late],
+        "fair_keys": [front.fair_key for front in late],
+        "ranks": [front.rank for front in late],
+        "lags": [front.lag for front in late],
+    }
+    database.rows(statement("catch_up"), parameters)
+
+
+def _note_heads(database: Database, fronts: Sequence[Front]) -> None:
+    heads = {(front.queue, front.rank): front.first for front in fronts if front.first}
+    parameters = {
+        "queues": [queue for queue, _ in heads],
+        "ranks": [rank for _, rank in heads],
+        "run_ats": list(heads.values()),
+    }
+    database.rows(statement("note_heads"), parameters)

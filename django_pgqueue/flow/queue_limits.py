@@ -1,0 +1,239 @@
+"""Say of a queue that it is paused or limited, for all workers; and tell what has been said.
+
+A gate is applied when jobs are claimed. Setting it moves no job, and it counts for jobs however they came into a queue.
+"""
+
+import datetime as dt
+import logging
+import math
+from typing import Any, Final, NamedTuple
+
+from django.conf import settings
+from django.utils import timezone
+
+from django_pgqueue.db.connections import Answer, CallerConnection, QueueConnection
+from django_pgqueue.db.notify import wake_for_gate
+from django_pgqueue.db.queries import statement
+from django_pgqueue.exceptions import InvalidGate, InvalidJob
+from django_pgqueue.options import check_name
+from django_pgqueue.states import LONGEST_DELAY, LONGEST_PERIOD_SECONDS, LONGEST_QUEUE
+
+logger = logging.getLogger("django_pgqueue")
+
+MOST: Final = 1_000_000
+"""The largest number of jobs in a limit."""
+
+BURST_SECONDS: Final = 0.2
+"""Where nobody says how many may start at once: as many as the rate gives in this time, at least one."""
+
+
+class Unchanged:
+    """Stands for a limit that is to stay as it is."""
+
+    def __repr__(self) -> str:
+        return "unchanged"
+
+
+UNCHANGED: Final = Unchanged()
+
+
+def pause_queue(
+    name: str,
+    *,
+    by: str,
+    reason: str = "",
+    resume_at: dt.datetime | dt.timedelta | None = None,
+    database: str | None = None,
+) -> bool:
+    """Let no worker start jobs of a queue, in the caller's transaction.
+
+    Nothing is claimed from it once that has committed. What workers had fetched ahead goes back within a second, its
+    attempt restored; what runs goes on. Jobs can still be enqueued. One that is paused gets the new reason and time.
+
+    Args:
+        name: the queue; it need not have had a job yet.
+        by: who does it; shown to others.
+        reason: why; shown to others.
+        resume_at: when the pause ends by itself, by the database's clock: an aware datetime, or a timedelta from now.
+            None: when somebody resumes the queue.
+
+    Returns:
+        Whether it had not been paused before.
+
+    Raises:
+        InvalidGate: a value is out of range or of the wrong type. Nothing was changed.
+    """
+    caller = CallerConnection(database)
+    _check_name(name)
+    for option, text in (("by", by), ("reason", reason)):
+        if not isinstance(text, str) or "\0" in text:
+            raise InvalidGate(f"{option} is a text, not {text!r}.")
+    parameters = {
+        "name": name,
+        "by": by,
+        "reason": reason,
+        "resume_at": _instant(resume_at),
+        "seconds": _seconds_from_now(resume_at),
+    }
+    [(is_new,)] = caller.rows(statement("pause_queue"), parameters)
+    wake_for_gate(caller.alias, name)
+    logger.info("Queue %s paused by %s: %s", name, by, reason)
+    return bool(is_new)
+
+
+def resume_queue(name: str, *, by: str, database: str | None = None) -> bool:
+    """Let workers start jobs of a queue again, in the caller's transaction; they learn of it after its commit.
+
+    Args:
+        by: who does it; stands in the log.
+
+    Returns:
+        Whether it was paused.
+
+    Raises:
+        InvalidGate: this is no name of a queue.
+    """
+    caller = CallerConnection(database)
+    _check_name(name)
+    rows = caller.rows(statement("resume_queue"), {"name": name})
+    if rows:
+        wake_for_gate(caller.alias, name)
+        logger.info("Queue %s resumed by %s", name, by)
+    return any(was_paused for (was_paused,) in rows)
+
+
+def limit_queue(
+    name: str,
+    *,
+    max_running: int | Unchanged | None = UNCHANGED,
+    rate: int | Unchanged | None = UNCHANGED,
+    period: float | dt.timedelta = 1.0,
+    burst: int | None = None,
+    database: str | None = None,
+) -> None:
+    """Limit a queue for all workers together, in the caller's transaction. A limit that is not named stays as it is.
+
+    It counts for every claim from the commit on. Jobs that run already count, and are not stopped.
+
+    Args:
+        name: the queue; it need not have had a job yet.
+        max_running: so many of its jobs run at once, 1 to 1,000,000. None removes the limit.
+        rate: so many of its jobs are started in each period, 1 to 1,000,000. None removes the limit.
+        period: of the rate, in seconds above 0, or a timedelta; a year at most. Default: a second.
+        burst: how many may be started at once after a time without starts, 1 to 1,000,000. None: what the rate gives in
+            a fifth of a second, at least one.
+
+    Raises:
+        InvalidGate: a value is out of range or of the wrong type, or there is a burst or a period without a rate.
+            Nothing was changed.
+    """
+    caller = CallerConnection(database)
+    _check_name(name)
+    seconds = _check_limits(max_running, rate, period, burst)
+    has_rate = isinstance(rate, int)
+    parameters = {
+        "name": name,
+        "sets_max_running": not isinstance(max_running, Unchanged),
+        "max_running": max_running if isinstance(max_running, int) else None,
+        "sets_rate": not isinstance(rate, Unchanged),
+        "rate": rate if has_rate else None,
+        "period": seconds if has_rate else None,
+        "burst": burst or default_burst(rate, seconds) if isinstance(rate, int) else None,
+    }
+    caller.rows(statement("limit_queue"), parameters)
+    wake_for_gate(caller.alias, name)
+
+
+def default_burst(rate: int, period_seconds: float) -> int:
+    """Return how many jobs may be started at once where nobody says."""
+    return min(max(math.ceil(BURST_SECONDS * rate / period_seconds), 1), MOST)
+
+
+class Gate(NamedTuple):
+    """What is said of one queue."""
+
+    is_paused: bool
+    max_running: int | None
+    rate: int | None
+    period_seconds: float | None
+    burst: int | None
+
+    @property
+    def is_limited(self) -> bool:
+        return self.max_running is not None or self.rate is not None
+
+    @property
+    def fill_seconds(self) -> float | None:
+        """How long an empty bucket takes to be full; None without a rate."""
+        if not (self.rate and self.period_seconds and self.burst):
+            return None
+        return self.burst * self.period_seconds / self.rate
+
+
+class Gates(NamedTuple):
+    """What is said of queues, on its way."""
+
+    answer: Answer
+
+    def read(self) -> tuple[dict[str, Gate], float]:
+        """Wait for the answer; return the gates by queue, and the seconds until the first pause ends by itself."""
+        rows = self.answer.fetchall()
+        gates = {name: Gate(*gate) for name, *gate, _ in rows}
+        ends = [seconds for _, is_paused, *_, seconds in rows if is_paused and seconds is not None]
+        shut = {name: gate for name, gate in gates.items() if gate.is_paused or gate.is_limited}
+        return shut, min(ends, default=math.inf)
+
+
+def send_gates(database: QueueConnection) -> Gates:
+    """Ask for all gates, in the transaction that is open on ``database``, and do not wait for the answer."""
+    return Gates(database.send(statement("gates"), {}))
+
+
+def _check_name(name: Any) -> None:
+    try:
+        check_name("The name of a queue", name, LONGEST_QUEUE)
+    except InvalidJob as error:
+        raise InvalidGate(str(error)) from error
+
+
+def _check_limits(max_running: Any, rate: Any, period: Any, burst: Any) -> float:
+    """Raise InvalidGate for the first value that cannot work; return the period in seconds."""
+    for option, value in (("max_running", max_running), ("rate", rate), ("burst", burst)):
+        if value is not None and not isinstance(value, Unchanged):
+            _check_whole(option, value)
+    seconds = period.total_seconds() if isinstance(period, dt.timedelta) else period
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 < seconds <= LONGEST_PERIOD_SECONDS:
+        raise InvalidGate(f"period is a number of seconds above 0, or a timedelta, of a year at most, not {period!r}.")
+    if not isinstance(rate, int) and (burst is not None or seconds != 1):
+        raise InvalidGate(f"A burst and a period belong to a rate, and rate is {rate!r}.")
+    return float(seconds)
+
+
+def _check_whole(option: str, value: Any) -> None:
+    if value == 0 and not isinstance(value, bool):
+        raise InvalidGate(f"{option} is 1 or more, or None to remove the limit. To let nothing start, pause the queue.")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
+        raise InvalidGate(f"{option} is a whole number from 1 to {MOST:,}, or None, not {value!r}.")
+
+
+def _instant(resume_at: Any) -> dt.datetime | None:
+    if resume_at is None or isinstance(resume_at, dt.timedelta):
+        return None
+    if not isinstance(resume_at, dt.datetime):
+        raise InvalidGate(f"resume_at is a datetime or a timedelta, not {resume_at!r}.")
+    if timezone.is_aware(resume_at):
+        return resume_at
+    if settings.USE_TZ:
+        raise InvalidGate(
+            f"resume_at is naive ({resume_at!r}) while USE_TZ is on. Use django.utils.timezone.make_aware()."
+        )
+    return timezone.make_aware(resume_at)
+
+
+def _seconds_from_now(delay: Any) -> float | None:
+    if not isinstance(delay, dt.timedelta):
+        return None
+    if not dt.timedelta(0) < delay <= LONGEST_DELAY:
+        raise InvalidGate(f"resume_at is a time from now of {LONGEST_DELAY.days} days at most, not {delay!r}.")
+    return delay.total_seconds()

@@ -1,0 +1,34 @@
+-- Set, change or remove the limits of a queue. Called by queue_limits.limit_queue() in the caller's transaction. Makes
+-- the queue's row if there is none; waits for whoever is just changing it. What is not to change stays. A new rate
+-- begins with a full bucket; where there was one, the tokens that have come together by then stay, as many as fit.
+INSERT INTO pgqueue_queues AS queue (
+    name, max_running, rate_limit, rate_period_seconds, rate_burst, tokens, tokens_at
+)
+VALUES (
+    %(name)s::text,
+    %(max_running)s::integer,
+    %(rate)s::integer,
+    %(period)s::double precision,
+    %(burst)s::integer,
+    COALESCE(%(burst)s::integer, 0),
+    statement_timestamp()
+)
+ON CONFLICT (name) DO UPDATE
+SET max_running = CASE WHEN %(sets_max_running)s::boolean THEN EXCLUDED.max_running ELSE queue.max_running END,
+    rate_limit = CASE WHEN %(sets_rate)s::boolean THEN EXCLUDED.rate_limit ELSE queue.rate_limit END,
+    rate_period_seconds = CASE
+        WHEN %(sets_rate)s::boolean THEN EXCLUDED.rate_period_seconds ELSE queue.rate_period_seconds
+    END,
+    rate_burst = CASE WHEN %(sets_rate)s::boolean THEN EXCLUDED.rate_burst ELSE queue.rate_burst END,
+    tokens = CASE
+        WHEN NOT %(sets_rate)s::boolean THEN queue.tokens
+        WHEN EXCLUDED.rate_limit IS NULL OR queue.rate_limit IS NULL THEN EXCLUDED.tokens
+        ELSE LEAST(
+            EXCLUDED.tokens,
+            queue.rate_burst,
+            queue.tokens + abs(extract(epoch FROM statement_timestamp() - queue.tokens_at))::double precision
+                * queue.rate_limit / queue.rate_period_seconds
+        )
+    END,
+    tokens_at = CASE WHEN %(sets_rate)s::boolean THEN EXCLUDED.tokens_at ELSE queue.tokens_at END
+RETURNING queue.name;

@@ -1,0 +1,24 @@
+-- Pause a queue, or change why, by whom and until when it is. Called by queue_limits.pause_queue() in the caller's
+-- transaction. Makes the queue's row if there is none; waits for whoever is just changing it. Returns whether it had
+-- not been paused.
+WITH before AS MATERIALIZED (
+    SELECT one.paused_at
+    FROM pgqueue_queues AS one
+    WHERE one.name = %(name)s::text AND (one.resume_at IS NULL OR one.resume_at > statement_timestamp())
+)
+INSERT INTO pgqueue_queues AS queue (name, paused_at, resume_at, paused_by, pause_reason)
+VALUES (
+    %(name)s::text,
+    COALESCE((SELECT before.paused_at FROM before), statement_timestamp()),
+    COALESCE(
+        %(resume_at)s::timestamptz, statement_timestamp() + make_interval(secs => %(seconds)s::double precision)
+    ),
+    %(by)s::text,
+    %(reason)s::text
+)
+ON CONFLICT (name) DO UPDATE
+SET paused_at = EXCLUDED.paused_at,
+    resume_at = EXCLUDED.resume_at,
+    paused_by = EXCLUDED.paused_by,
+    pause_reason = EXCLUDED.pause_reason
+RETURNING NOT EXISTS (SELECT FROM before WHERE before.paused_at IS NOT NULL);

@@ -1,0 +1,132 @@
+"""What jobs have died of: one line for each task, reason, class of error and shape of message."""
+
+import datetime as dt
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from django.db.models.fields.json import KeyTransform
+from django.utils import timezone
+
+from django_pgqueue import registry
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.queries import statement
+from django_pgqueue.jobs.redaction import scrub_json, scrubber
+from django_pgqueue.models import DeadJob
+
+PAGE = 50
+CAP = 10_000
+HOURS = 24
+HOUR = dt.timedelta(hours=1)
+LONGEST_MESSAGE = 300  # characters
+
+
+class Hour(NamedTuple):
+    """How many died in one hour of the clock."""
+
+    begins_at: dt.datetime
+    number: int
+
+
+class Cause(NamedTuple):
+    """What jobs died of, told by the latest of them.
+
+    Attributes:
+        number: what the list of dead jobs is narrowed by.
+        job_id: the latest job.
+        error: the class of its last error; empty where there was none.
+        message: what that said, its first line, without values that may not be seen.
+        jobs: how many died of it; more than ``CAP`` means at least so many.
+        hours: the last 24 hours, the earliest first; of the latest ``CAP`` jobs only.
+    """
+
+    number: int
+    job_id: int
+    task: str
+    reason: str
+    error: str
+    message: str
+    first_at: dt.datetime
+    last_at: dt.datetime
+    jobs: int
+    hours: Sequence[Hour]
+
+    @property
+    def is_capped(self) -> bool:
+        return self.jobs > CAP
+
+    @property
+    def most(self) -> int:
+        """How many died in the worst of the hours."""
+        return max(hour.number for hour in self.hours)
+
+    @property
+    def in_the_day(self) -> int:
+        return sum(hour.number for hour in self.hours)
+
+
+class Causes(NamedTuple):
+    """A page of causes, the latest first."""
+
+    causes: list[Cause]
+    is_more: bool  # earlier ones are behind the last
+    is_partial: bool  # there are so many that some of the earlier ones are left out
+
+
+def causes(alias: str, *, now: dt.datetime, behind: Sequence[str] | None = None, limit: int = PAGE) -> Causes:
+    """Return the causes of which jobs have died, up to ``limit`` of them.
+
+    Args:
+        now: the last of the hours has it.
+        behind: the last death and the number of the cause behind which to begin.
+    """
+    died_at, cause = behind or (None, None)
+    parameters = {"died_at": died_at, "cause": cause, "limit": limit + 1}
+    rows = CallerConnection(alias).rows(statement("causes"), parameters)
+    shown = rows[:limit]
+    latest = _latest([row[1] for row in shown], alias)
+    found = [_cause(row, latest[row[1]], now) for row in shown if row[1] in latest]
+    return Causes(found, len(rows) > limit, any(row[-1] for row in rows))
+
+
+def _latest(ids: Sequence[int], alias: str) -> dict[int, Any]:
+    jobs = DeadJob.objects.using(alias).filter(pk__in=ids).annotate(latest=KeyTransform("-1", "errors"))
+    return jobs.only("task", "reason", "args", "kwargs").in_bulk()
+
+
+def _cause(row: tuple[Any, ...], job: Any, now: dt.datetime) -> Cause:
+    number, job_id, first_at, last_at, number_of_jobs, hours, numbers, _ = row
+    error, message = _told(job)
+    return Cause(
+        number=number,
+        job_id=job_id,
+        task=job.task,
+        reason=job.reason,
+        error=error,
+        message=message,
+        first_at=_aware(first_at),
+        last_at=_aware(last_at),
+        jobs=number_of_jobs,
+        hours=_day(dict(zip(map(_aware, hours), numbers, strict=True)), now),
+    )
+
+
+def _aware(at: dt.datetime) -> dt.datetime:
+    """Return an instant as it is also where the project has no time zones."""
+    return at if timezone.is_aware(at) else timezone.make_aware(at)
+
+
+def _told(job: Any) -> tuple[str, str]:
+    """Return the class of the last error and what it said."""
+    entry = scrub_json(job.latest, scrubber(registry.find(job.task), job.args, job.kwargs))
+    if not isinstance(entry, dict):
+        return "", "" if entry is None else json.dumps(entry, ensure_ascii=False)[:LONGEST_MESSAGE]
+    message = str(entry.get("message") or "").strip().partition("\n")[0]
+    return str(entry.get("error") or ""), message[:LONGEST_MESSAGE]
+
+
+def _day(counts: dict[dt.datetime, int], now: dt.datetime) -> list[Hour]:
+    seconds = int(now.timestamp()) // 3600 * 3600
+    last = dt.datetime.fromtimestamp(seconds, dt.UTC)
+    hours = [last - ago * HOUR for ago in reversed(range(HOURS))]
+    return [Hour(hour, counts.get(hour, 0)) for hour in hours]

@@ -1,0 +1,288 @@
+"""Durations, numbers, sentences and rows, as the admin and the commands show them."""
+
+import datetime as dt
+import getpass
+import math
+import os
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from django.db.models import Model
+from django.utils import timezone
+from django.utils.formats import number_format
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from django_pgqueue import log_lines
+from django_pgqueue.jobs.search import Source
+from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.states import DEAD, FINISHED
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+def whole(number: int) -> str:
+    """Return a number with its thousands apart."""
+    return str(number_format(number, force_grouping=True))
+
+
+def at_most(number: int, cap: int) -> str:
+    """Return a number that was counted up to a cap; behind that stands a plus."""
+    return f"{whole(cap)}+" if number > cap else whole(number)
+
+
+def short(number: float, digits: int = 3) -> str:
+    """Return a number by its first digits."""
+    return str(number_format(Decimal(f"{number:.{digits}g}")))
+
+
+def rate(number: int, period_seconds: float) -> str:
+    """Return a rate as the command line takes it: ``100/s``, ``60/m`` or ``5/10s``."""
+    unit = next((unit for unit in ("w", "d", "h", "m") if period_seconds % UNITS[unit] == 0), "s")
+    length = period_seconds / UNITS[unit]
+    return f"{number}/{unit}" if length == 1 else f"{number}/{length:.10g}{unit}"
+
+
+# Sentence
+
+
+class Ref(NamedTuple):
+    """What a sentence speaks of, and where there may be a page for it."""
+
+    kind: str  # job, queue, worker, schedule; key and task have no page
+    key: Any
+    words: str
+
+    def __str__(self) -> str:
+        return f"'{self.words}'" if self.kind in QUOTED else self.words
+
+
+QUOTED = {"queue", "key", "task", "schedule"}
+"""Names that people give, which may be any words."""
+
+Part = str | int | dt.datetime | Ref | list[Ref]
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One reason.
+
+    Attributes:
+        words: one sentence or more, with the names of parts in braces.
+        parts: what stands for those names.
+        remedy: what can be done about it by a command, in words that end before that.
+        command: what to type.
+    """
+
+    words: str
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    remedy: str = ""
+    command: str = ""
+
+    @property
+    def is_about_jobs(self) -> bool:
+        """Whether the command does what a button of the job's page does too."""
+        return "pgqueue_jobs" in self.command
+
+
+def say(words: str, /, *, remedy: str = "", command: str = "", **parts: Part) -> Sentence:
+    """Return a sentence."""
+    return Sentence(words, parts, remedy, command)
+
+
+def text_of(sentence: Sentence, scrub: Callable[[str], str] = str) -> str:
+    """Return a sentence as plain text.
+
+    Args:
+        scrub: takes what is sensitive out of a text.
+    """
+    text = scrub(sentence.words.format(**{name: _text(part) for name, part in sentence.parts.items()}))
+    return f"{text} {sentence.remedy} {sentence.command}" if sentence.command else text
+
+
+def job(job_id: int) -> Ref:
+    """Speak of a job, in whichever table it is."""
+    return Ref("job", job_id, str(job_id))
+
+
+def named(kind: str, name: str) -> Ref:
+    """Speak of what is known by its name: a queue, a key, a task."""
+    return Ref(kind, name, name)
+
+
+def at(value: dt.datetime) -> str:
+    """Return an instant to the second, in the time zone of the settings."""
+    local = timezone.localtime(value) if timezone.is_aware(value) else value
+    return local.isoformat(sep=" ", timespec="seconds")
+
+
+def duration(seconds: float, *, most_units: int = 2) -> str:
+    """Return a length of time in words, by its largest units."""
+    seconds = max(seconds, 0.0)
+    if seconds < 1:
+        return _("%(number)s ms") % {"number": math.ceil(seconds * 1000)}
+    if seconds < 60:  # noqa: PLR2004 - a minute
+        return _("%(number)s s") % {"number": number_format(f"{seconds:.1f}".removesuffix(".0"))}
+    rest = round(seconds)
+    parts: list[tuple[int, str]] = []
+    for size, words in _units():
+        number, rest = divmod(rest, size)
+        if number or parts:
+            parts.append((number, words(number)))
+    largest, *others = parts[:most_units]
+    return " ".join(words for number, words in (largest, *others) if number)
+
+
+def _units() -> list[tuple[int, Callable[[int], str]]]:
+    return [
+        (86_400, lambda number: ngettext("%(number)d day", "%(number)d days", number) % {"number": number}),
+        (3600, lambda number: _("%(number)s h") % {"number": number}),
+        (60, lambda number: _("%(number)s min") % {"number": number}),
+        (1, lambda number: _("%(number)s s") % {"number": number}),
+    ]
+
+
+def _text(part: Part) -> str:
+    if isinstance(part, dt.datetime):
+        return at(part)
+    if isinstance(part, list):
+        return ", ".join(map(str, part))
+    return whole(part) if isinstance(part, int) else str(part)
+
+
+# Terminal
+
+plain = log_lines.plain
+
+
+def columns(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows as lines of columns, below a head."""
+    lines = [head, *(tuple(map(plain, row)) for row in rows)]
+    widths = [max(map(width, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(left, line, widths)).rstrip() for line in lines)
+
+
+def left(text: str, wide: int) -> str:
+    """Return text with spaces behind it, so wide in a terminal."""
+    return text + " " * (wide - width(text))
+
+
+def right(text: str, wide: int) -> str:
+    """Return text with spaces before it."""
+    return " " * (wide - width(text)) + text
+
+
+def width(text: str) -> int:
+    """Return how many columns of a terminal text takes: two for each wide character, none for what is put on another.
+
+    Source: https://www.unicode.org/reports/tr11/
+    """
+    return len(text) if text.isascii() else sum(map(_width, text))
+
+
+def cut(text: str, wide: int) -> str:
+    """Return text that is no wider; what is left out is in its middle, as names differ at both ends."""
+    if width(text) <= wide:
+        return text
+    head = _beginning(text, (wide - 1) // 2)
+    return f"{head}…{_beginning(text[::-1], wide - 1 - width(head))[::-1]}" if wide > 0 else ""
+
+
+def says_yes(question: str) -> bool:
+    """Whether somebody at the terminal says so."""
+    try:
+        return input(question).strip().lower() in {"y", "yes"}
+    except EOFError:
+        return False
+
+
+def user() -> str:
+    """Return the name of the system's user."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user need not have a name
+        return f"user {os.getuid()}"
+
+
+def _width(character: str) -> int:
+    if unicodedata.category(character) in {"Mn", "Me"}:
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
+
+
+def _beginning(text: str, wide: int) -> str:
+    end = 0
+    while end < len(text) and (wide := wide - _width(text[end])) >= 0:
+        end += 1
+    return text[:end]
+
+
+# Rows
+
+MODELS: dict[Source, type[Model]] = {Source.LIVE: Job, Source.DEAD: DeadJob, Source.FINISHED: FinishedJob}
+
+HEAVY = ("args", "kwargs", "metadata", "progress")
+
+Row = dict[str, Any]
+
+HEAD = ("id", "status", "queue", "priority", "attempts", "when", "task", "error")
+
+
+def rows_of(source: Source, ids: Sequence[int], alias: str) -> list[Row]:
+    """Return a row for each of these jobs that is there still, in the order of the ids."""
+    model: Any = MODELS[source]
+    jobs = model.objects.using(alias).filter(pk__in=ids).defer(*HEAVY).order_by("pk")
+    return [row_of(job) for job in jobs]
+
+
+def row_of(job: Any) -> Row:
+    """Return what is said of a job from any of the three tables."""
+    row = {
+        "id": job.pk,
+        "status": status_of(job),
+        "task": job.task,
+        "queue": job.queue,
+        "priority": job.priority,
+        "attempts": job.attempts,
+        "error": error_of(job),
+        "enqueued_at": job.enqueued_at,
+        "run_at": job.run_at,
+    }
+    if isinstance(job, DeadJob):
+        row |= {"reason": job.reason, "died_at": job.died_at}
+    if isinstance(job, FinishedJob):
+        row |= {"finished_at": job.finished_at}
+    return row
+
+
+def status_of(job: Any) -> str:
+    """Return the word for where a job is, whichever table that is in."""
+    if isinstance(job, DeadJob):
+        return DEAD
+    return FINISHED if isinstance(job, FinishedJob) else str(job.status)
+
+
+def error_of(job: Any) -> str | None:
+    """Return the class of the last error in the history."""
+    last = job.errors[-1] if isinstance(job.errors, list) and job.errors else None
+    return str(last["error"]) if isinstance(last, dict) and last.get("error") else None
+
+
+def table(rows: Iterable[Row]) -> str:
+    """Return rows as lines of columns, below a head."""
+    return columns(HEAD, map(_cells, rows))
+
+
+def _cells(row: Row) -> Sequence[Any]:
+    status = f"{row['status']} ({row['reason']})" if "reason" in row else row["status"]
+    when = row.get("died_at") or row.get("finished_at") or row["run_at"]
+    rest = (f"{local(when):%Y-%m-%d %H:%M:%S}", row["task"], row["error"] or "")
+    return (row["id"], status, row["queue"], row["priority"], row["attempts"], *rest)
+
+
+def local(at: dt.datetime) -> dt.datetime:
+    """Return an instant in the time zone of the settings."""
+    return timezone.localtime(at) if timezone.is_aware(at) else at

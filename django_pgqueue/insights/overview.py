@@ -1,0 +1,417 @@
+"""Queues in numbers: counts, ages, rates, and how each is limited."""
+
+import datetime as dt
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from django.db.models import Case, Q, QuerySet, Value, When
+from django.db.models.functions import Now
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.queries import statement
+from django_pgqueue.insights import formatting, throughput
+from django_pgqueue.insights.bounded import bounded
+from django_pgqueue.insights.formatting import at_most, columns, whole
+from django_pgqueue.insights.throughput import Recent
+from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.maintenance.pending_work import Counts, counts
+from django_pgqueue.models import Queue, Worker
+
+CAP = 1000
+"""Jobs of one kind in one queue are counted up to here."""
+
+MOST_QUEUES = 1000
+
+NOBODY = Counts(0, 0, 0)
+
+HEAD = ("queue", "queued", "running", "waiting", "limits", "paused")
+
+PAUSED = Case(
+    When(Q(paused_at__isnull=False) & (Q(resume_at=None) | Q(resume_at__gt=Now())), then=Value(True)),
+    default=Value(False),
+)
+"""Whether a row says that its queue is paused, by the database's clock."""
+
+
+@dataclass(frozen=True)
+class QueueState:
+    """One queue as it stands.
+
+    Attributes:
+        row: what has been said of it; one that is not stored where nobody has noted the queue yet.
+        counts: how many jobs it has.
+        is_paused: whether it is now.
+    """
+
+    row: Queue
+    counts: Counts
+    is_paused: bool
+
+
+def states(alias: str, names: Collection[str] | None = None) -> list[QueueState]:
+    """Return queues in alphabetical order, up to 1,000: those named, or all that are noted or have jobs queued."""
+    rows = Queue.objects.using(alias).annotate(is_paused=PAUSED)
+    if names is not None:
+        rows = rows.filter(name__in=names)
+    known = {row.name: row for row in rows.order_by("name")[:MOST_QUEUES]}
+    unnoted = [name for name in _unnoted(alias) if names is None or name in names]
+    found = known | {name: Queue(name=name) for name in unnoted}
+    return states_of([found[name] for name in sorted(found)], alias)
+
+
+def states_of(rows: Iterable[Queue], alias: str) -> list[QueueState]:
+    """Return how the queues of these rows stand; the rows are annotated with ``is_paused``."""
+    rows = list(rows)
+    numbers = counts(CallerConnection(alias), [row.name for row in rows], limit=CAP + 1)
+    return [QueueState(row, numbers.get(row.name, NOBODY), bool(getattr(row, "is_paused", False))) for row in rows]
+
+
+def number(counted: int) -> str:
+    """Show a number that was counted up to the cap."""
+    return at_most(counted, CAP)
+
+
+def limits_of(row: Queue) -> str:
+    """Say in words how a queue is limited; empty where it is not."""
+    parts = []
+    if row.max_running is not None:
+        parts.append(_("%(number)s at once") % {"number": whole(row.max_running)})
+    if row.rate_limit is not None:
+        rate = formatting.rate(row.rate_limit, row.rate_period_seconds or 1.0)
+        parts.append(_("%(rate)s, burst %(burst)s") % {"rate": rate, "burst": whole(row.rate_burst or 0)})
+    return "; ".join(parts)
+
+
+def pause_of(row: Queue) -> str:
+    """Say in words who has paused a queue, since when, until when, and why."""
+    words = _("by %(name)s since %(time)s")
+    if row.resume_at is not None:
+        words = _("by %(name)s since %(time)s until %(end)s")
+    words %= {"name": row.paused_by, "time": _at(row.paused_at), "end": _at(row.resume_at)}
+    return f"{words}: {row.pause_reason}" if row.pause_reason else words
+
+
+def table(found: Iterable[QueueState]) -> str:
+    """Return queues as lines of columns, below a head."""
+    return columns(HEAD, map(_cells, found))
+
+
+def as_json(state: QueueState) -> dict[str, Any]:
+    """Return all that is known of a queue; numbers of jobs are counted up to 1,001."""
+    row = state.row
+    return {
+        "name": row.name,
+        **state.counts._asdict(),
+        "is_paused": state.is_paused,
+        "paused_at": row.paused_at if state.is_paused else None,
+        "paused_by": row.paused_by if state.is_paused else None,
+        "pause_reason": row.pause_reason if state.is_paused else None,
+        "resume_at": row.resume_at if state.is_paused else None,
+        "max_running": row.max_running,
+        "rate_limit": row.rate_limit,
+        "rate_period_seconds": row.rate_period_seconds,
+        "rate_burst": row.rate_burst,
+    }
+
+
+def _cells(state: QueueState) -> tuple[str, ...]:
+    paused = pause_of(state.row) if state.is_paused else ""
+    return (state.row.name, *map(number, state.counts), limits_of(state.row) or "-", paused or "-")
+
+
+def _at(value: dt.datetime | None) -> str:
+    if value is None:
+        return ""
+    return f"{timezone.localtime(value) if timezone.is_aware(value) else value:%Y-%m-%d %H:%M:%S}"
+
+
+def _unnoted(alias: str) -> list[str]:
+    return [name for (name,) in CallerConnection(alias).rows(statement("unnoted_queues"), {"limit": MOST_QUEUES})]
+
+
+# Overview
+
+CAPS = (10_000, 1_000, 100)
+MOST_COUNTED = 100_000
+"""Index entries that counting may read: the more queues, the earlier it stops at each."""
+
+MOST_ESTIMATED = 20
+"""Queues whose backlog is longer than what is counted, and for which the planner is asked."""
+
+MOST_LOOKED_AT = 2_000
+"""Scheduled jobs that are looked at, over all queues; as many waiting ones, and as many running ones.
+
+Their indexes do not know the queue, so each costs a page of the table, which may have to come from the disk.
+"""
+
+
+class Number(NamedTuple):
+    """How many jobs there are, at least; a question mark where none was looked at."""
+
+    value: int
+    is_short: bool = False  # counting stopped here: there may be more
+
+    def __str__(self) -> str:
+        if self.is_short:
+            return f"{whole(self.value)}+" if self.value else "?"
+        return whole(self.value)
+
+    @property
+    def may_be_some(self) -> bool:
+        """Whether there are jobs, or may be."""
+        return self.is_short or self.value > 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueLine:
+    """One queue as it stands.
+
+    Attributes:
+        row: what has been said of it; one that is not stored where nobody has noted the queue yet.
+        is_paused: whether it is now.
+        oldest_seconds: for which the job has waited that could have run for longest; None where none waits.
+        workers: how many living worker processes serve it.
+    """
+
+    row: Queue
+    is_paused: bool
+    queued: Number
+    scheduled: Number
+    waiting: Number
+    running: Number
+    dead: Number
+    oldest_seconds: float | None
+    workers: int
+
+    @property
+    def name(self) -> str:
+        return self.row.name
+
+    @property
+    def is_known(self) -> bool:
+        """Whether somebody has noted it, or it has jobs."""
+        numbers = (self.queued, self.scheduled, self.waiting, self.running, self.dead)
+        return not self.row._state.adding or any(number.value for number in numbers)  # noqa: SLF001 - Django's way
+
+    @property
+    def has_work(self) -> bool:
+        """Whether jobs are there that want to run now."""
+        return bool(self.queued.value or self.waiting.value)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How a queue gets on.
+
+    Attributes:
+        drain_seconds: until nothing is queued, at the pace of the last minutes; None where nothing can be said.
+    """
+
+    hour: Recent
+    day: throughput.Counts
+    drain_seconds: float | None
+
+
+def lines(alias: str, living: Collection[Worker] | None = None) -> list[QueueLine]:
+    """Return all queues in alphabetical order, up to 1,000.
+
+    Args:
+        living: the workers that are alive, where they are known already.
+    """
+    return lines_of(names(alias), alias, living)
+
+
+def lines_of(names: Collection[str], alias: str, living: Collection[Worker] | None = None) -> list[QueueLine]:
+    """Return how these queues stand."""
+    workers = list(living_workers(alias)) if living is None else living
+    rows = {row.name: row for row in Queue.objects.using(alias).annotate(is_paused=PAUSED).filter(name__in=names)}
+    numbers, ages, serving = numbers_of(names, alias), oldest(alias), served_by(workers, names)
+    return [
+        QueueLine(
+            row=rows.get(name) or Queue(name=name),
+            is_paused=bool(getattr(rows.get(name), "is_paused", False)),
+            **numbers[name],
+            oldest_seconds=ages.get(name),
+            workers=serving[name],
+        )
+        for name in names
+    ]
+
+
+def names(alias: str) -> list[str]:
+    """Return the names of all queues that are noted or have jobs queued or dead, sorted, up to 1,000."""
+    return [name for (name,) in CallerConnection(alias).rows(statement("all_queues"), {"limit": MOST_QUEUES})]
+
+
+def numbers_of(names: Collection[str], alias: str) -> dict[str, dict[str, Number]]:
+    """Count the jobs of queues, by name and status."""
+    cap = next((cap for cap in CAPS if cap * len(names) <= MOST_COUNTED), CAPS[-1])
+    parameters = {"names": list(names), "limit": cap + 1, "most": MOST_LOOKED_AT}
+    return {
+        name: {
+            "queued": _capped(queued, cap),
+            "scheduled": Number(scheduled, short[0]),
+            "waiting": Number(waiting, short[1]),
+            "running": Number(running, short[2]),
+            "dead": _capped(dead, cap),
+        }
+        for name, queued, scheduled, waiting, running, dead, *short in CallerConnection(alias).rows(
+            statement("queue_numbers"), parameters
+        )
+    }
+
+
+def oldest(alias: str) -> dict[str, float]:
+    """Return for how many seconds the oldest runnable job of each queue has waited."""
+    return dict(CallerConnection(alias).rows(statement("oldest_of_queues"), {"most": MOST_LOOKED_AT}))
+
+
+def living_workers(alias: str) -> QuerySet[Worker]:
+    """Return the worker processes whose lease has not ended, by the database's clock."""
+    return Worker.objects.using(alias).filter(lease_until__gt=Now()).order_by("host", "pid", "id")
+
+
+def served_by(workers: Iterable[Worker], names: Collection[str]) -> Mapping[str, int]:
+    """Return how many of the workers serve each queue."""
+    serving = dict.fromkeys(names, 0)
+    for worker in workers:
+        for name in Served.of(worker.queues).among(names):
+            serving[name] += 1
+    return serving
+
+
+def total(numbers: Iterable[Number]) -> Number:
+    """Return a sum that is short where one of its parts is."""
+    numbers = list(numbers)
+    return Number(sum(number.value for number in numbers), any(number.is_short for number in numbers))
+
+
+def paces(
+    lines: Iterable[QueueLine], alias: str, *, day: Mapping[str, throughput.Counts] | None = None
+) -> dict[str, Pace]:
+    """Return how the queues get on, by their names.
+
+    Args:
+        day: what was done in the last day, for those who show it: to read it takes longer than all the rest.
+    """
+    moving, hour = throughput.by_queue(alias), throughput.recent_by_queue(alias, minutes=throughput.HOUR)
+    lines, none = list(lines), throughput.Counts()
+    backlogs = waiting(lines, {name for name, done in moving.items() if done.left}, alias)
+    return {
+        line.name: Pace(
+            hour.get(line.name, Recent()),
+            (day or {}).get(line.name, none),
+            throughput.drain_seconds_of(backlogs[line.name], moving.get(line.name, none)),
+        )
+        for line in lines
+    }
+
+
+def waiting(lines: Iterable[QueueLine], moving: Collection[str], alias: str) -> dict[str, int]:
+    """Return how many jobs are queued, by queue: the planner's estimate where counting stopped, of the first that move.
+
+    Args:
+        moving: queues that jobs have left; of the others nobody will ask how long it takes.
+    """
+    found, estimated = {}, 0
+    for line in lines:
+        found[line.name] = line.queued.value
+        if line.queued.is_short and line.name in moving and estimated < MOST_ESTIMATED:
+            found[line.name], estimated = throughput.backlog(alias, line.name).number, estimated + 1
+    return found
+
+
+def _capped(counted: int, cap: int) -> Number:
+    return Number(min(counted, cap), counted > cap)
+
+
+# Measures
+#
+# Those who ask meanwhile get the same look, or wait for the one that is under way: however many ask, the database is
+# read once a second at most.
+
+FRESH_SECONDS = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measures:
+    """What one look has found.
+
+    Attributes:
+        queues: in alphabetical order, up to 1,000.
+        workers: living worker processes, whatever they serve.
+    """
+
+    queues: tuple[QueueLine, ...]
+    workers: int
+
+
+def look(alias: str | None = None) -> Measures:
+    """Look at all queues; nothing in it takes longer than ``ADMIN_TIMEOUT_SECONDS`` or counts a big table to its end.
+
+    Raises:
+        TookTooLong: a statement was stopped.
+        django.db.Error: there is trouble with the database.
+    """
+    alias = alias or conf.database
+    with bounded(alias):
+        living = list(living_workers(alias))
+        return Measures(queues=tuple(lines(alias, living)), workers=len(living))
+
+
+def here(looking: Callable[[], None]) -> None:
+    """Look in the thread of whoever asks."""
+    looking()
+
+
+class Shared:
+    """One look at a time, and one a second at most, for all threads of a process; trouble is shared likewise.
+
+    Args:
+        look: what to do.
+        begin: does it, in this thread or in another one.
+    """
+
+    def __init__(self, look: Callable[[], Measures] = look, begin: Callable[[Callable[[], None]], None] = here) -> None:
+        self._look = look
+        self._begin = begin
+        self._lock = threading.Lock()
+        self._flight: Future[Measures] | None = None
+        self._landed_at = 0.0  # monotonic
+
+    def measures(self, *, wait_seconds: float | None = None) -> Measures:
+        """Return what the last look has found, if it is fresh, or else a new one.
+
+        Args:
+            wait_seconds: for how long to wait for a look in another thread; it goes on all the same. None: to its end.
+
+        Raises:
+            TimeoutError: the look takes longer.
+            TookTooLong, django.db.Error: as of ``look``.
+        """
+        with self._lock:
+            flight, is_mine = self._flight, False
+            if flight is None or (flight.done() and time.monotonic() - self._landed_at >= FRESH_SECONDS):
+                flight = self._flight = Future()
+                is_mine = True
+        if is_mine:
+            self._begin(lambda: self._fly(flight))
+        return flight.result(wait_seconds)
+
+    def _fly(self, flight: "Future[Measures]") -> None:
+        """Look, and tell all who wait; whatever happens, they are told."""
+        try:
+            found = self._look()
+        except BaseException as error:  # noqa: BLE001 - raised where it was asked for
+            self._landed_at = time.monotonic()
+            flight.set_exception(error)
+        else:
+            self._landed_at = time.monotonic()
+            flight.set_result(found)

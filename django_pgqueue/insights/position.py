@@ -1,0 +1,304 @@
+"""What is ahead of a job in its queue, and what keeps the queue from going on."""
+
+import math
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+from django.db.models.functions import Now
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from django_pgqueue import registry
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.queries import statement
+from django_pgqueue.insights.formatting import Ref, Sentence, duration, job, named, say
+from django_pgqueue.insights.overview import CAP, PAUSED, limits_of, number
+from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.models import Job, Queue, Worker
+from django_pgqueue.states import Status
+
+
+def paused(gate: Queue) -> Sentence:
+    """Say who has paused a queue, since when, until when and why."""
+    words = {
+        (False, False): _("Its queue {queue} is paused by {by} since {since}."),
+        (False, True): _("Its queue {queue} is paused by {by} since {since}: {reason}."),
+        (True, False): _("Its queue {queue} is paused by {by} since {since}, until {until}."),
+        (True, True): _("Its queue {queue} is paused by {by} since {since}, until {until}: {reason}."),
+    }
+    return say(
+        words[gate.resume_at is not None, bool(gate.pause_reason)],
+        queue=named("queue", gate.name),
+        by=gate.paused_by or _("somebody"),
+        since=gate.paused_at or "",
+        until=gate.resume_at or "",
+        reason=gate.pause_reason.removesuffix("."),
+    )
+
+
+def limits(gate: Queue, alias: str) -> tuple[list[Sentence], bool]:
+    """Say which limit of a queue is reached, or that it has one; and return whether one is."""
+    words = limits_of(gate)
+    if not words:
+        return [], False
+    if reached := list(_reached(gate, words, alias)):
+        return reached, True
+    free = _("Its queue {queue} is limited, which does not hold it up now: {limits}.")
+    return [say(free, queue=named("queue", gate.name), limits=words)], False
+
+
+def _reached(gate: Queue, words: str, alias: str) -> Iterator[Sentence]:
+    name = named("queue", gate.name)
+    if gate.max_running is not None:
+        jobs = Job.objects.using(alias).filter(status=Status.RUNNING, queue=gate.name)
+        running = jobs[: min(gate.max_running, CAP) + 1].count()
+        if running >= min(gate.max_running, CAP):
+            yield say(
+                ngettext(
+                    "Its queue {queue} is limited to {limit} running job, and {number} runs: it waits until that ends.",
+                    "Its queue {queue} is limited to {limit} running jobs, and {number} run: it waits until one ends.",
+                    gate.max_running,
+                ),
+                queue=name,
+                limit=gate.max_running,
+                number=number(running),
+            )
+    if gate.rate_limit is not None and (seconds := _seconds_to_token(gate, alias)) > 0:
+        yield say(
+            _("The rate of its queue {queue} is used up ({limits}): the next job may start in {time}."),
+            queue=name,
+            limits=words,
+            time=duration(seconds),
+        )
+
+
+def _seconds_to_token(gate: Queue, alias: str) -> float:
+    rows = CallerConnection(alias).rows(statement("room"), {"queue": gate.name})
+    return math.ceil(rows[0][1] * 1000) / 1000 if rows else 0.0
+
+
+# Line
+
+MOST_WORKERS = 1000
+MOST_NAMED = 10
+UNKNOWN_SECONDS = 30  # see lifecycle.run
+
+
+class Holder(NamedTuple):
+    """One job that has a slot of a concurrency key."""
+
+    id: int
+    status: str
+
+
+@dataclass(frozen=True)
+class Crew:
+    """The workers that are alive.
+
+    Attributes:
+        all: each of them.
+        serving: those that serve a queue, and go on doing so.
+        leaving: those that served it, and have been asked to stop.
+    """
+
+    all: list[Worker]
+    serving: list[Worker]
+    leaving: list[Worker]
+
+    @classmethod
+    def of(cls, queue: str, alias: str) -> Self:
+        """Return them as they are for one queue."""
+        alive = list(Worker.objects.using(alias).filter(lease_until__gt=Now()).order_by("pk")[:MOST_WORKERS])
+        serving = [worker for worker in alive if Served.of(worker.queues).place(queue) is not None]
+        leaving = [worker for worker in serving if worker.stop_requested_at is not None]
+        return cls(alive, [worker for worker in serving if worker not in leaving], leaving)
+
+
+def obstacles(waiting: Job, crew: Crew, alias: str) -> Iterator[Sentence]:
+    """Yield what keeps any job like this from being started, whatever its place."""
+    gate = Queue.objects.using(alias).annotate(is_paused=PAUSED).filter(name=waiting.queue).first()
+    if waiting.cancel_requested_at is not None:
+        yield say(
+            _("{by} has asked it to stop while it ran: it is claimed once more, to die without another attempt."),
+            by=waiting.cancelled_by or _("Somebody"),
+        )
+    if gate is not None and getattr(gate, "is_paused", False):
+        yield paused(gate)
+    yield from unknown(waiting.task)
+    yield from unserved(waiting.queue, crew)
+
+
+def turn(waiting: Job, crew: Crew, alias: str, *, may_run: bool) -> Iterator[Sentence]:
+    """Yield what a queued job waits for: limits of its queue, the jobs before it, a free slot.
+
+    Args:
+        may_run: whether there is no obstacle.
+    """
+    gate = Queue.objects.using(alias).filter(name=waiting.queue).first()
+    if gate is not None:
+        limited, reached = limits(gate, alias)
+        may_run = may_run and not reached
+        yield from limited
+    if waiting.fair_key is not None:
+        parameters = {**_place(waiting), "queue": waiting.queue, "name": waiting.fair_key}
+        count = _count("ahead_in_turn", parameters, alias)
+        yield say(
+            ngettext(
+                "Jobs with different fair keys take turns: {number} with its key {key} comes before it.",
+                "Jobs with different fair keys take turns: {number} with its key {key} come before it.",
+                count,
+            ),
+            number=number(count),
+            key=named("key", waiting.fair_key),
+        )
+    before = _count("ahead_in_queue", {**_place(waiting), "name": waiting.queue}, alias)
+    yield _before(before)
+    if crew.serving:
+        yield from hands(waiting.queue, crew, alias, is_next=may_run and not before)
+
+
+def unknown(task: str) -> Iterator[Sentence]:
+    """Yield that nothing here has a task of this name, and what workers like that do with its jobs."""
+    if registry.find(task) is None:
+        yield say(
+            _(
+                "The code that tells you this does not know the task {task}. A worker that has no task of that name "
+                "retries the job in {seconds} s; after a day, one that has never run dies as unknown_task. Workers "
+                "load the tasks.py of the apps in INSTALLED_APPS, and what these, or an AppConfig.ready(), import: "
+                "import the module of the task there, deploy the code that has it, or add the name to the aliases of "
+                "the task it is now."
+            ),
+            task=named("task", task),
+            seconds=UNKNOWN_SECONDS,
+        )
+
+
+def unserved(queue: str, crew: Crew) -> Iterator[Sentence]:
+    """Yield that nobody is there to run jobs of a queue."""
+    if crew.serving:
+        return
+    name = named("queue", queue)
+    if not crew.all:
+        yield say(
+            _("No worker is alive, so nothing starts."), remedy=_("Start one:"), command="manage.py pgqueue_worker"
+        )
+        return
+    remedy = {"remedy": _("Start one:"), "command": f"manage.py pgqueue_worker {shlex.quote(f'--queues={queue}')}"}
+    if crew.leaving:
+        workers = [worker_ref(worker) for worker in crew.leaving[:MOST_NAMED]]
+        yield say(
+            _("The workers that serve the queue {queue} have been asked to stop: {workers}."),
+            queue=name,
+            workers=workers,
+            **remedy,
+        )
+    else:
+        served = sorted({",".join(worker.queues) for worker in crew.all})
+        yield say(
+            _("No worker that is alive serves the queue {queue}. What is served: {served}."),
+            queue=name,
+            served="; ".join(served[:MOST_NAMED]),
+            **remedy,
+        )
+
+
+def slots(waiting: Job, alias: str) -> Iterator[Sentence]:
+    """Yield which jobs have the slots of a concurrency key, and how many wait before this one."""
+    if waiting.concurrency_key is None:
+        yield say(_("It waits to be admitted."))
+        return
+    key, limit = named("key", waiting.concurrency_key), waiting.concurrency_limit or 1
+    holders = holders_of(waiting.concurrency_key, alias)
+    if len(holders) < min(limit, MOST_NAMED):
+        words = _("A slot of its concurrency key {key} is free: it waits for its turn, within a second or so.")
+        yield say(words, key=key)
+    else:
+        words = ngettext(
+            "Only one job with the concurrency key {key} may run at a time: job {jobs} has the slot.",
+            "All {limit} slots of its concurrency key {key} are taken, by the jobs {jobs}.",
+            limit,
+        )
+        if len(holders) < limit:
+            words = _(
+                "The slots of its concurrency key {key} are taken, {limit} of them, by the jobs {jobs} and others."
+            )
+        yield say(words, limit=limit, key=key, jobs=[job(holder.id) for holder in holders])
+    before = _count("ahead_in_key", {**_place(waiting), "name": waiting.concurrency_key}, alias)
+    if before:
+        words = ngettext(
+            "{number} job waits before it for that key.", "{number} jobs wait before it for that key.", before
+        )
+        yield say(words, number=number(before))
+
+
+def holders_of(key: str, alias: str) -> list[Holder]:
+    """Return the jobs that have slots of a concurrency key, the first ten."""
+    jobs = Job.objects.using(alias).filter(concurrency_key=key, concurrency_slot__isnull=False)
+    rows = jobs.order_by("concurrency_slot").values_list("pk", "status")[:MOST_NAMED]
+    return [Holder(*row) for row in rows]
+
+
+def hands(queue: str, crew: Crew, alias: str, *, is_next: bool) -> Iterator[Sentence]:
+    """Yield how busy the workers are that serve a queue, and whether they serve others first.
+
+    Args:
+        is_next: whether nothing else holds the job up.
+    """
+    total = sum(worker.concurrency for worker in crew.serving)
+    jobs = Job.objects.using(alias).filter(status=Status.RUNNING, worker_id__in=[worker.pk for worker in crew.serving])
+    taken = jobs[:total].count()
+    if total == taken == 1:
+        yield say(_("The only slot of the worker process that serves its queue is taken."))
+    elif taken >= total:
+        yield say(
+            ngettext(
+                "All {total} slots of the worker process that serves its queue are taken.",
+                "All {total} slots of the {workers} worker processes that serve its queue are taken.",
+                len(crew.serving),
+            ),
+            workers=len(crew.serving),
+            total=total,
+        )
+    else:
+        yield say(
+            ngettext(
+                "{workers} worker process serves its queue; {taken} of its {total} slots are taken.",
+                "{workers} worker processes serve its queue; {taken} of their {total} slots are taken.",
+                len(crew.serving),
+            ),
+            workers=len(crew.serving),
+            total=total,
+            taken=taken,
+        )
+    first = {word for worker in crew.serving for word in worker.queues[: Served.of(worker.queues).place(queue) or 0]}
+    if first and all(Served.of(worker.queues).place(queue) for worker in crew.serving):
+        yield say(_("They serve other queues first: {queues}."), queues=", ".join(sorted(first)))
+    elif is_next and taken < total:
+        yield say(_("Nothing holds it up: one of them takes it in a moment."))
+
+
+def worker_ref(worker: Worker) -> Ref:
+    """Speak of a worker process."""
+    return Ref("worker", worker.pk, str(worker))
+
+
+def _before(before: int) -> Sentence:
+    if not before:
+        return say(_("It is the next of its queue."))
+    words = ngettext(
+        "{number} job of its queue comes before it, by priority or time.",
+        "{number} jobs of its queue come before it, by priority or time.",
+        before,
+    )
+    return say(words, number=number(before))
+
+
+def _place(waiting: Job) -> dict[str, object]:
+    return {"rank": -waiting.priority, "run_at": waiting.run_at, "id": waiting.pk}
+
+
+def _count(name: str, parameters: dict[str, object], alias: str) -> int:
+    [(count,)] = CallerConnection(alias).rows(statement(name), {**parameters, "limit": CAP + 1})
+    return int(count)

@@ -1,0 +1,261 @@
+"""What is said of history and of the tables' care: what there is, how old, and what the next pass does with it."""
+
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from django.utils.translation import gettext_lazy as _
+
+from django_pgqueue import registry
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.queries import statement
+from django_pgqueue.insights.formatting import columns, local, plain, short
+from django_pgqueue.maintenance import partitions, vacuum
+from django_pgqueue.maintenance.partitions import Partition, Plan
+from django_pgqueue.maintenance.vacuum import Holder, Signs
+
+CAP = 10_000
+"""Jobs that go one by one are counted up to here."""
+
+HEAD = ("partition", "rows", "size", "age", "next pass")
+
+KEEP, DROP, MAKE = "stays", "is dropped", "is made"
+
+REMEDIES = {
+    "session": _("To end it: SELECT pg_terminate_backend({handle});"),
+    "standby": _("Queries on a standby hold it: end the long one there, or set hot_standby_feedback to off."),
+    "slot": _("If nobody reads from it any more: SELECT pg_drop_replication_slot('{handle}');"),
+    "prepared": _("Whoever has prepared it has to end it: COMMIT PREPARED '{handle}' or ROLLBACK PREPARED '{handle}'."),
+}
+
+
+class Size(NamedTuple):
+    """How large a table is."""
+
+    rows: int  # about
+    bytes: int
+
+
+class Ages(NamedTuple):
+    """How many jobs go by age, one by one; the columns of ``ages.sql``, counted up to one more than the cap."""
+
+    dead: int
+    dead_due: int
+    oldest_dead_at: dt.datetime | None
+    timed: int  # finished jobs with a time of their own
+    timed_due: int
+    default_due: int
+
+
+class Reader(NamedTuple):
+    """Somebody in the way of partitions; the columns of ``in_the_way.sql``."""
+
+    pid: int
+    name: str
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class State:
+    """How history and tables stand."""
+
+    plan: Plan
+    sizes: dict[tuple[str, str], Size]  # by schema and name
+    ages: Ages
+    readers: list[Reader]
+    signs: Signs
+    horizon: Holder | None
+
+    def size(self, name: str) -> Size:
+        """Return how large a table is, whatever its schema."""
+        return next(size for (_, table), size in self.sizes.items() if table == name)
+
+
+def state_of(alias: str) -> State:
+    """Look at everything. Reads no job, and waits for nobody but who alters the tables."""
+    database = CallerConnection(alias)
+    days = {"dead_days": conf.dead_retention_days, "retention_days": conf.retention_days}
+    sizes = database.rows(statement("sizes"), {})
+    [ages] = database.rows(statement("ages"), days)
+    return State(
+        plan=partitions.plan(database, retention_days=conf.retention_days),
+        sizes={(schema, name): Size(rows, size) for schema, name, rows, size in sizes},
+        ages=Ages._make(ages),
+        readers=[Reader._make(row) for row in database.rows(statement("in_the_way"), {})],
+        signs=vacuum.look(database),
+        horizon=vacuum.horizon(database),
+    )
+
+
+def keeps() -> dict[str, bool | int]:
+    """Return the tasks of this code whose finished jobs are not kept, or kept for so many seconds only."""
+    options = {name: task.options for name in registry.known() if (task := registry.find(name))}
+    return {
+        name: one.keep_seconds or one.is_kept for name, one in options.items() if one.keep_seconds or not one.is_kept
+    }
+
+
+# As text
+
+
+def text_of(state: State) -> list[str]:
+    """Return it as lines."""
+    return [
+        *_of_settings(),
+        "",
+        *columns(HEAD, _cells(state)).splitlines(),
+        *_of_readers(state),
+        "",
+        *_of_ages(state),
+        "",
+        *_of_jobs(state),
+    ]
+
+
+def _of_settings() -> Iterator[str]:
+    days = conf.retention_days
+    yield f"Finished jobs are kept for {_days(days)} besides today." if days else "Finished jobs are not kept."
+    dead = conf.dead_retention_days
+    yield f"Dead jobs are kept for {_days(dead)}." if dead else "Dead jobs are kept until somebody purges them."
+
+
+def _cells(state: State) -> Iterator[tuple[str, ...]]:
+    for partition in state.plan.present:
+        size = state.sizes.get((partition.schema, partition.name), Size(0, 0))
+        age = _age(state.plan.today, partition)
+        yield (_name(partition), f"~{size.rows:,}", _bytes(size.bytes), age, _next(state, partition))
+    for day in state.plan.make:
+        yield (f"{day}", "-", "-", _days_from(state.plan.today, day), MAKE)
+
+
+def _next(state: State, partition: Partition) -> str:
+    if partition in state.plan.drop:
+        return DROP
+    if partition.is_default and state.ages.default_due:
+        return f"{_count(state.ages.default_due)} rows are removed"
+    return KEEP
+
+
+def _name(partition: Partition) -> str:
+    if partition.is_default:
+        return "default"
+    days = partition.name.removeprefix(f"{partitions.PARENT}_")
+    return (
+        f"{partition.begins_at.astimezone(dt.UTC):%Y-%m-%d}"
+        if partition.begins_at and days.isdigit()
+        else partition.name
+    )
+
+
+def _age(today: dt.date, partition: Partition) -> str:
+    return _days_from(today, partition.begins_at.astimezone(dt.UTC).date()) if partition.begins_at else "-"
+
+
+def _days_from(today: dt.date, day: dt.date) -> str:
+    days = (today - day).days
+    if not days:
+        return "today"
+    return _days(days) if days > 0 else f"in {_days(-days)}"
+
+
+def _of_readers(state: State) -> Iterator[str]:
+    if not (state.plan.make or state.plan.drop):
+        return
+    for reader in state.readers:
+        since = f", for {span(reader.seconds)}" if reader.seconds is not None else ""
+        yield (
+            f"In the way: process {reader.pid} ({plain(reader.name)}) has read finished jobs in a transaction that is "
+            f"still open{since}. {REMEDIES['session'].format(handle=reader.pid)}"
+        )
+
+
+def _of_ages(state: State) -> Iterator[str]:
+    ages = state.ages
+    oldest = f", the first died at {local(ages.oldest_dead_at):%Y-%m-%d %H:%M:%S}" if ages.oldest_dead_at else ""
+    yield (
+        f"Dead jobs: {_count(ages.dead)} ({_bytes(state.size('pgqueue_dead_jobs').bytes)}){oldest}. "
+        f"The next pass removes {_count(ages.dead_due)}."
+    )
+    yield (
+        f"Finished jobs with a time of their own: {_count(ages.timed)}. The next pass removes {_count(ages.timed_due)}."
+    )
+    for name, keep in keeps().items():
+        yield f"  {plain(name)}: {f'kept for {span(keep)}' if keep else 'not kept'}"
+
+
+def _of_jobs(state: State) -> Iterator[str]:
+    signs, size, threshold = state.signs, state.size("pgqueue_jobs"), conf.vacuum_dead_rows
+    own = f"workers VACUUM it from {threshold:,} dead rows on" if threshold else "workers leave VACUUM to others"
+    yield f"pgqueue_jobs: ~{signs.live:,} rows, ~{signs.dead:,} dead ({_bytes(size.bytes)}); {own}."
+    yield f"Last VACUUM: {_when(signs.vacuumed_at)}; last autovacuum: {_when(signs.autovacuumed_at)}."
+    if (holder := state.horizon) is None:
+        yield "Nobody holds an old snapshot."
+        return
+    since = f", for {span(holder.seconds)}" if holder.seconds is not None else ""
+    yield f"The oldest snapshot, behind which no dead row can be removed, is held by {plain(holder.name)}{since}."
+    yield remedy(holder)
+
+
+def remedy(holder: Holder) -> str:
+    """Say what ends an old snapshot."""
+    return plain(REMEDIES[holder.kind].format(handle=holder.handle.replace("'", "''")))
+
+
+def _count(number: int) -> str:
+    return f"{CAP:,}+" if number > CAP else f"{number:,}"
+
+
+def _days(number: int) -> str:
+    return "1 day" if number == 1 else f"{number:,} days"
+
+
+def _bytes(number: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if number < 1024:  # noqa: PLR2004 - as PostgreSQL counts
+            return f"{number:.0f} {unit}"
+        number /= 1024
+    return f"{number:.1f} GB"
+
+
+def span(seconds: float) -> str:
+    """Return a duration in the unit that fits."""
+    units = ((_("%(number)s d"), 86400), (_("%(number)s h"), 3600), (_("%(number)s min"), 60), (_("%(number)s s"), 1))
+    words, length = next((unit for unit in units if seconds >= unit[1]), units[-1])
+    return str(words % {"number": short(seconds / length)})
+
+
+def _when(at: dt.datetime | None) -> str:
+    return f"{local(at):%Y-%m-%d %H:%M:%S}" if at else "never"
+
+
+# As JSON
+
+
+def as_json(state: State) -> dict[str, Any]:
+    """Return all of it; what goes one by one is counted up to 10,001."""
+    ages, signs, holder = state.ages, state.signs, state.horizon
+    return {
+        "retention_days": conf.retention_days,
+        "dead_retention_days": conf.dead_retention_days,
+        "partitions": [_partition(state, partition) for partition in state.plan.present],
+        "to_make": state.plan.make,
+        "in_the_way": [reader._asdict() for reader in state.readers],
+        "default_due": ages.default_due,
+        "dead_jobs": {"count": ages.dead, "due": ages.dead_due, "oldest_at": ages.oldest_dead_at},
+        "timed": {"count": ages.timed, "due": ages.timed_due, "tasks": keeps()},
+        "jobs": {
+            "rows": signs.live,
+            "dead_rows": signs.dead,
+            "bytes": state.size("pgqueue_jobs").bytes,
+            "vacuumed_at": signs.vacuumed_at,
+            "autovacuumed_at": signs.autovacuumed_at,
+            "horizon": {**holder._asdict(), "remedy": remedy(holder)} if holder else None,
+        },
+    }
+
+
+def _partition(state: State, partition: Partition) -> dict[str, Any]:
+    size = state.sizes.get((partition.schema, partition.name), Size(0, 0))
+    return {**partition._asdict(), **size._asdict(), "next_pass": "drop" if partition in state.plan.drop else "keep"}

@@ -1,0 +1,41 @@
+-- For how many seconds the job of each queue has waited that could have run for longest, paused queues included; no row
+-- for a queue where none waits. Called by insights.overview. As oldest_runnable.sql: walks along pgqueue_jobs_claim
+-- from one priority of a queue to the next, and reads the first entry of each. What is due but still scheduled counts
+-- too, as nobody promotes it while no worker is there: the first ``most`` of it along pgqueue_jobs_due. Locks nothing.
+WITH RECURSIVE heads (queue, rank, run_at, since) AS (
+    (
+        SELECT
+            job.queue, -job.priority, job.run_at,
+            CASE WHEN job.fair_key IS NULL THEN job.run_at ELSE GREATEST(job.run_at, job.enqueued_at) END
+        FROM pgqueue_jobs AS job
+        WHERE job.status = 'queued'
+        ORDER BY job.queue, (-job.priority), job.run_at, job.id
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT next.queue, next.rank, next.run_at, next.since
+    FROM heads
+    CROSS JOIN LATERAL (
+        SELECT
+            job.queue, -job.priority AS rank, job.run_at,
+            CASE WHEN job.fair_key IS NULL THEN job.run_at ELSE GREATEST(job.run_at, job.enqueued_at) END AS since
+        FROM pgqueue_jobs AS job
+        WHERE job.status = 'queued' AND (job.queue, (-job.priority)) > (heads.queue, heads.rank)
+        ORDER BY job.queue, (-job.priority), job.run_at, job.id
+        LIMIT 1
+    ) AS next
+),
+due AS MATERIALIZED (
+    SELECT job.queue, job.run_at, job.status
+    FROM pgqueue_jobs AS job
+    WHERE job.status IN ('scheduled', 'held') AND job.run_at <= statement_timestamp()
+    ORDER BY job.run_at
+    LIMIT %(most)s::bigint
+)
+SELECT found.queue, extract(epoch FROM statement_timestamp() - min(found.since))::double precision
+FROM (
+    SELECT heads.queue, heads.since FROM heads WHERE heads.run_at <= statement_timestamp()
+    UNION ALL
+    SELECT due.queue, due.run_at FROM due WHERE due.status = 'scheduled'
+) AS found
+GROUP BY found.queue;

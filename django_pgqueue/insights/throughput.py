@@ -1,0 +1,208 @@
+"""Rates and run times from the counts per minute.
+
+It is read from ``pgqueue_stats``, to which workers add every ten seconds: the latest figures are that old. Nothing here
+opens a transaction or sets a time limit; whoever shows it does. ``now`` is for tests; None: the database's clock.
+"""
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.queries import statement
+from django_pgqueue.jobs.stats import percentile
+
+HOUR, DAY = 60, 1440  # minutes
+QUARTER = 15
+
+RECENT_MINUTES = 5
+"""The pace of a queue is that of so many last minutes."""
+
+MOST_COUNTED = 10_000
+
+
+class Counts(NamedTuple):
+    """Sums over some time; the columns of ``flow.sql``."""
+
+    succeeded: int = 0  # attempts
+    failed: int = 0  # attempts, whatever became of the job
+    retried: int = 0  # of these: the job runs again
+    died: int = 0  # jobs that went to the dead jobs
+    lost: int = 0  # attempts whose worker died
+    stale: int = 0  # results that were dropped, because the lease was lost
+    wait_seconds: float = 0.0  # from run_at to the claim
+    run_seconds: float = 0.0
+
+    @property
+    def ended(self) -> int:
+        """Attempts that ran to an end of their own, good or bad."""
+        return self.succeeded + self.failed
+
+    @property
+    def left(self) -> int:
+        """Jobs that are done with, one way or the other."""
+        return self.succeeded + self.died
+
+    @property
+    def failure_rate(self) -> float | None:
+        """The share of attempts that failed or were lost, 0 to 1; None where there were none."""
+        attempts = self.ended + self.lost
+        return (self.failed + self.lost) / attempts if attempts else None
+
+    @property
+    def mean_wait_seconds(self) -> float | None:
+        """How long jobs have waited for a worker from when they were due; None where none has ended."""
+        return self.wait_seconds / self.ended if self.ended else None
+
+    @property
+    def mean_run_seconds(self) -> float | None:
+        """How long they have run; None where none has ended."""
+        return self.run_seconds / self.ended if self.ended else None
+
+
+class Stretch(NamedTuple):
+    """What was done in one stretch of time; the last one of a series is not over."""
+
+    begins_at: dt.datetime
+    counts: Counts
+
+
+class Day(NamedTuple):
+    """What was done in the last day."""
+
+    series: list[Stretch]  # by quarters of an hour, the oldest first
+    by_queue: dict[str, Counts]
+
+
+class Backlog(NamedTuple):
+    """How many jobs are queued."""
+
+    number: int
+    is_exact: bool  # else it is an estimate of the database, and there are more than 10,000
+
+
+def per_minute(
+    alias: str, *, minutes: int = HOUR, queue: str | None = None, now: dt.datetime | None = None
+) -> list[Stretch]:
+    """Return what was done in each of the last minutes, the oldest first; of one queue, or of all."""
+    return _series(alias, 1, minutes, queue, now)
+
+
+def per_quarter_hour(
+    alias: str, *, hours: int = 24, queue: str | None = None, now: dt.datetime | None = None
+) -> list[Stretch]:
+    """Return what was done in each of the last quarters of an hour, the oldest first."""
+    return _series(alias, QUARTER, hours * 60 // QUARTER, queue, now)
+
+
+def of_day(alias: str, *, now: dt.datetime | None = None) -> Day:
+    """Return what was done in the last day, by quarters of an hour and by queue: a day's counts are read but once."""
+    quarters: dict[dt.datetime, list[Counts]] = defaultdict(list)
+    queues: dict[str, list[Counts]] = defaultdict(list)
+    for begins_at, queue, *sums in CallerConnection(alias).rows(statement("flow_of_day"), {"now": now}):
+        quarters[begins_at].append(Counts(*sums))
+        if queue is not None:
+            queues[queue].append(quarters[begins_at][-1])
+    series = [Stretch(begins_at, _sum(quarters[begins_at])) for begins_at in sorted(quarters)]
+    return Day(series, {queue: _sum(counts) for queue, counts in queues.items()})
+
+
+def total(series: Iterable[Stretch]) -> Counts:
+    """Return the sums over a series, as of the last hour."""
+    return _sum(stretch.counts for stretch in series)
+
+
+def by_queue(alias: str, *, minutes: int = RECENT_MINUTES, now: dt.datetime | None = None) -> dict[str, Counts]:
+    """Return what was done in each queue in the last minutes that are over; queues without anything are left out."""
+    rows = CallerConnection(alias).rows(statement("flow_by_queue"), {"minutes": minutes, "now": now})
+    return {queue: Counts(*sums) for queue, *sums in rows}
+
+
+def backlog(alias: str, queue: str) -> Backlog:
+    """Return how many jobs are queued: counted up to 10,000, estimated beyond."""
+    caller = CallerConnection(alias)
+    [(counted,)] = caller.rows(statement("queued_up_to"), {"queue": queue, "limit": MOST_COUNTED + 1})
+    if counted <= MOST_COUNTED:
+        return Backlog(counted, is_exact=True)
+    [([plan],)] = caller.rows(statement("queued_about"), {"queue": queue})
+    return Backlog(max(int(plan["Plan"]["Plan Rows"]), counted), is_exact=False)
+
+
+def drain_seconds(alias: str, queue: str, *, now: dt.datetime | None = None) -> float | None:
+    """Predict how long it takes until a queue is empty, at the pace of the last minutes and were nothing more to come.
+
+    Jobs that come back after a failure are not progress. None: nothing was done meanwhile, and nothing can be said.
+    """
+    waiting = backlog(alias, queue).number
+    return drain_seconds_of(waiting, by_queue(alias, now=now).get(queue, Counts()))
+
+
+def drain_seconds_of(waiting: int, recent: Counts, *, seconds: float = RECENT_MINUTES * 60) -> float | None:
+    """Predict the same from a backlog and what was done in some time, for those who show many queues."""
+    if not waiting:
+        return 0.0
+    return waiting * seconds / recent.left if recent.left else None
+
+
+def _sum(counts: Iterable[Counts]) -> Counts:
+    return Counts(*map(sum, zip(*counts, strict=True)))
+
+
+def _series(alias: str, minutes: int, number: int, queue: str | None, now: dt.datetime | None) -> list[Stretch]:
+    parameters = {"minutes": minutes, "number": number, "queue": queue, "now": now}
+    rows = CallerConnection(alias).rows(statement("flow"), parameters)
+    return [Stretch(begins_at, Counts(*sums)) for begins_at, *sums in rows]
+
+
+# Recent
+#
+# Other than in ``flow``, the minute that is not over belongs to them: who looks now wants to see what began now. And of
+# how long jobs waited and ran there is more to tell than the mean.
+
+LATE = 0.95
+SHARES = (0.5, LATE, 0.99)
+"""The percentiles that are shown."""
+
+MOST_TASKS = 1_000
+
+
+class Recent(NamedTuple):
+    """What was done.
+
+    Attributes:
+        wait_buckets: how many jobs waited for so and so long, as ``base.buckets`` counts them.
+        run_buckets: the same of how long they ran.
+    """
+
+    counts: Counts = Counts()
+    wait_buckets: Sequence[int] = ()
+    run_buckets: Sequence[int] = ()
+
+    def wait_seconds(self, share: float) -> float | None:
+        """Return how long a share of the jobs has waited for a worker at most, about; None where there were none."""
+        return percentile(self.wait_buckets, share)
+
+    def run_seconds(self, share: float) -> float | None:
+        """Return the same of how long they have run."""
+        return percentile(self.run_buckets, share)
+
+
+def recent_by_queue(alias: str, *, minutes: int, now: dt.datetime | None = None) -> dict[str, Recent]:
+    """Return what was done in each queue in the last minutes and this one; queues without anything are left out."""
+    rows = CallerConnection(alias).rows(statement("recent_by_queue"), {"minutes": minutes, "now": now})
+    return {queue: _recent(row) for queue, *row in rows}
+
+
+def by_task(
+    alias: str, *, minutes: int, limit: int = MOST_TASKS, now: dt.datetime | None = None
+) -> dict[tuple[str, str], Recent]:
+    """Return the same by queue and task; those that took most time, and these first."""
+    parameters = {"minutes": minutes, "limit": limit, "now": now}
+    rows = CallerConnection(alias).rows(statement("recent_by_task"), parameters)
+    return {(queue, task): _recent(row) for queue, task, *row in rows}
+
+
+def _recent(row: Sequence[object]) -> Recent:
+    *sums, waited, ran = row
+    return Recent(Counts(*sums), waited, ran)  # type: ignore[arg-type]

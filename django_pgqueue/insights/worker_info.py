@@ -1,0 +1,124 @@
+"""Workers, operations, and the jobs they hold."""
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+from django.utils import timezone
+from django.utils.translation import pgettext
+
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.queries import statement
+from django_pgqueue.jobs.actions import Left
+from django_pgqueue.models import Operation, Worker
+
+CAP = 1000
+"""Jobs of one process are counted up to here."""
+
+MOST_JOBS = 100
+
+
+@dataclass(frozen=True)
+class WorkerState:
+    """One worker process as it stands.
+
+    Attributes:
+        at: when that was, by the database's clock.
+        held: its jobs, begun or fetched ahead; ``CAP + 1`` where there are more.
+    """
+
+    row: Worker
+    at: dt.datetime
+    held: int
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether nobody may take its jobs for lost."""
+        return self.row.lease_until > self.at
+
+    @property
+    def is_asked_to_stop(self) -> bool:
+        return self.row.stop_requested_at is not None
+
+    @property
+    def up_seconds(self) -> float:
+        return (self.at - self.row.started_at).total_seconds()
+
+    @property
+    def silent_seconds(self) -> float:
+        """Since its last heartbeat."""
+        return max((self.at - self.row.heartbeat_at).total_seconds(), 0.0)
+
+    @property
+    def left_seconds(self) -> float:
+        """Until its lease ends; below 0: it has."""
+        return (self.row.lease_until - self.at).total_seconds()
+
+    @property
+    def busy(self) -> int:
+        """Slots in use: a process fetches ahead only what it has no slot for."""
+        return min(self.held, self.row.concurrency)
+
+    @property
+    def ahead(self) -> int:
+        """Jobs that wait in the process for a slot."""
+        return self.held - self.busy
+
+
+class HeldJob(NamedTuple):
+    """One job of a process; the columns of ``jobs_of_worker.sql``."""
+
+    id: int
+    task: str
+    queue: str
+    attempts: int
+    max_attempts: int
+    seconds: float  # since it was claimed
+
+
+def with_clock(rows: QuerySet[Worker]) -> QuerySet[Worker]:
+    """Let the rows tell what time it is for the database, as ``at``."""
+    return rows.annotate(at=Now())
+
+
+def states_of(rows: Iterable[Worker], alias: str) -> list[WorkerState]:
+    """Return how the processes of these rows stand; the rows come ``with_clock``."""
+    rows = list(rows)
+    parameters = {"worker_ids": [row.pk for row in rows], "limit": CAP + 1}
+    held: dict[int, int] = dict(CallerConnection(alias).rows(statement("held_by_workers"), parameters)) if rows else {}
+    return [WorkerState(row, row.at, held.get(row.pk, 0)) for row in rows]  # type: ignore[attr-defined]
+
+
+def jobs_of(worker_id: int, alias: str, *, limit: int = MOST_JOBS) -> list[HeldJob]:
+    """Return the jobs that a process holds, the first claimed first, up to ``limit``."""
+    parameters = {"worker_id": worker_id, "limit": limit}
+    return [HeldJob(*row) for row in CallerConnection(alias).rows(statement("jobs_of_worker"), parameters)]
+
+
+def served_text(worker: Worker) -> str:
+    """Say which queues a process serves."""
+    return ", ".join(worker.queues) if worker.queues else pgettext("queues", "all")
+
+
+# Operations
+
+PERCENT = 100
+
+
+def somebody_works(alias: str) -> bool:
+    """Whether a worker lives that carries operations on: any does."""
+    return Worker.objects.using(alias).filter(lease_until__gt=timezone.now()).exists()
+
+
+def left_of(operation: Operation) -> list[tuple[Left, int]]:
+    """Return why jobs were left alone, and how many."""
+    counts = operation.left if isinstance(operation.left, dict) else {}
+    return [(Left[name.upper()], count) for name, count in counts.items() if name.upper() in Left.__members__]
+
+
+def seen(operation: Operation) -> int:
+    """Return how many matching jobs it has come by: those that were changed, and those left alone."""
+    return operation.done + sum(count for _, count in left_of(operation))

@@ -1,0 +1,220 @@
+"""Write outcomes, each kind by one fenced statement, and release jobs that were not run."""
+
+import json
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import Answer, Database, Parameters, QueueConnection, number_array
+from django_pgqueue.db.queries import statement
+from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter_parameters
+from django_pgqueue.jobs.fence import Fenced, fence
+from django_pgqueue.records import HOLD, KEEP, Fate, Outcome, Receipt
+from django_pgqueue.states import Reason
+
+
+def release(database: Database, rows: Sequence[Fenced], delays: Sequence[float] | None = None) -> list[int]:
+    """Put running jobs back to queued, or to scheduled where there is a delay.
+
+    Args:
+        delays: for each row, in seconds, 0 or more. None: no delay for any.
+
+    Returns:
+        The ids released. Others were locked, or their lease is gone.
+    """
+    rows_released = database.rows(statement("release"), release_parameters(rows, delays))
+    return [job_id for job_id, _ in rows_released]
+
+
+def release_parameters(rows: Sequence[Fenced], delays: Sequence[float] | None = None) -> Parameters:
+    """Return what ``release.sql`` needs, for those who send it themselves."""
+    return fence(rows) | {"delays": number_array([0.0] * len(rows) if delays is None else delays)}
+
+
+# Ack
+
+
+def write(database: QueueConnection, outcomes: Collection[Outcome]) -> Receipt:
+    """Write outcomes, each job's once, in a transaction of their own.
+
+    Raises:
+        django.db.Error: nothing of this batch was written.
+    """
+    with database.transaction():
+        answers = send(database, outcomes)
+    return receipt(database, outcomes, answers)
+
+
+def send(database: QueueConnection, outcomes: Collection[Outcome]) -> list[Answer]:
+    """Send outcomes in the transaction that is open on ``database``, and do not wait for the answers."""
+    return [
+        database.send(statement(name), parameters)
+        for store, batch in _sorted(list(outcomes))
+        for name, parameters in store(batch)
+    ]
+
+
+def receipt(database: Database, outcomes: Collection[Outcome], answers: Sequence[Answer]) -> Receipt:
+    """Read the answers to ``send``; ask about the outcomes that are not among them, if any."""
+    written = [row for answer in answers for row in answer.fetchall()]
+    awaited = [row[0] for row in written if row[1]]
+    if len(written) == len(outcomes):
+        return Receipt(awaited=frozenset(awaited)) if awaited else Receipt()
+    recorded = {outcome.job.id: outcome.is_awaited for outcome in outcomes if outcome.fate is Fate.RECORDED}
+    known = {*(row[0] for row in written), *recorded}
+    missing = [outcome for outcome in outcomes if outcome.job.id not in known]
+    locked = _standing(database, missing) if missing else frozenset()
+    awaited += [job_id for job_id, is_awaited in recorded.items() if is_awaited]
+    return Receipt(locked, frozenset(outcome.job.id for outcome in missing) - locked, frozenset(awaited))
+
+
+def recorded(database: Database, outcomes: Collection[Outcome], *, worker_id: int) -> frozenset[int]:
+    """Return the ids of the outcomes that were written though nobody has heard of it, of those whose lease is gone.
+
+    Args:
+        outcomes: sent in a transaction that may have been committed.
+        worker_id: the process that has run them.
+    """
+    parameters = {
+        "ids": number_array([outcome.job.id for outcome in outcomes]),
+        "attempts": number_array([outcome.job.attempt for outcome in outcomes]),
+        "kinds": [_kind(outcome) for outcome in outcomes],
+        "reasons": [outcome.reason for outcome in outcomes],
+        "errors": [(outcome.error or {}).get("error") for outcome in outcomes],
+        "worker_id": worker_id,
+    }
+    return frozenset(job_id for (job_id,) in database.rows(statement("recorded"), parameters))
+
+
+def _kind(outcome: Outcome) -> str:
+    """Say what an outcome leaves behind, in the words of ``recorded.sql``."""
+    if outcome.fate in (Fate.SUCCEEDED, Fate.REPEATED):
+        return "kept" if outcome.job.flags & KEEP and conf.retention_days > 0 else "not kept"
+    return outcome.fate.word
+
+
+def finish_alone(database: Database, outcome: Outcome, *, patience_seconds: float = 1.0) -> bool:
+    """Remove one job that succeeded, or leave its tombstone, in the transaction of its own handler.
+
+    Notes at the outcome whether somebody waits for it, who is to be told after the commit.
+
+    Args:
+        patience_seconds: how long to try while somebody else holds the row.
+
+    Returns:
+        False if the lease is gone: the transaction must not commit.
+    """
+    deadline = time.monotonic() + patience_seconds
+    [(name, parameters)] = STORES[outcome.fate]([outcome])
+    while not (rows := database.rows(statement(name), parameters)):
+        if not _standing(database, [outcome]) or time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    outcome.is_awaited = rows[0][1]
+    return True
+
+
+Named = tuple[str, Parameters]
+"""A statement by its name, with its parameters."""
+
+Store = Callable[[Sequence[Outcome]], Iterator[Named]]
+"""What writes outcomes of one fate."""
+
+
+def _sorted(outcomes: Sequence[Outcome]) -> Iterator[tuple[Store, Sequence[Outcome]]]:
+    """Sort outcomes by what writes them; where all have succeeded, as almost always, there is nothing to sort."""
+    succeeded = Fate.SUCCEEDED
+    others = [outcome for outcome in outcomes if outcome.fate is not succeeded]
+    if outcomes and not others:
+        yield _finish, outcomes
+        return
+    for fate, store in STORES.items():
+        if batch := [outcome for outcome in outcomes if outcome.fate is fate]:
+            yield store, batch
+
+
+FINISHING = {0: "finish", KEEP: "archive", HOLD: "hold", KEEP | HOLD: "archive_and_hold"}
+"""The statements that write down success, by the flags of the jobs."""
+
+
+def _finish(outcomes: Sequence[Outcome]) -> Iterator[Named]:
+    """Sort by what becomes of the row: almost always it is the same for all."""
+    telling = HOLD | KEEP if conf.retention_days > 0 else HOLD
+    found = {outcome.job.flags & telling for outcome in outcomes}
+    for flags in sorted(found):
+        batch = outcomes
+        if len(found) > 1:
+            batch = [outcome for outcome in outcomes if outcome.job.flags & telling == flags]
+        parameters = fence([outcome.job for outcome in batch])
+        if flags & KEEP:
+            parameters |= _results(batch)
+        yield FINISHING[flags], parameters
+
+
+def _results(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Return what the statements that keep results need of them; nothing for each where all are null."""
+    results = [outcome.result for outcome in outcomes]
+    is_null = results.count("null") == len(results)
+    return {
+        "results": None if is_null else f"[{','.join([result or 'null' for result in results])}]",
+        "left_out": [result is None for result in results] if None in results else None,
+        "run_seconds": number_array([outcome.run_seconds for outcome in outcomes]),
+    }
+
+
+def _repeat(outcomes: Sequence[Outcome]) -> Iterator[Named]:
+    yield (
+        "repeat",
+        fence([outcome.job for outcome in outcomes])
+        | _results(outcomes)
+        | {
+            "delays": number_array([outcome.delay_seconds for outcome in outcomes]),
+            "next_ats": [outcome.next_at for outcome in outcomes],
+            "history": conf.retention_days > 0,
+        },
+    )
+
+
+def _retry(outcomes: Sequence[Outcome]) -> Iterator[Named]:
+    yield (
+        "retry",
+        fence([outcome.job for outcome in outcomes])
+        | {
+            "delays": number_array([outcome.delay_seconds for outcome in outcomes]),
+            "errors": [json.dumps(_entry(outcome)) for outcome in outcomes],
+        },
+    )
+
+
+def _release(outcomes: Sequence[Outcome]) -> Iterator[Named]:
+    delays = [outcome.delay_seconds for outcome in outcomes]
+    yield "release", release_parameters([outcome.job for outcome in outcomes], delays)
+
+
+def _die(outcomes: Sequence[Outcome]) -> Iterator[Named]:
+    letters = [
+        DeadLetter(outcome.job.id, outcome.job.lease_token, outcome.reason or Reason.EXHAUSTED, _entry(outcome))
+        for outcome in outcomes
+    ]
+    yield "dead_letter", dead_letter_parameters(letters)
+
+
+def _entry(outcome: Outcome) -> dict[str, Any]:
+    """Return the entry of the history of a run that failed; how long it took is known where it has run at all."""
+    error = outcome.error or {}
+    return error | {"run_seconds": round(outcome.run_seconds, 6)} if outcome.run_seconds else error
+
+
+STORES = {
+    Fate.SUCCEEDED: _finish,
+    Fate.REPEATED: _repeat,
+    Fate.RETRIED: _retry,
+    Fate.RELEASED: _release,
+    Fate.DIED: _die,
+}
+
+
+def _standing(database: Database, outcomes: Sequence[Outcome]) -> frozenset[int]:
+    parameters = fence([outcome.job for outcome in outcomes])
+    return frozenset(job_id for (job_id,) in database.rows(statement("standing"), parameters))

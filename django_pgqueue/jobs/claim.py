@@ -1,0 +1,103 @@
+"""Take due jobs: the only way from queued to running."""
+
+import random
+import secrets
+import time
+from typing import NamedTuple
+
+from django_pgqueue.db.connections import Answer, Database, QueueConnection
+from django_pgqueue.db.queries import ladder_size, sized, statement
+from django_pgqueue.flow.concurrency import Kind, try_lock
+from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.records import ClaimedJob
+
+Place = tuple[int, float, int]
+"""Where in its queue a job stands: rank, run_at in seconds since 1970, id."""
+
+
+def claim(database: QueueConnection, queue: str, *, limit: int, worker_id: int) -> list[ClaimedJob]:
+    """Claim up to ``limit`` jobs of one queue, best first, in a transaction of its own.
+
+    Args:
+        limit: 1 or more; rounded down to a size for which a statement is prepared.
+        worker_id: the process that will run them.
+
+    Returns:
+        The jobs, each counted as one attempt from here on. Fewer than asked for when the queue has no more, or when
+        others hold rows.
+    """
+    with database.transaction():
+        claimed = send(database, queue, limit=limit, worker_id=worker_id)
+    return claimed.jobs()
+
+
+def send(database: QueueConnection, queue: str, *, limit: int, worker_id: int, above: Place | None = None) -> "Claim":
+    """Send the claim in the transaction that is open on ``database``, and do not wait for the answer.
+
+    Args:
+        above: take only jobs that come after this place. None: any.
+    """
+    size, lease_token = ladder_size(limit), new_lease_token()
+    parameters = {"queue": queue, "worker_id": worker_id, "lease_token": lease_token}
+    sent_at = time.monotonic()
+    if above is None:
+        answer = database.send(sized("claim", size), parameters)
+    else:
+        rank, run_at, job_id = above
+        answer = database.send(sized("claim_above", size), parameters | {"rank": rank, "run_at": run_at, "id": job_id})
+    return Claim(queue, lease_token, size, above, answer, sent_at)
+
+
+def send_limited(database: QueueConnection, queue: str, *, limit: int, worker_id: int) -> "Claim":
+    """Send the claim of a limited queue, which takes no more than the queue's gate lets in, as ``send`` does.
+
+    Three statements: to lock the queue's name, to count and claim, to learn when it is worth coming back.
+    """
+    try_lock(database, Kind.QUEUE, [queue])
+    lease_token = new_lease_token()
+    parameters = {"queue": queue, "worker_id": worker_id, "lease_token": lease_token, "limit": limit}
+    sent_at = time.monotonic()
+    answer = database.send(statement("claim_limited"), parameters)
+    return Claim(queue, lease_token, limit, None, answer, sent_at, database.send(statement("room"), {"queue": queue}))
+
+
+class Claim(NamedTuple):
+    """A claim on its way."""
+
+    queue: str
+    lease_token: int
+    limit: int
+    above: Place | None
+    answer: Answer
+    sent_at: float  # monotonic
+    room: Answer | None = None  # of a limited queue
+
+    @property
+    def is_limited(self) -> bool:
+        return self.room is not None
+
+    def left(self) -> tuple[bool, float]:
+        """Return whether a limited queue has more jobs to claim, and for how many seconds it has no token for one."""
+        rows = self.room.fetchall() if self.room else []
+        return rows[0] if rows else (False, 0.0)
+
+    def jobs(self) -> list[ClaimedJob]:
+        """Return what was claimed, best first. Not to be run before the transaction has committed."""
+        shared = self.queue, self.lease_token, self.sent_at
+        return [ClaimedJob._make(row + shared) for row in sorted(self.answer.fetchall())]
+
+
+def ready_queues(database: Database, served: Served) -> list[str]:
+    """Return which of the served queues have a job to claim, in their order.
+
+    Those of equal rank are in a random order, so that no queue waits for ever behind another.
+    """
+    if served.names:
+        return [queue for (queue,) in database.rows(statement("ready_of"), {"queues": list(served.names)})]
+    found = [queue for (queue,) in database.rows(statement("ready_queues"), {})]
+    return served.among(random.sample(found, len(found)))
+
+
+def new_lease_token() -> int:
+    """Draw a token: random, 63 bits, not 0. A sequence would repeat after a crash or a failover."""
+    return secrets.randbits(63) or 1

@@ -1,0 +1,226 @@
+"""The job that runs here: ``current_job()``, its progress and its metadata."""
+
+import contextvars
+import datetime as dt
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from django_pgqueue.db.connections import Answer, Database, QueueConnection
+from django_pgqueue.db.queries import statement
+from django_pgqueue.exceptions import InvalidJob
+from django_pgqueue.jobs.fence import fence
+from django_pgqueue.jobs.serialization import encode
+from django_pgqueue.options import Options
+from django_pgqueue.records import ClaimedJob
+
+MOST_DONE = 10**18
+
+LONGEST_MESSAGE = 500
+"""In characters."""
+
+
+class News(NamedTuple):
+    """What a run has told of itself last, as JSON text; None: nothing."""
+
+    progress: str | None
+    metadata: str | None
+
+
+class CurrentJob:
+    """What a running task may know of its job."""
+
+    is_cancelled = False
+    """Whether somebody asked for this job to stop. Check it in long loops."""
+
+    is_overdue = False
+    """Whether its time limit has passed, and it was interrupted for that."""
+
+    again: Options | None = None
+    """When the next job like it is to run, if the task has asked for one."""
+
+    # For those who interrupt it, monotonic.
+    stop_at: float = math.inf  # when to do so next
+    interrupted_at: float = 0.0  # when they first did
+
+    # For those who write down what it tells.
+    has_told: bool = False  # anything at all
+    written_at: float = -math.inf  # the last time, monotonic
+    _has_news = False  # since somebody last looked
+    _progress: dict[str, Any] | None = None
+    _metadata: str | None = None  # JSON
+
+    def __init__(self, job: ClaimedJob, tell: Callable[["CurrentJob"], None] | None = None) -> None:
+        self.tell = tell  # called when there are news; None: nobody listens
+        self._job = job
+
+    @property
+    def id(self) -> int:
+        """The job's id, the same for life."""
+        return self._job.id
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, from 1."""
+        return self._job.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        """The bound on attempts."""
+        return self._job.max_attempts
+
+    @property
+    def task(self) -> str:
+        """The name it was enqueued under."""
+        return self._job.task
+
+    @property
+    def queue(self) -> str:
+        """Its queue."""
+        return self._job.queue
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What ``using(metadata=…)`` gave it and ``set_metadata`` has added; a copy."""
+        if self._metadata is not None:
+            return dict(json.loads(self._metadata))
+        return dict(json.loads(self._job.rest)["metadata"]) if self._job.rest else {}
+
+    @property
+    def lease_token(self) -> int:
+        """What proves the right to run it."""
+        return self._job.lease_token
+
+    @property
+    def mark(self) -> int:
+        """That of its claim."""
+        return self._job.mark
+
+    def set_progress(self, done: float, total: float | None = None, message: str = "") -> None:
+        """Tell how far the job has come. Others see it while it runs, whatever transaction it is in.
+
+        May be called as often as you like: it waits for nothing. The first is written at once, the latest once a
+        second, and the last of all before the outcome.
+
+        Args:
+            done: 0 to 10¹⁸, of whatever is counted.
+            total: likewise; of how much. None: nobody knows.
+            message: of 500 characters at most.
+
+        Raises:
+            InvalidJob: a value is out of range or of the wrong type. Nothing is told.
+        """
+        _check_number("done", done)
+        if total is not None:
+            _check_number("total", total)
+        if message != "":
+            _check_message(message)
+        self._progress = {"done": done, "total": total, "message": message}
+        if not self._has_news:
+            self._tell()
+
+    def set_metadata(self, **items: Any) -> None:
+        """Add to the job's metadata, or replace what is of the same names. Others see it as they see the progress.
+
+        It stays with the job: the next attempt has it, and the job that follows by ``run_again``.
+
+        Raises:
+            InvalidArguments: with these it is no JSON, or larger than ``PGQUEUE["MAX_PAYLOAD_BYTES"]``.
+        """
+        self._metadata = encode(self.metadata | items, what="metadata")
+        if not self._has_news:
+            self._tell()
+
+    def news(self) -> News:
+        """Return what the run has told last. What it tells from here on is news again."""
+        self._has_news = False  # before looking
+        progress = self._progress
+        return News(None if progress is None else json.dumps(progress), self._metadata)
+
+    def _tell(self) -> None:
+        self._has_news = self.has_told = True
+        if self.tell is not None:
+            self.tell(self)
+
+    def run_again(self, when: float | dt.timedelta | dt.datetime = 0) -> None:
+        """Let another job like this one follow when it has succeeded: same task, arguments, options and keys.
+
+        The job that follows has an id of its own and this one for its parent. It is inserted by the statement that
+        writes down the success: both, or neither. If this run fails, or somebody has asked for the job to stop, none
+        follows. Of several calls the last counts.
+
+        Args:
+            when: seconds (0 or more) or a timedelta after the end of this run, or an aware datetime. One that is due at
+                once starts within about a second.
+
+        Raises:
+            InvalidJob: it is negative, more than 100 years away, naive while USE_TZ is on, or of another type.
+        """
+        if isinstance(when, int | float) and not isinstance(when, bool):
+            try:
+                when = dt.timedelta(seconds=when)
+            except (OverflowError, ValueError) as error:
+                raise InvalidJob(f"run_again takes 0 or more seconds, not {when!r}.") from error
+        if not isinstance(when, dt.timedelta | dt.datetime) or (
+            isinstance(when, dt.timedelta) and when < dt.timedelta()
+        ):
+            raise InvalidJob(f"run_again takes 0 or more seconds, a timedelta or a datetime, not {when!r}.")
+        self.again = Options(run_at=when)
+
+
+def _check_number(name: str, value: Any) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MOST_DONE:
+        raise InvalidJob(f"The {name} of set_progress is a number from 0 to 10¹⁸, not {value!r}.")
+
+
+def _check_message(message: Any) -> None:
+    if not isinstance(message, str) or len(message) > LONGEST_MESSAGE:
+        raise InvalidJob(f"The message of set_progress is a text of {LONGEST_MESSAGE} characters at most.")
+    try:
+        is_text = "\0" not in message and message.encode() is not None
+    except UnicodeEncodeError:
+        is_text = False
+    if not is_text:
+        raise InvalidJob("The message of set_progress contains NUL or a lone surrogate, which is not text.")
+
+
+_current: contextvars.ContextVar[CurrentJob | None] = contextvars.ContextVar("django_pgqueue_job", default=None)
+
+
+def current_job() -> CurrentJob | None:
+    """Return the job that the calling code runs for, or None outside of a worker."""
+    return _current.get()
+
+
+def enter(job: CurrentJob) -> None:
+    """Make ``job`` the current one of this context, which is made for one job and left with it."""
+    _current.set(job)
+
+
+# Progress
+
+TRIES, PAUSE_SECONDS = 10, 0.01
+"""So often an atomic task tries, and waits in between: the pump may be writing to the same row."""
+
+
+def send(database: QueueConnection, runs: Sequence[CurrentJob]) -> Answer:
+    """Send the news of these runs in the transaction that is open on ``database``; the answer has the ids written."""
+    return database.send(statement("write_progress"), _parameters(runs))
+
+
+def write_alone(database: Database, current: CurrentJob) -> None:
+    """Write the last news of a run in the transaction that removes its job, for what is kept of that to have them."""
+    if not current.has_told:
+        return
+    parameters = _parameters([current])
+    for _ in range(TRIES):
+        if database.rows(statement("write_progress"), parameters):
+            return
+        time.sleep(PAUSE_SECONDS)
+
+
+def _parameters(runs: Sequence[CurrentJob]) -> dict[str, Any]:
+    news = [current.news() for current in runs]
+    return fence(runs) | {"progress": [one.progress for one in news], "metadata": [one.metadata for one in news]}

@@ -1,0 +1,78 @@
+"""Where jobs go that will not run again by themselves, and the way back."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from django_pgqueue.db.connections import Database, Parameters, Where, caller_of
+from django_pgqueue.db.notify import tell_waiters, wake, wake_to_admit
+from django_pgqueue.db.queries import statement
+from django_pgqueue.jobs.fence import fence
+from django_pgqueue.signals import announce, job_requeued
+from django_pgqueue.states import Reason
+
+
+class DeadLetter(NamedTuple):
+    """One job that dies: the fence, why, and the last entry of its history."""
+
+    id: int
+    lease_token: int  # 0: not running
+    reason: Reason
+    error: dict[str, Any]
+
+
+def dead_letter(database: Database, letters: Sequence[DeadLetter], *, by: str | None = None) -> dict[int, str | None]:
+    """Move jobs to ``dead_jobs``; those who wait for them are told once that is committed.
+
+    Args:
+        by: who wanted it, where somebody did.
+
+    Returns:
+        The ids moved, with their concurrency keys, of which others may be admitted now. Other jobs were locked, or
+        their lease is gone.
+    """
+    rows = database.rows(statement("dead_letter"), dead_letter_parameters(letters, by=by))
+    tell_waiters(database, [job_id for job_id, is_awaited, _ in rows if is_awaited])
+    return {job_id: key for job_id, _, key in rows}
+
+
+def dead_letter_parameters(letters: Sequence[DeadLetter], *, by: str | None = None) -> Parameters:
+    """Return what ``dead_letter.sql`` needs, for those who send it themselves."""
+    return fence(letters) | {
+        "reasons": [letter.reason.value for letter in letters],
+        "errors": [json.dumps(letter.error) for letter in letters],
+        "by": by,
+    }
+
+
+class Requeued(NamedTuple):
+    """What a requeue came to."""
+
+    ids: list[int]  # to be run again
+    held_by: dict[int, int]  # stay dead: for each of them, the live job that has its unique key
+
+
+def requeue(ids: Iterable[int], *, by: str, database: Where = None) -> Requeued:
+    """Send dead jobs back to be run, with all their attempts before them and a note in their history.
+
+    A job whose unique key a live job holds stays dead, and its history says so. Runs in the caller's transaction and
+    wakes workers after its commit.
+
+    Args:
+        by: who does it; stands in the job's history.
+
+    Returns:
+        What was requeued, and what stays dead for its key. In neither: those that are not dead any more, or that
+        somebody else is just changing.
+    """
+    caller, ids = caller_of(database), list(ids)
+    rows = caller.rows(statement("requeue"), {"ids": ids, "by": by})
+    for queue in sorted({queue for _, queue, key in rows if key is None}):
+        wake(caller, queue)
+    wake_to_admit(caller, {key for _, _, key in rows if key is not None})
+    requeued = [job_id for job_id, _, _ in rows]
+    if requeued:
+        announce(job_requeued, ids=requeued, by=by, database=caller.alias)
+    rest = sorted(set(ids).difference(requeued))
+    held_by: dict[int, int] = dict(caller.rows(statement("note_holder"), {"ids": rest, "by": by})) if rest else {}
+    return Requeued(requeued, held_by)

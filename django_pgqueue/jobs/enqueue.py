@@ -1,0 +1,208 @@
+"""Insert jobs in the caller's transaction; workers are woken, and signals sent, by ``notify``."""
+
+import inspect
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_pgqueue import registry
+from django_pgqueue.db.connections import CallerConnection, Database, postgresql
+from django_pgqueue.db.notify import wake, wake_to_admit
+from django_pgqueue.db.queries import statement
+from django_pgqueue.exceptions import InvalidJob
+from django_pgqueue.instrumentation import Insertion, around_insert
+from django_pgqueue.jobs import unique
+from django_pgqueue.jobs.context import current_job
+from django_pgqueue.jobs.redaction import in_errors
+from django_pgqueue.jobs.serialization import Call, check_signature, check_signatures, encode, encode_many
+from django_pgqueue.jobs.unique import InsertResult
+from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.signals import announce, job_enqueued
+
+
+def insert_one(
+    task: TaskDefinition, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, schedule_id: int | None = None
+) -> InsertResult:
+    """Insert one job in the caller's transaction and wake workers once that has committed; see ``enqueue``."""
+    check_signature(task, args, kwargs)
+    caller = _caller(task)
+    inserted = insert(caller, task, args, kwargs, schedule_id=schedule_id)
+    _notify(task, inserted)
+    return inserted
+
+
+def insert_many(task: TaskDefinition, calls: Sequence[Call]) -> InsertResult:
+    """Insert a job for each of one call or more, as ``insert_one``; all or none."""
+    check_signatures(task, calls)
+    caller = _caller(task)
+    if task.needs_control:
+        inserted = _insert_keyed(caller, task, calls, None)
+    else:
+        with in_errors(task, calls):
+            texts = {
+                "number": len(calls),
+                "args": encode_many([args for args, _ in calls], what="calls"),
+                "kwargs": encode_many([kwargs for _, kwargs in calls], what="calls"),
+            }
+        inserted = _insert(caller, "enqueue_many", task, texts, None)
+    _notify(task, inserted)
+    return inserted
+
+
+def insert(
+    database: Database,
+    task: TaskDefinition,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    schedule_id: int | None = None,
+) -> InsertResult:
+    """Insert one job in the transaction that is open on ``database``, or in one of its own. Notify nobody.
+
+    The arguments must fit the signature: see ``check_signature``.
+    """
+    if task.needs_control:
+        return _insert_keyed(database, task, [(args, kwargs)], schedule_id)
+    with in_errors(task, [(args, kwargs)]):
+        texts = {
+            "args": encode(args, what="args") if args else "[]",
+            "kwargs": encode(kwargs, what="kwargs") if kwargs else "{}",
+        }
+    return _insert(database, "enqueue", task, texts, schedule_id)
+
+
+def send_enqueued(task: TaskDefinition, inserted: InsertResult) -> None:
+    """Send ``job_enqueued`` for the new jobs of an insert."""
+    if job_enqueued.receivers and (ids := inserted.new_ids):
+        named = {"ids": ids, "task": task.name, "queue": task.options.queue, "database": task.database}
+        announce(job_enqueued, task.name, **named)
+
+
+def check_arguments(task: TaskDefinition, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Raise InvalidArguments unless a job can be made of these arguments."""
+    check_signature(task, args, kwargs)
+    with in_errors(task, [(args, kwargs)]):
+        encode(args, what="args")
+        encode(kwargs, what="kwargs")
+
+
+def arguments_of(calls: Iterable[Any]) -> list[Call]:
+    """Return calls as positional and keyword arguments.
+
+    Raises:
+        InvalidJob: one is neither a tuple nor a mapping; the message names its position.
+    """
+    return [_arguments(call, position) for position, call in enumerate(calls)]
+
+
+def _caller(task: TaskDefinition) -> CallerConnection:
+    alias = task.database
+    registry.warn_of_late(task)
+    _warn_of_other_transactions(postgresql(alias))
+    return CallerConnection(alias)
+
+
+def _notify(task: TaskDefinition, inserted: InsertResult) -> None:
+    for queue in sorted(inserted.ready):
+        wake(task.database, queue)
+    if inserted.waiting:
+        wake_to_admit(task.database, inserted.waiting)
+    send_enqueued(task, inserted)
+
+
+def _insert(
+    database: Database, name: str, task: TaskDefinition, texts: Mapping[str, Any], schedule_id: int | None
+) -> InsertResult:
+    with around_insert(task, texts.get("number", 1)) as seen:
+        rows = sorted(database.rows(statement(name), {**texts, **_parameters(task, seen, schedule_id)}))
+        ids = [job_id for job_id, *_ in rows]
+        seen.inserted(ids)
+    ready = {task.options.queue} if rows[0][1] else set()
+    instants: dict[int, Sequence[Any]] = {job_id: times for job_id, _, *times in rows} if task.backend else {}
+    return InsertResult(ids, [True] * len(ids), ready, instants=instants)
+
+
+def _insert_keyed(
+    database: Database, task: TaskDefinition, calls: Sequence[Call], schedule_id: int | None
+) -> InsertResult:
+    with in_errors(task, calls):
+        keyed_calls = [unique.Keyed(args, kwargs, task.keys(args, kwargs)) for args, kwargs in calls]
+        with around_insert(task, len(calls)) as seen:
+            parameters = _parameters(task, seen, schedule_id) | _parameters_of_keys(task)
+            parameters["in_transaction"] = database.in_transaction  # asked before a bulk opens one of its own
+            if len(keyed_calls) == 1:
+                inserted = unique.insert(database, keyed_calls, parameters)
+            else:
+                inserted = unique.insert_many(task.database, keyed_calls, parameters)
+            seen.inserted(inserted.new_ids)
+    return inserted
+
+
+def _parameters_of_keys(task: TaskDefinition) -> dict[str, Any]:
+    options = task.options
+    return {
+        "expires_at": options.expires_at,
+        "expires_seconds": options.expires_seconds,
+        "unique_scope": options.unique_scope,
+        "unique_for_seconds": options.unique_for_seconds,
+        "on_conflict": options.on_conflict,
+        "tasks": [task.name, *task.aliases],
+        "concurrency_limit": options.concurrency_limit,
+        "concurrency_strict": options.concurrency_strict,
+    }
+
+
+def _parameters(task: TaskDefinition, seen: Insertion, schedule_id: int | None) -> dict[str, Any]:
+    """Return what every statement that inserts jobs needs to know of the task."""
+    options, parent = task.options, current_job()
+    metadata = {**seen.metadata, **options.metadata}
+    return {
+        "task": task.name,
+        "queue": options.queue,
+        "priority": options.priority,
+        "run_at": options.due_at,
+        "delay_seconds": options.delay_seconds,
+        "max_attempts": options.attempts_allowed,
+        "lease_seconds": options.lease_seconds,
+        "timeout_seconds": options.timeout_seconds,
+        "keep": options.is_kept,
+        "keep_seconds": options.keep_seconds,
+        "parent_id": parent.id if parent else None,
+        "schedule_id": schedule_id,
+        "backend": task.backend,
+        "metadata": encode(metadata, what="metadata") if metadata else "{}",
+    }
+
+
+def _arguments(call: Any, position: int) -> Call:
+    if isinstance(call, tuple | list):
+        return tuple(call), {}
+    if isinstance(call, Mapping):
+        return (), dict(call)
+    raise InvalidJob(
+        f"calls[{position}] is of the type {type(call).__name__}. Each call is a tuple of positional arguments, as in "
+        "[(1,), (2,)], or a mapping of keyword arguments."
+    )
+
+
+def _warn_of_other_transactions(queue: BaseDatabaseWrapper) -> None:
+    if queue.in_atomic_block or not queue.get_autocommit():
+        return
+    for connection in connections.all(initialized_only=True):
+        if connection.alias != queue.alias and connection.in_atomic_block:
+            warnings.warn(
+                f"A job is enqueued on {queue.alias!r} inside atomic() on {connection.alias!r}: it stays even if that "
+                f"rolls back. Use enqueue_on_commit(…, database={connection.alias!r}).",
+                stacklevel=_level_of_caller(),
+            )
+
+
+def _level_of_caller() -> int:
+    """Return the ``stacklevel`` by which a warning names the line of the project that enqueues."""
+    level, frame = 0, inspect.currentframe()
+    while frame and frame.f_globals.get("__name__", "").startswith("django_pgqueue."):
+        level, frame = level + 1, frame.f_back
+    return level

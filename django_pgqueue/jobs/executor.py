@@ -1,0 +1,496 @@
+"""Run one job, sync or async, and return its outcome; nothing is written here."""
+
+import asyncio
+import contextlib
+import contextvars
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connections, transaction
+from django.dispatch import Signal
+
+from django_pgqueue import instrumentation, registry
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.errors import is_conflict, is_transient
+from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, LeaseLost, Redacted
+from django_pgqueue.instrumentation import around_runs
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.context import CurrentJob, enter, write_alone
+from django_pgqueue.jobs.failure import LONGEST_TEXT, NotCharged, failure, trace_of
+from django_pgqueue.jobs.interrupts import LaneBorder, ThreadBorder
+from django_pgqueue.jobs.redaction import scrub_end, scrubber_of
+from django_pgqueue.jobs.serialization import encode
+from django_pgqueue.log_lines import fields
+from django_pgqueue.records import KEEP, ClaimedJob, Fate, Outcome
+from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.signals import OF_FATE, announce, job_finished, job_started, job_succeeded
+from django_pgqueue.stored_values import read_object
+
+logger = logging.getLogger("django_pgqueue.jobs")
+
+
+@contextlib.contextmanager
+def without_harm(job: ClaimedJob) -> Iterator[None]:
+    """Let receivers of signals raise even what is no ``Exception``: they have no say in what becomes of a job."""
+    try:
+        yield
+    except BaseException as error:  # noqa: BLE001 - as it says
+        log_harm(job, error)
+
+
+def announce_from_duty(signal: Signal, sender: str | None = None, **named: Any) -> None:
+    """Send a signal in a thread that a worker cannot do without: it outlives whatever receivers raise.
+
+    What they have opened stays open for the next time; a connection that broke is given up, else all would fail by it.
+    """
+    if not signal.receivers:
+        return
+    try:
+        announce(signal, sender, **named)
+    except BaseException:
+        logger.exception("Receivers of a signal failed; the worker goes on")
+    close_broken_connections()
+
+
+def close_broken_connections() -> None:
+    """Close those of this thread that code of the project has opened and that broke: the next use opens them anew."""
+    for connection in connections.all(initialized_only=True):
+        if connection.errors_occurred and not connection.in_atomic_block and not connection.is_usable():
+            connection.close()
+
+
+def log_harm(job: ClaimedJob, error: BaseException) -> None:
+    """Log what was raised by those who have no say, while it is being handled."""
+    error.__suppress_context__ = True  # what the task has raised, which may hold sensitive arguments
+    logger.exception(  # noqa: LOG004 - called while one is
+        "Receivers of a signal failed, or were cut short; job %s (%s) goes on", job.id, job.task, extra=fields(job)
+    )
+
+
+def tell_of_failure(
+    run_adapter: registry.RunAdapter, task: registry.TaskDefinition, outcome: Outcome, error: BaseException
+) -> None:
+    """Send the framework's signal while the exception that receivers may see is being handled."""
+    try:
+        _redact(task, outcome, error)
+    except Redacted:
+        run_adapter.tell_ended(outcome)
+    else:
+        run_adapter.tell_ended(outcome)
+
+
+async def atell_of_failure(
+    run_adapter: registry.RunAdapter, task: registry.TaskDefinition, outcome: Outcome, error: BaseException
+) -> None:
+    """Do what ``tell_of_failure`` does from async code."""
+    try:
+        _redact(task, outcome, error)
+    except Redacted:
+        await run_adapter.atell_ended(outcome)
+    else:
+        await run_adapter.atell_ended(outcome)
+
+
+def _redact(task: registry.TaskDefinition, outcome: Outcome, error: BaseException) -> None:
+    """Raise Redacted in place of an exception whose text has something sensitive in it, if somebody may be told."""
+    if outcome.fate is not Fate.DIED:
+        return
+    trace = trace_of(error)
+    kept = scrub_end(scrubber_of(task, outcome.job), trace, LONGEST_TEXT)
+    if kept != trace:
+        raise Redacted(f"\n{kept}") from None
+
+
+# Watched
+
+
+def watch(task: TaskDefinition, job: ClaimedJob) -> "Watched | None":
+    """Return a run as those in ``hooks.around_runs`` see it; None where none of them has anything to do.
+
+    Called where the run begins, in its context, and for each job: so without a context manager.
+    """
+    runs = []
+    for hook in instrumentation.around_runs:
+        try:
+            run = hook(task, job)
+        except BaseException as error:  # noqa: BLE001 - as with receivers of signals
+            log_harm(job, error)
+        else:
+            if run is not None:
+                runs.append(run)
+    return Watched(job, runs) if runs else None
+
+
+class Watched:
+    """One run, and those who watch it."""
+
+    def __init__(self, job: ClaimedJob, runs: Sequence[instrumentation.Run]) -> None:
+        self._job = job
+        self._runs = runs
+
+    def failed(self, error: BaseException, outcome: Outcome) -> None:
+        for run in self._runs:
+            with without_harm(self._job):
+                run.failed(error, outcome)
+
+    def ended(self, outcome: Outcome | None) -> None:
+        for run in reversed(self._runs):
+            with without_harm(self._job):
+                run.ended(outcome)
+
+
+# Run
+
+
+UNBEGUN_DELAY_SECONDS = 2.0
+"""A job goes back for so long when its transaction cannot begin: the database may be away for this slot alone."""
+
+CHARGED_CONFLICTS = 10
+"""Number of the first conflict in a row, at the end of runs of one job in one process, that is an attempt."""
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 2.0
+"""Bounds of the pause after a conflict that is none. The first one in a row has no pause; each later one doubles it."""
+
+REMEMBERED_CONFLICTS = 1000
+"""Maximum number of jobs whose conflicts are counted; of more, the one is forgotten whose last is the longest ago."""
+
+
+def run(task: registry.TaskDefinition, job: ClaimedJob, current: CurrentJob, border: ThreadBorder) -> Outcome:
+    """Run a plain task in this thread, whose border it is, and return the outcome, whatever the task raises.
+
+    It gets a copy of this thread's context: what it leaves in context variables, as a translation, is gone with it.
+    """
+    return contextvars.copy_context().run(_watched if around_runs else _run, task, job, current, border)
+
+
+async def arun(task: registry.TaskDefinition, job: ClaimedJob, current: CurrentJob, border: LaneBorder) -> Outcome:
+    """Run an ``async def`` task in this asyncio task, whose context is its own, and return the outcome likewise."""
+    watched = watch(task, job) if around_runs else None
+    if watched is None:
+        return await _arun(task, job, current, border)
+    outcome = None
+    try:
+        outcome = await _arun(task, job, current, border, watched)
+    finally:
+        watched.ended(outcome)
+    return outcome
+
+
+def _watched(task: registry.TaskDefinition, job: ClaimedJob, current: CurrentJob, border: ThreadBorder) -> Outcome:
+    watched = watch(task, job)
+    if watched is None:
+        return _run(task, job, current, border)
+    outcome = None
+    try:
+        outcome = _run(task, job, current, border, watched)
+    finally:
+        watched.ended(outcome)
+    return outcome
+
+
+async def _arun(
+    task: registry.TaskDefinition,
+    job: ClaimedJob,
+    current: CurrentJob,
+    border: LaneBorder,
+    watched: Watched | None = None,
+) -> Outcome:
+    enter(current)
+    if job_started.receivers:
+        with without_harm(job):
+            await job_started.asend_robust(job.task, job=job)
+    run_adapter = task.adapter.begin(job) if task.adapter else None
+    if run_adapter:
+        with without_harm(job):
+            await run_adapter.atell_started()
+    begun = time.perf_counter()
+    try:
+        args, kwargs = _arguments(job, run_adapter)
+        border.enter(current)
+        try:
+            result = await task.func(*args, **kwargs)
+        finally:
+            border.leave()
+        outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, result, run_adapter))
+        if current.again is not None:
+            _repeat(outcome, current)
+    except BaseException as error:  # noqa: BLE001 - the border: whatever it raises is the job's outcome
+        outcome = failure(task, job, error, current)
+        outcome.run_seconds = time.perf_counter() - begun
+        await _take_cancels()
+        if watched:
+            watched.failed(error, outcome)
+        if run_adapter:  # in here, so that the framework's log has the traceback
+            with without_harm(job):
+                await atell_of_failure(run_adapter, task, outcome, error)
+    else:
+        outcome.run_seconds = time.perf_counter() - begun
+        await _take_cancels()
+        if run_adapter:
+            with without_harm(job):
+                await run_adapter.atell_ended(outcome)
+    fated = job_succeeded if outcome.fate is Fate.SUCCEEDED else OF_FATE[outcome.fate]
+    if job_finished.receivers or fated.receivers:
+        with without_harm(job):
+            await job_finished.asend_robust(job.task, job=job, outcome=outcome)
+            await fated.asend_robust(job.task, job=job, outcome=outcome)
+    return outcome
+
+
+def _run(
+    task: registry.TaskDefinition,
+    job: ClaimedJob,
+    current: CurrentJob,
+    border: ThreadBorder,
+    watched: Watched | None = None,
+) -> Outcome:
+    enter(current)
+    if job_started.receivers:
+        with without_harm(job):
+            job_started.send_robust(job.task, job=job)
+    run_adapter = task.adapter.begin(job) if task.adapter else None
+    if run_adapter:
+        with without_harm(job):
+            run_adapter.tell_started()
+    begun = time.perf_counter()
+    try:
+        call = _call_atomic if task.is_atomic else _call
+        outcome = call(task, job, current, border, run_adapter)
+    except BaseException as error:  # noqa: BLE001 - the border: whatever it raises is the job's outcome
+        border.leave()
+        outcome = failure(task, job, error, current)
+        outcome.run_seconds = time.perf_counter() - begun
+        if watched:
+            watched.failed(error, outcome)
+        if run_adapter:  # in here, so that the framework's log has the traceback
+            with without_harm(job):
+                tell_of_failure(run_adapter, task, outcome, error)
+    else:
+        outcome.run_seconds = outcome.run_seconds or time.perf_counter() - begun
+        if run_adapter:
+            with without_harm(job):
+                run_adapter.tell_ended(outcome)
+    fated = job_succeeded if outcome.fate is Fate.SUCCEEDED else OF_FATE[outcome.fate]
+    if job_finished.receivers or fated.receivers:
+        with without_harm(job):
+            job_finished.send_robust(job.task, job=job, outcome=outcome)
+            fated.send_robust(job.task, job=job, outcome=outcome)
+    return outcome
+
+
+async def _take_cancels() -> None:
+    """Take the cancels that user code has left behind, which the next ``await`` would raise, although it is ours."""
+    running = asyncio.current_task()
+    if running is not None and running.cancelling():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        while running.uncancel():
+            pass
+
+
+def _call(
+    task: registry.TaskDefinition,
+    job: ClaimedJob,
+    current: CurrentJob,
+    border: ThreadBorder,
+    run_adapter: registry.RunAdapter | None,
+) -> Outcome:
+    args, kwargs = _arguments(job, run_adapter)
+    value = border.call(current, task.func, args, kwargs)
+    outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, value, run_adapter))
+    if current.again is not None:
+        _repeat(outcome, current)
+    return outcome
+
+
+def _repeat(outcome: Outcome, current: CurrentJob) -> None:
+    """Let another job follow, as the task has asked, unless somebody has asked for this one to stop."""
+    if current.again is not None and not current.is_cancelled:
+        outcome.fate = Fate.REPEATED
+        outcome.delay_seconds, outcome.next_at = max(current.again.delay_seconds, 0.0), current.again.due_at
+
+
+def _call_atomic(
+    task: registry.TaskDefinition,
+    job: ClaimedJob,
+    current: CurrentJob,
+    border: ThreadBorder,
+    run_adapter: registry.RunAdapter | None,
+) -> Outcome:
+    """Run the task and remove its job in one transaction: both take effect, or neither.
+
+    Nothing can interrupt the removal and the commit, after which the job is done.
+
+    Raises:
+        NotCharged: what failed was the queue's part, for a reason that passes. Everything is rolled back. From the
+            tenth conflict in a row on, the conflict itself is raised.
+        LeaseLost: likewise, because another worker has the job.
+    """
+    progress = _Progress()
+    try:
+        outcome = _call_in_transaction(task, job, current, border, run_adapter, progress)
+    except BaseException as error:
+        if progress.outcome is not None and progress.is_committed:
+            logger.exception(
+                "Job %s (%s) has succeeded, but an on_commit hook of it failed", job.id, job.task, extra=fields(job)
+            )
+            outcome = progress.outcome
+        elif progress.outcome is None and not progress.has_begun and is_transient(error):
+            raise NotCharged("its transaction cannot begin", delay_seconds=UNBEGUN_DELAY_SECONDS) from error
+        elif progress.outcome is not None and is_conflict(error) and _may_run_again(job, current):
+            number = conflicts.add(job)
+            if number >= CHARGED_CONFLICTS:
+                raise
+            why = "its transaction was in conflict with another one when it ended"
+            raise NotCharged(why, delay_seconds=_pause_after(number)) from error
+        else:
+            conflicts.forget(job)
+            raise
+    conflicts.forget(job)
+    outcome.fate = Fate.RECORDED
+    return outcome
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far an atomic run has come."""
+
+    has_begun: bool = False  # the transaction
+    outcome: Outcome | None = None  # of the task's function, which has returned
+    is_committed: bool = False
+
+    def committed(self) -> None:
+        self.is_committed = True
+
+
+class Conflicts:
+    """How many runs of a job have ended in a conflict, one after the other, in this process. Safe for all threads."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}  # by job id; the latest last
+        self._lock = threading.Lock()
+
+    def add(self, job: ClaimedJob) -> int:
+        """Count one more, and return how many that makes; a job that dies of it begins anew if it is sent back."""
+        with self._lock:
+            number = self._numbers.pop(job.id, 0) + 1
+            if number < CHARGED_CONFLICTS or job.attempt < job.max_attempts:
+                self._numbers[job.id] = number
+            if len(self._numbers) > REMEMBERED_CONFLICTS:
+                del self._numbers[next(iter(self._numbers))]
+        return number
+
+    def forget(self, job: ClaimedJob) -> None:
+        """Take note that a run has ended in another way; takes no lock while nothing is counted, as almost always."""
+        if self._numbers:
+            with self._lock:
+                self._numbers.pop(job.id, None)
+
+
+conflicts = Conflicts()
+
+
+def _pause_after(number: int) -> float:
+    return 0.0 if number == 1 else min(FIRST_PAUSE_SECONDS * 2.0 ** (number - 2), LONGEST_PAUSE_SECONDS)
+
+
+def _may_run_again(job: ClaimedJob, current: CurrentJob) -> bool:
+    """Whether a run that has ended in a conflict may be repeated without being counted.
+
+    One that has told its progress has changed its own row: above READ COMMITTED that is a conflict each time.
+    """
+    return job.max_attempts > 1 and not current.has_told
+
+
+def _call_in_transaction(  # noqa: PLR0917 - those of its caller, and how far it comes
+    task: registry.TaskDefinition,
+    job: ClaimedJob,
+    current: CurrentJob,
+    border: ThreadBorder,
+    run_adapter: registry.RunAdapter | None,
+    progress: _Progress,
+) -> Outcome:
+    begun = time.perf_counter()
+    connection = connections[conf.database]
+    is_outermost = not connection.in_atomic_block
+    with transaction.atomic(using=conf.database):
+        progress.has_begun = True
+        if is_outermost:
+            connection.on_commit(
+                progress.committed
+            )  # the first hook: one that raises keeps later ones from being called
+        outcome = _call(task, job, current, border, run_adapter)
+        outcome.run_seconds = time.perf_counter() - begun
+        progress.outcome = outcome
+        write_alone(CallerConnection(), current)
+        if not ack.finish_alone(CallerConnection(), outcome):
+            raise LeaseLost(
+                f"Job {job.id} ({job.task}) cannot be finished: its lease is gone, or its row is being held. "
+                "Its transaction is rolled back."
+            )
+    return outcome
+
+
+def _arguments(job: ClaimedJob, run_adapter: registry.RunAdapter | None) -> tuple[list[Any], dict[str, Any]]:
+    args = json.loads(job.args) if job.args != "[]" else []
+    kwargs = json.loads(job.kwargs) if job.kwargs != "{}" else {}
+    if not isinstance(args, list) or not isinstance(kwargs, dict):
+        kinds = f"{type(args).__name__} and {type(kwargs).__name__}"
+        raise InvalidArguments(f"args must be a JSON array and kwargs a JSON object, not {kinds}.")
+    return (run_adapter.arguments(args) if run_adapter else args), kwargs
+
+
+def _result(job: ClaimedJob, value: Any, run_adapter: registry.RunAdapter | None) -> str | None:
+    """Return the result as JSON; None, and a warning, where it cannot be stored: the work is done all the same.
+
+    Raises:
+        ResultRefused: the same, of a task of the Tasks framework.
+    """
+    if run_adapter:
+        return run_adapter.result(value)
+    if value is None or not (job.flags & KEEP and conf.retention_days):
+        return "null"
+    try:
+        return encode(value, what="result")
+    except InvalidArguments as error:
+        why = scrubber_of(registry.find(job.task), job)(str(error))
+        logger.warning(
+            "Job %s (%s) succeeded, but its result is not kept: %s", job.id, job.task, why, extra=fields(job)
+        )
+        return None
+
+
+# Framework
+
+
+def sought(job: ClaimedJob) -> TaskDefinition | None:
+    """Return the task of a job as its backend finds it; None where it does not.
+
+    Called by the pump, which must outlive whatever stands in a row.
+    """
+    alias = read_object(job.rest).get("backend")
+    try:
+        return find_at(job.task, alias) if alias else None
+    except Exception:
+        logger.exception("The backend %s cannot find the task %s of job %s", alias, job.task, job.id, extra=fields(job))
+        return None
+
+
+def find_at(name: str, alias: str) -> TaskDefinition | None:
+    """Return the task of this name as the backend with this alias in ``TASKS`` finds it; None where it does not."""
+    try:
+        from django_pgqueue.framework import InvalidTaskBackend, task_backends  # noqa: PLC0415 - may be missing
+    except ConfigurationError:
+        return None
+    try:
+        backend = task_backends[alias]
+    except InvalidTaskBackend:
+        return None
+    find_task = getattr(backend, "find_task", None)  # other people's backends have none
+    return find_task(name) if find_task else None

@@ -1,0 +1,189 @@
+"""Decide the outcome of a failed run: retry, die or release. Pure; writes nothing."""
+
+import asyncio
+import logging
+import math
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from django_pgqueue import registry
+from django_pgqueue.db.errors import one_line
+from django_pgqueue.exceptions import (
+    Discard,
+    JobControl,
+    JobInterrupted,
+    JobKilled,
+    ResultRefused,
+    RetryLater,
+    TimeLimitExceeded,
+)
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.redaction import Scrub, scrub_end, scrubber_of
+from django_pgqueue.log_lines import fields
+from django_pgqueue.records import ClaimedJob, Fate, Outcome
+from django_pgqueue.retry_policy import with_jitter
+from django_pgqueue.states import Reason
+
+LONGEST_ERROR_BYTES = 8 * 1024
+OWN_MODULES = "django_pgqueue.jobs."
+LONGEST_TEXT = 16 * LONGEST_ERROR_BYTES  # of an exception, that is looked through for what is sensitive
+
+
+def describe(error: BaseException, scrub: Scrub = str) -> dict[str, Any]:
+    """Return one entry of a job's history, storable whatever the exception holds, of at most 8 KB.
+
+    Args:
+        scrub: takes what is sensitive out of a text.
+    """
+    kind = type(error)
+    message = message_of(error)
+    trace = trace_of(error)
+    return {
+        "error": _storable(f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."), 256),
+        "message": _storable(scrub_end(scrub, message, LONGEST_TEXT), 1024),
+        "traceback": _storable(scrub_end(scrub, trace, LONGEST_TEXT), LONGEST_ERROR_BYTES - 2048),
+    }
+
+
+def trace_of(error: BaseException) -> str:
+    """Return the traceback of an exception, its text and its causes; empty where one of them cannot be printed.
+
+    It begins where the code of the task does: the frames before are the same of every job.
+    """
+    frames = error.__traceback__
+    while frames and frames.tb_frame.f_globals.get("__name__", "").startswith(OWN_MODULES):
+        frames = frames.tb_next
+    try:
+        return "".join(traceback.format_exception(type(error), error, frames or error.__traceback__))
+    except Exception:  # noqa: BLE001 - an exception that cannot even be printed
+        return ""
+
+
+def message_of(error: BaseException) -> str:
+    """Return the text of an exception, which may be one that raises when it is asked for."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an exception that cannot even be printed
+        return "(its text cannot be read)"
+
+
+def _storable(text: str, longest: int) -> str:
+    """Return the end of ``text``, without what PostgreSQL cannot store."""
+    kept = text if len(text) <= longest else f"[...]\n{text[-longest:]}"
+    return kept.replace("\0", "\ufffd").encode(errors="replace").decode()
+
+
+# Failure
+
+logger = logging.getLogger("django_pgqueue.jobs")
+
+UNKNOWN_DELAY_SECONDS = 30.0
+LONGEST_BACKOFF_SECONDS = 10 * 365 * 24 * 3600.0
+KILLED = "Somebody asked for it to stop."
+
+
+class NotCharged(JobControl):
+    """The run could not be begun or committed, through no fault of the task: it is repeated and not counted."""
+
+    def __init__(self, message: str, *, delay_seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.delay_seconds = delay_seconds
+
+
+def failure(task: registry.TaskDefinition, job: ClaimedJob, error: BaseException, current: CurrentJob) -> Outcome:
+    """Return the outcome of a run that raised: retried, died or released, by what it raised."""
+    scrub = scrubber_of(task, job)
+    if current.is_cancelled:
+        if isinstance(error, JobInterrupted | asyncio.CancelledError):
+            error = _named(error, JobKilled(KILLED))
+        return Outcome(job, Fate.DIED, reason=Reason.KILLED, error=describe(error, scrub))
+    match error:
+        case RetryLater() | NotCharged():
+            return _released(job, error, scrub)
+        case ResultRefused():
+            return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=describe(error.__cause__ or error, scrub))
+        case Discard():
+            return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=describe(error, scrub))
+    if current.is_overdue:
+        error = _named(error, TimeLimitExceeded(f"It was interrupted after its time limit of {job.timeout_seconds} s."))
+    is_discarded = _is_discarded(task, job, error)
+    if is_discarded or job.attempt >= job.max_attempts:
+        reason = Reason.DISCARDED if is_discarded else Reason.EXHAUSTED
+        return Outcome(job, Fate.DIED, reason=reason, error=describe(error, scrub))
+    return Outcome(job, Fate.RETRIED, delay_seconds=_backoff(task, job), error=describe(error, scrub))
+
+
+def _released(job: ClaimedJob, error: RetryLater | NotCharged, scrub: Callable[[str], str]) -> Outcome:
+    if isinstance(error, RetryLater):
+        logger.info(
+            "Job %s (%s) asks to run later: %s",
+            job.id,
+            job.task,
+            scrub(message_of(error)),
+            extra=fields(job, outcome="released"),
+        )
+        return Outcome(job, Fate.RELEASED, delay_seconds=max(error.seconds, 0.001))
+    logger.warning(
+        "Job %s (%s) goes back, and its attempt does not count: %s: %s",
+        job.id,
+        job.task,
+        error,
+        scrub(one_line(error.__cause__ or error)),
+        extra=fields(job, outcome="released"),
+    )
+    return Outcome(job, Fate.RELEASED, delay_seconds=with_jitter(error.delay_seconds))
+
+
+def unknown_task(job: ClaimedJob) -> Outcome:
+    """Return the outcome of a job whose task this code does not know, as in the middle of a deploy.
+
+    It goes back with its attempt restored. One that has never run goes to ``dead_jobs`` when a day has not helped; one
+    that has was known before, and waits for the code to come back.
+    """
+    if job.was_killed:
+        return Outcome(job, Fate.DIED, reason=Reason.KILLED, error=describe(JobKilled(KILLED)))
+    if job.attempt == 1 and job.is_old:
+        error = {"error": "unknown task", "message": f"No worker has known the task {job.task!r} for a day."}
+        return Outcome(job, Fate.DIED, reason=Reason.UNKNOWN_TASK, error=error)
+    logger.warning(
+        "Unknown task %s: job %s will be retried in %d s. Does this worker run the same code as the enqueuer, and is "
+        "the task in a module that it loads? %s",
+        job.task,
+        job.id,
+        UNKNOWN_DELAY_SECONDS,
+        registry.WHERE_TASKS_ARE,
+        extra=fields(job, outcome="released", delay_seconds=UNKNOWN_DELAY_SECONDS),
+    )
+    return Outcome(job, Fate.RELEASED, delay_seconds=UNKNOWN_DELAY_SECONDS)
+
+
+def _named(error: BaseException, named: JobInterrupted) -> BaseException:
+    """Return the exception that says why a run was interrupted; what the task made of it is its cause."""
+    if isinstance(error, JobInterrupted):
+        error.args = named.args  # the interpreter has made it, without a word
+        return error
+    named.__cause__ = error
+    return named
+
+
+def _is_discarded(task: registry.TaskDefinition, job: ClaimedJob, error: BaseException) -> bool:
+    """Return whether the task says that another attempt does not mend this exception."""
+    try:
+        return task.discards.has(error)
+    except BaseException:  # a module that is imported, or a metaclass: sys.exit() in it must not end the slot
+        logger.exception("The discard_on of %s cannot be read for job %s", task.name, job.id, extra=fields(job))
+        return False
+
+
+def _backoff(task: registry.TaskDefinition, job: ClaimedJob) -> float:
+    try:
+        seconds = float(task.backoff(job.attempt))
+        if not math.isfinite(seconds):
+            raise ValueError(f"backoff returned {seconds}")  # noqa: TRY301 - handled like whatever else it raises
+        return with_jitter(min(max(seconds, 0.0), LONGEST_BACKOFF_SECONDS))
+    except BaseException:  # user code: sys.exit() in it must not end the slot
+        logger.exception(
+            "The backoff of %s failed; job %s is tried again in a minute", job.task, job.id, extra=fields(job)
+        )
+        return with_jitter(60.0)

@@ -1,0 +1,178 @@
+"""The border between the worker and user code: beyond it a run may be interrupted from outside, and only that very run.
+
+An exception that one thread raises in another arrives some bytecodes later, whatever is being executed then. So whoever
+interrupts announces it before looking whether the run is still in user code; and whoever comes back from there says so
+before looking whether somebody has announced it, waits for them, and takes back what is still on its way. Jobs that
+nobody interrupts pay for two attributes.
+
+Source: https://docs.python.org/3/c-api/threads.html#c.PyThreadState_SetAsyncExc
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from django_pgqueue.exceptions import JobInterrupted, JobKilled
+from django_pgqueue.jobs.context import CurrentJob
+
+AIMING_SECONDS = 0.0001
+"""A run that comes back while somebody aims at it looks so often whether that is over."""
+
+CANCEL_SECONDS = 5.0
+"""A server that does not answer is asked for so long to break a query off."""
+
+DELICATE = {"logging", "importlib._bootstrap", "importlib._bootstrap_external", "_frozen_importlib"}
+"""Modules that take a lock in one statement and see to its release in the next. An exception in between would leave it
+taken, for all threads of the process. They are never long in there."""
+
+
+class Border(Protocol):
+    """What those who interrupt see."""
+
+    courtesy_seconds: float
+    """How long a killed job may look at ``is_cancelled`` before it is interrupted."""
+
+    def interrupt(self, current: CurrentJob, kind: type[JobInterrupted]) -> bool:
+        """Interrupt a run, if it is in user code; called from another thread, one at a time.
+
+        Returns:
+            False if this came to nothing, and may be worth another try in a moment.
+        """
+        ...
+
+
+class ThreadBorder:
+    """That of one slot, made in its thread, which runs plain tasks one after the other.
+
+    Args:
+        connections: what the thread has opened, Django's wrappers. A wait for a server ends only with its answer, so
+            the query is cancelled too.
+    """
+
+    courtesy_seconds = 1.0
+
+    def __init__(self, connections: Sequence[Any] = ()) -> None:
+        self.was_hit = False  # since the slot last looked: what the run was doing may be half done
+        self._thread_id = threading.get_ident()
+        self._connections = connections
+        self._inside: CurrentJob | None = None
+        self._is_aimed_at = False  # since the slot last looked
+        self._is_being_aimed_at = False  # no lock: an exception might come just when the slot has taken it
+
+    def call(
+        self, current: CurrentJob, func: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Call user code; ``JobInterrupted`` may be raised anywhere in here, in rare cases on the way back."""
+        try:
+            self._inside = current
+            if current.is_cancelled:
+                raise JobKilled
+            return func(*args, **kwargs)
+        finally:
+            self._inside = None  # no call, no jump on the way to here: nothing is raised before this is done
+            if self._is_aimed_at:
+                self.leave()
+
+    def leave(self) -> None:
+        """Let nothing reach this thread any more.
+
+        What was on its way may be raised by this very call, once, or is taken back. So it is called again where
+        everything is caught.
+        """
+        self._inside = None
+        if self._is_aimed_at:
+            while self._is_being_aimed_at:  # whoever does so raises, or sees that it is too late
+                time.sleep(AIMING_SECONDS)
+            _raise_in(self._thread_id, None)
+            self._is_aimed_at = False
+
+    def interrupt(self, current: CurrentJob, kind: type[JobInterrupted]) -> bool:
+        self._is_being_aimed_at = self._is_aimed_at = True  # in this order
+        try:
+            if self._inside is not current or _is_delicate(self._thread_id):
+                return False
+            if _is_cleaning_up(self._thread_id):
+                return True
+            self.was_hit = True
+            used = [connection.connection for connection in list(self._connections)]  # soon they may be the next run's
+            _raise_in(self._thread_id, kind)
+        finally:
+            self._is_being_aimed_at = False
+        for connection in used:
+            _break_off(connection)
+        return True
+
+
+class LaneBorder:
+    """That of one lane of an event loop. A cancel arrives where the coroutine waits, and it waits in user code."""
+
+    courtesy_seconds = 0.0
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.task: asyncio.Task[None] | None = None  # the one that runs the lane's job
+        self._loop = loop
+        self._inside: CurrentJob | None = None
+
+    def enter(self, current: CurrentJob) -> None:
+        """Note that the next ``await`` is user code's.
+
+        Raises:
+            asyncio.CancelledError: the job has been killed before.
+        """
+        if current.is_cancelled:
+            raise asyncio.CancelledError
+        self._inside = current
+
+    def leave(self) -> None:
+        self._inside = None
+
+    def interrupt(self, current: CurrentJob, kind: type[JobInterrupted]) -> bool:  # noqa: ARG002 - it is a cancel
+        self._loop.call_soon_threadsafe(self._cancel, current)
+        return True
+
+    def _cancel(self, current: CurrentJob) -> None:
+        if self._inside is current and self.task is not None:
+            self.task.cancel()
+
+
+_set_async_exc = ctypes.pythonapi["PyThreadState_SetAsyncExc"]
+_set_async_exc.argtypes = (ctypes.c_ulong, ctypes.py_object)
+
+
+def _raise_in(thread_id: int, kind: type[JobInterrupted] | None) -> None:
+    """Raise an exception in another thread when that next executes Python code; None takes back what was not raised."""
+    _set_async_exc(thread_id, ctypes.py_object() if kind is None else ctypes.py_object(kind))
+
+
+def _is_delicate(thread_id: int) -> bool:
+    """Whether the thread stands in code that must not be interrupted: there an exception would be raised."""
+    frame = sys._current_frames().get(thread_id)  # noqa: SLF001 - documented, for such purposes
+    return frame is not None and frame.f_globals.get("__name__") in DELICATE
+
+
+def _is_cleaning_up(thread_id: int) -> bool:
+    """Whether the thread has been interrupted and is in an ``except`` or ``finally`` because of that."""
+    found: Any = sys._current_exceptions().get(thread_id)  # noqa: SLF001 - documented, for such purposes
+    error = found[1] if isinstance(found, tuple) else found  # Python 3.11 has the three parts
+    while error is not None and not isinstance(error, JobInterrupted):
+        error = error.__context__
+    return error is not None
+
+
+def _break_off(connection: Any) -> None:
+    """Have the server cancel what this connection waits for, in a thread: nobody waits for the server's answer."""
+    if isinstance(connection, psycopg.Connection) and connection.pgconn.transaction_status == TransactionStatus.ACTIVE:
+        threading.Thread(target=_cancel_query, args=(connection,), name="pgqueue-cancel", daemon=True).start()
+
+
+def _cancel_query(connection: "psycopg.Connection[Any]") -> None:
+    with contextlib.suppress(psycopg.Error):  # then the query goes on, and the process is ended
+        connection.cancel_safe(timeout=CANCEL_SECONDS)

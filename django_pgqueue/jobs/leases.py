@@ -1,0 +1,134 @@
+"""Rows of workers: register, heartbeat, leases, requests to stop."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from django_pgqueue.db.connections import Database, Where, caller_of
+from django_pgqueue.db.notify import wake_for_cancel
+from django_pgqueue.db.queries import statement
+from django_pgqueue.records import Lease
+
+
+def register(
+    database: Database,
+    *,
+    supervisor_id: int,
+    host: str,
+    name: str,
+    version: str,
+    concurrency: int,
+    queues: Sequence[str],
+    lease_seconds: int,
+    worker_id: int | None = None,
+) -> int | None:
+    """Write down a worker process that is about to start; return its id, new for each start.
+
+    The sequence may give an id that is in use: after a failover to an asynchronous replica it is behind the rows of
+    those who have registered again. Then the next one is taken.
+
+    Args:
+        worker_id: of a process that runs and whose row has gone; None is returned if it has not.
+    """
+    parameters = {
+        "worker_id": worker_id,
+        "supervisor_id": supervisor_id,
+        "pid": 0,
+        "host": host,
+        "name": name,
+        "version": version,
+        "concurrency": concurrency,
+        "queues": json.dumps(list(queues)),
+        "lease_seconds": lease_seconds,
+    }
+    while not (rows := database.rows(statement("register"), parameters)):
+        if worker_id is not None:
+            return None
+    return rows[0][0]  # type: ignore[no-any-return]
+
+
+class Beat(NamedTuple):
+    """The answer to a heartbeat."""
+
+    standing: set[int]  # the ids whose rows are there and were renewed
+    stop_by: str | None  # who has asked the command to stop; None: nobody
+
+
+def beat(
+    database: Database,
+    pids: Mapping[int, int],
+    *,
+    lease_seconds: int,
+    session_pid: int = 0,
+    memory_bytes: Mapping[int, int] | None = None,
+) -> Beat:
+    """Renew the leases of worker processes, given as ``{worker_id: pid}``.
+
+    Args:
+        session_pid: the server's process for the session of their command; 0 if it has none.
+        memory_bytes: resident, by worker id; 0 or missing: not known.
+    """
+    memory = memory_bytes or {}
+    parameters = {
+        "worker_ids": list(pids),
+        "pids": list(pids.values()),
+        "memory_bytes": [memory.get(worker_id, 0) for worker_id in pids],
+        "lease_seconds": lease_seconds,
+        "session_pid": session_pid,
+    }
+    rows = database.rows(statement("heartbeat"), parameters)
+    stop_by = next((by for _, by in rows if by is not None), None)
+    return Beat({worker_id for worker_id, _ in rows}, stop_by)
+
+
+def absent(database: Database, *, seconds: float) -> list[int]:
+    """Return which worker processes have lost the session of their command and been silent for so long.
+
+    One look proves nothing: a session may be terminated while the command lives, and it says so within a second.
+    """
+    return [worker_id for (worker_id,) in database.rows(statement("absent"), {"seconds": seconds})]
+
+
+def leases(database: Database, worker_ids: Sequence[int]) -> list[Lease]:
+    """Return what these worker processes are running, by the database's book."""
+    return [Lease._make(row) for row in database.rows(statement("leases"), {"worker_ids": list(worker_ids)})]
+
+
+def has_session(database: Database, worker_id: int, *, is_pooled: bool) -> bool:
+    """Whether the server still works for the pump of a process that has ended, so that it may yet claim something.
+
+    Args:
+        is_pooled: whether a pooler stands before the server.
+    """
+    [(is_there,)] = database.rows(statement("pump_session"), {"worker_id": worker_id, "is_pooled": is_pooled})
+    return bool(is_there)
+
+
+def deregister(database: Database, worker_ids: Sequence[int]) -> set[int]:
+    """Remove worker processes that have ended and whose jobs are settled; return those that are locked for now."""
+    return {worker_id for (worker_id,) in database.rows(statement("deregister"), {"worker_ids": list(worker_ids)})}
+
+
+# Workers
+
+
+def request_stop(worker_ids: Iterable[int], *, by: str, database: Where = None) -> list[int]:
+    """Ask the commands of these worker processes to stop, in the caller's transaction.
+
+    A command stops as on SIGTERM, all its processes with it: it takes no more jobs, and those that run have its grace
+    to end. It learns of it after the commit, at once where LISTEN works and else with its next heartbeat. Whatever has
+    started it may start it again.
+
+    Args:
+        by: who does it; stands in the rows, and in the command's log.
+
+    Returns:
+        The ids of the processes that were asked, all those of the commands. Those that somebody has asked before, that
+        are gone, or whose rows somebody is just changing are left out.
+    """
+    caller = caller_of(database)
+    parameters = {"worker_ids": list(worker_ids), "by": by}
+    asked = sorted(worker_id for (worker_id,) in caller.rows(statement("request_stop"), parameters))
+    if asked:
+        wake_for_cancel(caller)
+    return asked

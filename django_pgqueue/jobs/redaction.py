@@ -1,0 +1,251 @@
+"""Keep what is sensitive in a job's arguments out of all that is shown or written down about the job.
+
+The arguments themselves stand in its row as they are: the task needs them. What is sensitive is said by names of
+parameters, and of keys at any depth: those that a task declares, and those that ``PGQUEUE["SENSITIVE"]`` matches.
+"""
+
+import contextlib
+import functools
+import inspect
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+from django_pgqueue.conf import conf
+from django_pgqueue.exceptions import InvalidArguments
+from django_pgqueue.records import ClaimedJob
+from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.stored_values import NO_JSON, TOO_DEEP, Unread
+
+REDACTED = "[redacted]"
+
+SHORTEST = 4
+"""Shorter values are not looked for in texts: too much else is spelled like them."""
+
+MOST = 1000
+"""Where there are more values to look for, nothing of the text is kept."""
+
+MOST_SPELLINGS = 6 * MOST
+"""The same, for a few values of very many lines."""
+
+SHOWN_CHARACTERS = 197
+"""So much is shown of a value that is refused."""
+
+AnyTask = TaskDefinition | None
+IsSensitive = Callable[[str], bool]
+"""Whether what has this name is sensitive."""
+Scrub = Callable[[str], str]
+
+
+def shown(task: AnyTask, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """Return a job's arguments as people may see them.
+
+    Args:
+        task: None where it is not known, so that nobody can tell what is sensitive: then all of it is.
+    """
+    if task is None or task.sensitive is True or not (isinstance(args, list | tuple) and isinstance(kwargs, Mapping)):
+        return _hidden(args), _hidden(kwargs)
+    hides = _hides(task)
+    try:
+        return [_show(name, value, hides) for name, value in named(task, args)], _show_within(dict(kwargs), hides)
+    except RecursionError:
+        return _hidden(args), _hidden(kwargs)
+
+
+def shown_by_name(value: Any) -> Any:
+    """Return JSON that belongs to no parameter, such as metadata, as people may see it."""
+    try:
+        return _show_within(value, _by_name)
+    except RecursionError:
+        return REDACTED
+
+
+def is_sensitive_name(name: str) -> bool:
+    """Whether ``PGQUEUE["SENSITIVE"]`` matches a name, or a path of names."""
+    return _by_name(name)
+
+
+def named(task: TaskDefinition, args: Iterable[Any]) -> Iterator[tuple[str | None, Any]]:
+    """Yield positional arguments with the names of their parameters; None where there is none."""
+    parameters = task.signature.parameters.values()
+    names = [one.name for one in parameters if one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}]
+    rest = next((one.name for one in parameters if one.kind is inspect.Parameter.VAR_POSITIONAL), None)
+    return zip(itertools.chain(names, itertools.repeat(rest)), args, strict=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubber:
+    """Takes sensitive values out of a text.
+
+    Attributes:
+        spellings: how they may stand there, the longest first.
+    """
+
+    spellings: tuple[str, ...] = field(repr=False)
+
+    def __call__(self, text: str) -> str:
+        for spelling in self.spellings:
+            text = text.replace(spelling, REDACTED)
+        return text
+
+
+def scrub_end(scrub: Scrub, text: str, longest: int) -> str:
+    """Return the end of a text, of about ``longest`` characters, scrubbed.
+
+    Where a text is cut, the rest of a value may stand, which would not be found. It is shorter than the longest value:
+    so much more is looked at, and left out.
+    """
+    spellings = scrub.spellings if isinstance(scrub, Scrubber) else ()
+    spare = max(map(len, spellings), default=0)
+    if len(text) <= longest + spare:
+        return scrub(text)
+    text = text[-longest - spare :]
+    begin = _behind(text, spare, spellings)
+    return (REDACTED if begin > spare else "") + scrub(text[begin:])
+
+
+def _behind(text: str, at: int, spellings: Iterable[str]) -> int:
+    """Return the first place from ``at`` on that no value stands across."""
+    is_moved = True
+    while is_moved:
+        is_moved = False
+        for spelling in spellings:
+            start = text.find(spelling, max(at - len(spelling) + 1, 0), at + len(spelling) - 1)
+            if start != -1:
+                at, is_moved = start + len(spelling), True
+    return at
+
+
+def scrubber(task: AnyTask, args: Any, kwargs: Any) -> Scrub:
+    """Return what takes the sensitive values of these arguments out of a text."""
+    found = set(itertools.islice(_secrets(task, args, kwargs), MOST + 1))
+    spelled = list(itertools.islice((one for value in found for one in _spellings(value)), MOST_SPELLINGS + 1))
+    if len(found) > MOST or len(spelled) > MOST_SPELLINGS:
+        return lambda _text: REDACTED
+    return Scrubber(tuple(sorted(set(spelled), key=len, reverse=True)))
+
+
+def scrubber_of(task: AnyTask, job: ClaimedJob) -> Scrub:
+    """Return the same for the arguments of a job. Where they cannot be read, nothing of a text is kept."""
+    if job.args == "[]" and job.kwargs == "{}":
+        return str
+    try:
+        return scrubber(task, json.loads(job.args), json.loads(job.kwargs))
+    except Exception:  # noqa: BLE001 - the end of a run must be written down, whatever its arguments are
+        return lambda _text: REDACTED
+
+
+def scrub_json(value: Any, scrub: Scrub) -> Any:
+    """Return JSON with each text in it scrubbed."""
+    match value:
+        case str():
+            return scrub(value)
+        case dict():
+            return {key: scrub_json(item, scrub) for key, item in value.items()}
+        case list():
+            return [scrub_json(item, scrub) for item in value]
+        case _:
+            return value
+
+
+@contextlib.contextmanager
+def in_errors(task: AnyTask, calls: Iterable[tuple[Any, Any]]) -> Iterator[None]:
+    """Let InvalidArguments through without the sensitive values of these calls."""
+    try:
+        yield
+    except InvalidArguments as error:
+        error.args = (_scrubbed(str(error), task, calls),)
+        raise
+
+
+def _scrubbed(text: str, task: AnyTask, calls: Iterable[tuple[Any, Any]]) -> str:
+    try:
+        for args, kwargs in calls:
+            text = scrubber(task, args, kwargs)(text)
+    except Exception:  # noqa: BLE001 - whatever is odd about them, they are no valid arguments
+        return "Cannot be stored as JSON: the arguments are nested too deeply, or cannot be written as text."
+    return text
+
+
+def _hides(task: TaskDefinition) -> IsSensitive:
+    declared = task.sensitive
+    if isinstance(declared, bool):
+        return lambda name: declared or _by_name(name)
+    return lambda name: name in declared or _by_name(name)
+
+
+def _by_name(name: str) -> bool:
+    pattern = _pattern(tuple(conf.sensitive))
+    return pattern is not None and pattern.search(name) is not None
+
+
+@functools.lru_cache(maxsize=8)
+def _pattern(expressions: tuple[str, ...]) -> re.Pattern[str] | None:
+    return re.compile("|".join(f"(?:{one})" for one in expressions), re.IGNORECASE) if expressions else None
+
+
+def _hidden(value: Any) -> Any:
+    """Return what stands in place of all arguments: of what cannot be read, that; of none, none."""
+    return value if (isinstance(value, Unread) and value in {TOO_DEEP, NO_JSON}) or not value else REDACTED
+
+
+def _show(name: str | None, value: Any, hides: IsSensitive) -> Any:
+    return REDACTED if name is None or hides(name) else _show_within(value, hides)
+
+
+def _show_within(value: Any, hides: IsSensitive) -> Any:
+    match value:
+        case dict():
+            return {key: _show(str(key), item, hides) for key, item in value.items()}
+        case list() | tuple():
+            return [_show_within(item, hides) for item in value]
+        case _:
+            return value
+
+
+def _secrets(task: AnyTask, args: Any, kwargs: Any) -> Iterator[str]:
+    """Yield the sensitive values among a job's arguments, as text."""
+    if task is None or not (isinstance(args, list | tuple) and isinstance(kwargs, Mapping)):
+        yield from _leaves([args, kwargs], lambda _: True, is_secret=True)
+        return
+    hides = _hides(task)
+    for name, value in named(task, args):
+        yield from _leaves(value, hides, is_secret=name is None or hides(name))
+    yield from _leaves(dict(kwargs), hides, is_secret=False)
+
+
+def _leaves(value: Any, hides: IsSensitive, *, is_secret: bool) -> Iterator[str]:
+    match value:
+        case dict():
+            for key, item in value.items():
+                yield from _leaves(str(key), hides, is_secret=is_secret)
+                yield from _leaves(item, hides, is_secret=is_secret or hides(str(key)))
+        case list() | tuple():
+            for item in value:
+                yield from _leaves(item, hides, is_secret=is_secret)
+        case _:
+            if is_secret and not isinstance(value, bool | None):
+                yield from (text for text in _texts(value) if len(text) >= SHORTEST)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    """Return how a value is written in messages; one that is no JSON may have been cut there."""
+    if isinstance(value, str | int | float):
+        return (str(value),)
+    return str(value), repr(value), repr(value)[:SHOWN_CHARACTERS]
+
+
+def _spellings(value: str) -> Iterator[str]:
+    """Yield how a value may stand in a text: as it is, as Python, JSON or a URL writes it, and line by line."""
+    yield value
+    yield repr(value)[1:-1]
+    yield json.dumps(value)[1:-1]
+    yield json.dumps(value, ensure_ascii=False)[1:-1]
+    yield quote(value, safe="", errors="replace")
+    yield quote_plus(value, errors="replace")
+    if "\n" in value:
+        yield from (line for line in value.splitlines() if len(line) >= 2 * SHORTEST)

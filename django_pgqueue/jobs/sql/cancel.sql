@@ -1,0 +1,15 @@
+-- Ask running jobs to stop. Called by actions.kill() for staff, after dead_letter.sql. Not fenced: it asks whichever
+-- run holds the job now. Locked rows are left out. Found by primary key. The worker reads the request with its next
+-- heartbeat, or sooner by NOTIFY.
+WITH target AS MATERIALIZED (
+    SELECT job.id
+    FROM pgqueue_jobs AS job
+    WHERE job.id = ANY (%(ids)s::bigint[]) AND job.lease_token <> 0
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE pgqueue_jobs AS job
+SET cancel_requested_at = COALESCE(job.cancel_requested_at, statement_timestamp()),
+    cancelled_by = COALESCE(job.cancelled_by, %(by)s::text)
+FROM target
+WHERE job.id = target.id
+RETURNING job.id;

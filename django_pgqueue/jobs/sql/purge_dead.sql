@@ -1,0 +1,12 @@
+-- Remove dead jobs for good. Called by actions.purge() for staff. Locked rows are left out. Found by primary key.
+-- Returns the ids removed.
+WITH target AS MATERIALIZED (
+    SELECT dead.id
+    FROM pgqueue_dead_jobs AS dead
+    WHERE dead.id = ANY (%(ids)s::bigint[])
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM pgqueue_dead_jobs AS dead
+USING target
+WHERE dead.id = target.id
+RETURNING dead.id;

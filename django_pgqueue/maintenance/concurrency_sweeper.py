@@ -1,0 +1,153 @@
+"""Admit waiting jobs: the keys that are due, and a sweep for those that a crash has left behind."""
+
+import itertools
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
+
+from django.db import Error
+
+from django_pgqueue.db.connections import Database, QueueConnection
+from django_pgqueue.db.queries import statement
+from django_pgqueue.flow import concurrency
+from django_pgqueue.flow.concurrency import LOCKED_AT_ONCE, Admission
+
+
+class Swept(NamedTuple):
+    """What a look at some keys has found."""
+
+    keys: list[str]  # a job waits that may be admitted
+    last: str  # where to go on; "": that was the end, begin anew
+
+
+def sweep(database: Database, *, after: str = "", limit: int = 1000) -> Swept:
+    """Look at up to ``limit`` keys of waiting jobs, in alphabetical order.
+
+    Args:
+        after: begin with the first key behind this one. "": with the first of all.
+    """
+    [(keys, last, is_more)] = database.rows(statement("sweep"), {"after": after, "limit": limit})
+    return Swept(keys, last if is_more else "")
+
+
+# Admissions
+#
+# Whoever ends a job, or makes one wait, owes its key an admission. The pump pays with the outcomes it writes, and the
+# steward of each command what is announced to it; what both have missed, the steward's sweep finds.
+
+AGAIN_SECONDS = 0.005
+"""A key that somebody else was just counting is tried again after this."""
+
+TRIES = 20
+"""After so many, it is left to the sweep."""
+
+SWEEP_SECONDS = 1.0
+
+SWEPT_AT_ONCE = 1000
+"""Keys that a sweep looks at: three index entries each."""
+
+
+class Admissions:
+    """The keys that are owed an admission. Not safe for two threads at once."""
+
+    def __init__(self) -> None:
+        self._due: dict[str, int] = {}  # how often each was missed
+        self._missed: dict[str, int] = {}
+        self._again_at = 0.0  # when to try those again, monotonic
+
+    def add(self, keys: Iterable[str]) -> None:
+        self._due.update(dict.fromkeys(keys, 0))
+
+    def forget(self) -> None:
+        """Leave all to the sweep."""
+        self._due.clear()
+        self._missed.clear()
+
+    def wait_until(self) -> float:
+        """Return when there will be something to send, monotonic; in the past if there is now."""
+        if self._due:
+            return 0.0
+        return self._again_at if self._missed else math.inf
+
+    def send(self, database: QueueConnection, *, limit: int = LOCKED_AT_ONCE) -> Admission | None:
+        """Send the admission of up to ``limit`` keys; None if there is none. The others are owed on."""
+        if self._missed and time.monotonic() >= self._again_at:
+            self._due = self._missed | self._due
+            self._missed = {}
+        keys = list(itertools.islice(self._due, min(limit, LOCKED_AT_ONCE)))
+        return concurrency.send(database, keys) if keys else None
+
+    def took(self, admission: Admission) -> frozenset[str]:
+        """Learn from the answer to an admission; return the queues that have jobs to claim."""
+        admitted = admission.read()
+        tried = {key: self._due.pop(key) + 1 for key in admission.locking.names}
+        if not self._missed:
+            self._again_at = time.monotonic() + AGAIN_SECONDS
+        self._missed.update((key, tried[key]) for key in admitted.missed if tried[key] < TRIES)
+        return admitted.queues
+
+
+class Sweep:
+    """The steward's part: what is announced, at once; and all keys in turn, a bounded number each second.
+
+    Args:
+        announce: called with queues that have jobs to claim.
+    """
+
+    def __init__(self, database: QueueConnection, announce: Callable[[set[str]], None]) -> None:
+        self._database = database
+        self._announce = announce
+        self._heard: deque[Collection[str]] = deque()
+        self._admissions = Admissions()
+        self._last = ""  # the key that was looked at last; "": go on with the first
+        self._laps = 1  # to be made without a pause; what is under way counts
+        self._sweep_at = 0.0  # monotonic
+
+    def hear(self, keys: Collection[str]) -> None:
+        """Take note that jobs of these keys may be admitted; "" stands for any. May be called from any thread."""
+        self._heard.append(keys)
+
+    def pass_once(self, *, anybody_waits: bool = True) -> float:
+        """Admit what is due; return the seconds until there is more.
+
+        Args:
+            anybody_waits: whether there are waiting jobs at all.
+        """
+        is_called = self._listen()
+        if not anybody_waits and not is_called:
+            self._last, self._sweep_at = "", time.monotonic() + SWEEP_SECONDS
+        elif time.monotonic() >= self._sweep_at:
+            self._look()
+        if time.monotonic() >= self._admissions.wait_until():
+            self._announce(set(self._admit()))
+        return max(min(self._sweep_at, self._admissions.wait_until()) - time.monotonic(), 0.0)
+
+    def _listen(self) -> bool:
+        """Take in what was heard; return whether there was anything."""
+        is_called = bool(self._heard)
+        while self._heard:
+            keys = set(self._heard.popleft())
+            if "" in keys:
+                self._laps, self._sweep_at = (2 if self._last else 1), 0.0  # new ones may be behind the last key
+            self._admissions.add(keys - {""})
+        return is_called
+
+    def _look(self) -> None:
+        swept = sweep(self._database, after=self._last, limit=SWEPT_AT_ONCE)
+        self._admissions.add(swept.keys)
+        self._last = swept.last
+        if not swept.last:
+            self._laps = max(self._laps - 1, 0)
+        goes_on = self._laps or (swept.keys and swept.last)
+        self._sweep_at = 0.0 if goes_on else time.monotonic() + SWEEP_SECONDS
+
+    def _admit(self) -> frozenset[str]:
+        try:
+            with self._database.transaction():
+                admission = self._admissions.send(self._database)
+        except Error:
+            self._admissions.forget()  # whatever it was, the next lap begins anew
+            raise
+        return self._admissions.took(admission) if admission else frozenset()

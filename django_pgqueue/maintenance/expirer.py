@@ -1,0 +1,79 @@
+"""Bury jobs whose time to start is over."""
+
+import logging
+import time
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+from django_pgqueue.db.connections import Database, QueueConnection
+from django_pgqueue.db.queries import ladder_size, sized
+from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
+from django_pgqueue.jobs.executor import announce_from_duty
+from django_pgqueue.jobs.tally import Tally
+from django_pgqueue.records import Ends
+from django_pgqueue.services import Slice, next_look
+from django_pgqueue.signals import job_expired
+from django_pgqueue.states import Reason
+
+
+class Expired(NamedTuple):
+    """What a pass came to."""
+
+    dead: int
+    is_all: bool  # nothing is left but what somebody else holds
+    keys: frozenset[str]  # concurrency keys of the dead, of which others may be admitted now
+    ends: Ends
+
+
+def expire(database: Database, *, limit: int = 1000) -> Expired:
+    """Move up to ``limit`` jobs, 1 to 1,000, that have expired to ``dead_jobs``: queued, scheduled or waiting ones.
+
+    What a worker has claimed by then is left alone, and so are rows that somebody else holds.
+    """
+    size = ladder_size(limit)
+    found = {job_id: rest for job_id, *rest in database.rows(sized("expired", size), {})}
+    dead = dead_letter(database, [DeadLetter(job_id, 0, Reason.EXPIRED, {"error": "expired"}) for job_id in found])
+    if dead:
+        announce_from_duty(job_expired, ids=list(dead), database=database.alias)
+    gone = [found[job_id] for job_id in dead]
+    freed = frozenset(key for key, _, _ in gone if key is not None)
+    ends = Ends(died=tuple((queue, task) for _, queue, task in gone))
+    return Expired(len(dead), len(found) < size or not dead, freed, ends)
+
+
+# Expiry
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+EXPIRE_SECONDS = 5.0
+
+
+class Expiry:
+    """A duty of the steward; whoever finds out by a claim need not wait for it.
+
+    Args:
+        admit: called with the concurrency keys of the dead, of which others may be admitted.
+        tally: counts the dead.
+    """
+
+    def __init__(self, database: QueueConnection, admit: Callable[[Collection[str]], None], tally: Tally) -> None:
+        self._database = database
+        self._admit = admit
+        self._tally = tally
+        self._expiring = Slice()
+        self._expire_at = 0.0  # not before, monotonic
+
+    def expire(self) -> float | None:
+        """Let some of them die, every five seconds; return 0 while there are more, else None."""
+        begun = time.monotonic()
+        if begun < self._expire_at:
+            return None
+        with self._expiring.taken() as limit:
+            expired = expire(self._database, limit=limit)
+        if expired.is_all:
+            self._expire_at = next_look(begun, EXPIRE_SECONDS)
+        if expired.dead:
+            logger.warning("Expired: %d jobs were not started in time, and are dead", expired.dead)
+        self._tally.count_ends(expired.ends)
+        self._admit(expired.keys)
+        return None if expired.is_all else 0.0

@@ -1,0 +1,64 @@
+"""What there is to do: one look for all passes, the age of the oldest runnable job, whether all is drained."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from django_pgqueue.db.connections import Database
+from django_pgqueue.db.queries import statement
+from django_pgqueue.jobs.queue_selector import Served
+
+
+def is_drained(database: Database, *, served: Served, worker_ids: Sequence[int]) -> bool:
+    """Whether nothing is claimable or due in these queues, but for paused ones, nor running in these processes."""
+    parameters = served.parameters() | {"worker_ids": list(worker_ids)}
+    [(unfinished,)] = database.rows(statement("unfinished"), parameters)
+    return not unfinished
+
+
+# Chores
+
+
+class Chores(NamedTuple):
+    """The columns of ``chores.sql`` in their order."""
+
+    due_seconds: float | None = None  # until the next scheduled job is due, 0 or less: now; None: none within two
+    has_tombstones: bool = False  # some whose time is over
+    has_expired: bool = False  # jobs that were not started in time
+    has_started: bool = False  # jobs that came back without their unique key
+    has_waiting: bool = False  # jobs that are not admitted yet
+    has_running: bool = False
+    tick_seconds: float | None = None  # until the next tick of any schedule, 0 or less: now; None: there is none
+    operation_seconds: float | None = None  # until the next slice of any operation, the same
+
+
+def look(database: Database) -> Chores:
+    """Return what there is to do."""
+    [row] = database.rows(statement("chores"), {})
+    return Chores._make(row)
+
+
+# Backlog
+
+
+def oldest_runnable(database: Database, served: Served) -> float:
+    """Return for how many seconds the job has waited that could have run for longest; 0 where none waits.
+
+    Args:
+        served: the queues to look at; those that are paused do not count.
+    """
+    [(seconds,)] = database.rows(statement("oldest_runnable"), served.parameters())
+    return seconds or 0.0
+
+
+class Counts(NamedTuple):
+    """How many jobs of one queue there are, each number up to the limit that was asked for."""
+
+    queued: int
+    running: int
+    waiting: int
+
+
+def counts(database: Database, queues: Iterable[str], *, limit: int) -> dict[str, Counts]:
+    """Count the jobs of queues, up to ``limit`` of each kind: no backlog makes it take long."""
+    rows = database.rows(statement("queue_counts"), {"names": list(queues), "limit": limit})
+    return {name: Counts(*numbers) for name, *numbers in rows}

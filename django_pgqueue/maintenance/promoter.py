@@ -1,0 +1,25 @@
+"""Scheduled jobs that are due become claimable, or wait to be admitted."""
+
+from collections import Counter
+from typing import NamedTuple
+
+from django_pgqueue.db.connections import Database
+from django_pgqueue.db.queries import ladder_size, sized
+
+
+class Promoted(NamedTuple):
+    """What a pass came to."""
+
+    queues: dict[str, int]  # how many jobs became claimable on each
+    keys: dict[str, int]  # how many wait for each concurrency key
+
+
+def promote(database: Database, *, limit: int = 1000) -> Promoted:
+    """Make up to ``limit`` due jobs claimable, which may be 1 to 1,000; those with a concurrency key wait."""
+    rows = database.rows(sized("promote", ladder_size(limit)), {})
+    queues = {queue: number for queue, key, number in rows if key is None}
+    keys = Counter[str]()
+    for _, key, number in rows:
+        if key is not None:
+            keys[key] += number
+    return Promoted(queues, dict(keys))

@@ -1,0 +1,50 @@
+"""Look after the rows of queues: make those of new ones, take down pauses whose time is over.
+
+Nothing waits for it. Enqueueing pays nothing for a queue's row, which the first claim makes, or a look around where
+nobody claims; and claims go by the clock.
+"""
+
+from django.db import Error
+
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.errors import is_locked
+from django_pgqueue.db.queries import statement
+
+LOCK_MILLISECONDS = 20
+"""Timeout of the wait for a row that an open transaction is making."""
+
+MOST_LOCKED = 5
+"""Maximum number of those in a pass: the same thread has other duties."""
+
+
+def note_queues(database: QueueConnection, *, limit: int = 100) -> list[str]:
+    """Make the rows of queues that have jobs and none yet, up to ``limit``; return their names.
+
+    One whose row somebody else is just making, in a transaction that is still open, is left for the next time.
+    """
+    noted, locked = [], 0
+    for (name,) in database.rows(statement("unnoted_queues"), {"limit": limit}):
+        if note_queue(database, name):
+            noted.append(name)
+        else:
+            locked += 1
+        if locked == MOST_LOCKED:
+            break
+    return noted
+
+
+def note_queue(database: QueueConnection, name: str) -> bool:
+    """Make the row of one queue; return whether it was new, and could be made without waiting for somebody else."""
+    try:
+        with database.transaction():
+            database.send(statement("lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
+            return bool(database.rows(statement("note_queue"), {"name": name}))
+    except Error as error:
+        if not is_locked(error):
+            raise
+        return False
+
+
+def end_pauses(database: QueueConnection) -> list[str]:
+    """Take down pauses that have ended by themselves; return the queues."""
+    return [name for (name,) in database.rows(statement("end_pauses"), {})]

@@ -1,0 +1,241 @@
+"""Return the jobs of dead workers, or bury them."""
+
+import json
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from django_pgqueue.db.connections import Database, number_array
+from django_pgqueue.db.queries import statement
+from django_pgqueue.exceptions import JobInterrupted, JobKilled, TimeLimitExceeded
+from django_pgqueue.jobs import leases
+from django_pgqueue.jobs.ack import release
+from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
+from django_pgqueue.jobs.executor import announce_from_duty
+from django_pgqueue.jobs.fence import fence
+from django_pgqueue.log_lines import fields
+from django_pgqueue.records import Ends, Kinds, Lease, Reaped
+from django_pgqueue.retry_policy import exponential, with_jitter
+from django_pgqueue.signals import job_lost
+from django_pgqueue.states import MAX_LOST, Reason
+
+logger = logging.getLogger("django_pgqueue.jobs")
+
+
+def settle(database: Database, leases: Sequence[Lease], *, unbegun: Collection[int] = ()) -> Reaped:
+    """Send jobs of a dead worker back to queued, their attempt counted; those without an attempt left die.
+
+    Every change is fenced, so two reapers, or a reaper and a late ack, cannot both have it.
+
+    Args:
+        unbegun: the marks of jobs that have ended their worker before they were begun: that is counted, but no attempt.
+    """
+    if not leases:
+        return Reaped()
+    verdicts = [(lease, verdict(lease, has_begun=lease.mark not in unbegun)) for lease in leases]
+    lost = [lease for lease, reason in verdicts if reason is None]
+    letters = [
+        DeadLetter(lease.id, lease.lease_token, reason, last_entry(lease, reason, has_begun=lease.mark not in unbegun))
+        for lease, reason in verdicts
+        if reason is not None
+    ]
+    returned = set(_send_back(database, lost, unbegun)) if lost else set()
+    dead = dead_letter(database, letters) if letters else {}
+    for lease, reason in verdicts:
+        if lease.id in returned or lease.id in dead:
+            _report(lease, reason, has_begun=lease.mark not in unbegun)
+    queues = frozenset(lease.queue for lease in lost if lease.id in returned)
+    ends = Ends(lost=_kinds(leases, returned | dead.keys()), died=_kinds(leases, dead))
+    return Reaped(len(returned), len(dead), queues, _keys(dead), ends)
+
+
+def settle_dead_process(
+    database: Database,
+    leases: Sequence[Lease],
+    *,
+    started: Collection[int],
+    overdue: Collection[int] = (),
+    was_stopped: bool,
+    was_careful: bool = False,
+) -> Reaped:
+    """Settle what a worker process left whose end its supervisor has seen.
+
+    What it had only fetched goes back as if never claimed. What it had started counts as an attempt; unless it was
+    stopped on purpose, when only jobs that may be started just once pay for it. Killed jobs die. Those whose time limit
+    had passed have failed for that.
+
+    Args:
+        started: the marks of the jobs it had started.
+        overdue: the marks of those among them whose time limit had passed, though they still ran.
+        was_stopped: the supervisor ended the process itself, because its time to stop was over.
+        was_careful: it ended by itself, and claimed one job at a time: if there is one that it had not begun, that is
+            what has ended it, and what had started goes back as from a process that was stopped.
+    """
+    unbegun = {lease.mark for lease in leases if lease.mark not in started}
+    culprit = unbegun if was_careful and len(unbegun) == 1 else frozenset()
+
+    def goes_back(lease: Lease) -> bool:
+        if lease.mark in culprit or lease.is_cancelled:
+            return False
+        return lease.mark not in started or bool((was_stopped or culprit) and lease.max_attempts > 1)
+
+    timed_out = [lease for lease in leases if lease.mark in overdue and not lease.is_cancelled]
+    rest = [lease for lease in leases if lease.mark not in overdue or lease.is_cancelled]
+    unrun = [lease for lease in rest if goes_back(lease)]
+    failed = fail_overdue(database, timed_out)
+    released = set(release(database, unrun)) if unrun else set()
+    lost = settle(database, [lease for lease in rest if not goes_back(lease)], unbegun=culprit)
+    queues = lost.queues | {lease.queue for lease in unrun if lease.id in released}
+    returned = failed.returned + len(released) + lost.returned
+    ends = failed.ends.and_also(lost.ends)
+    return Reaped(returned, failed.dead + lost.dead, queues, failed.keys | lost.keys, ends)
+
+
+def fail_overdue(database: Database, leases: Sequence[Lease]) -> Reaped:
+    """Record that jobs took longer than they may, as a failed attempt each.
+
+    They are retried after the default backoff: that of the task is user code, which no supervisor runs.
+    """
+    last = [lease for lease in leases if lease.attempts >= lease.max_attempts]
+    again = [lease for lease in leases if lease.attempts < lease.max_attempts]
+    letters = [
+        DeadLetter(lease.id, lease.lease_token, Reason.EXHAUSTED, last_entry(lease, Reason.EXHAUSTED)) for lease in last
+    ]
+    retried = _retry(database, again) if again else {}
+    dead = dead_letter(database, letters) if letters else {}
+    written = retried | dead
+    for lease in leases:
+        if lease.id in written:
+            logger.warning(
+                "Timed out: job %s (%s) attempt %d of %d, its process was ended after the limit of %d s",
+                *(lease.id, lease.task, lease.attempts, lease.max_attempts, lease.timeout_seconds),
+                extra=_fields(lease, Reason.EXHAUSTED if lease.id in dead else None),
+            )
+            _announce(lease, Reason.EXHAUSTED if lease.id in dead else None)
+    ends = Ends(failed=_kinds(leases, written), retried=_kinds(leases, retried), died=_kinds(leases, dead))
+    return Reaped(len(retried), len(dead), keys=_keys(written), ends=ends)
+
+
+def verdict(lease: Lease, *, has_begun: bool = True) -> Reason | None:
+    """Say why a job of a dead worker will not run again; None if it will."""
+    if lease.is_cancelled:
+        return Reason.KILLED
+    if (has_begun and lease.attempts >= lease.max_attempts) or lease.lost + 1 >= MAX_LOST:
+        return Reason.LOST
+    return None
+
+
+def last_entry(lease: Lease, reason: Reason | None, *, has_begun: bool = True) -> dict[str, Any]:
+    """Return the entry for a job's history: what had become of it when its worker was gone."""
+    match reason:
+        case Reason.KILLED:
+            return _interrupted(JobKilled, "Its process ended before it did.", lease)
+        case Reason.EXHAUSTED:
+            limit = f"Its time limit of {lease.timeout_seconds} s had passed, and it had not stopped"
+            return _interrupted(TimeLimitExceeded, f"{limit} when its process ended.", lease)
+        case _:
+            why = {} if has_begun else {"message": "Its process ended before it was begun, and because of it."}
+            return {"error": "worker lost", **why, "worker": lease.worker}
+
+
+def _report(lease: Lease, reason: Reason | None, *, has_begun: bool) -> None:
+    died = "its worker died" if has_begun else "its worker died before it was begun"
+    about = (lease.id, lease.task, lease.attempts, lease.max_attempts)
+    if reason is None:
+        logger.warning(
+            "Lost: job %s (%s) attempt %d of %d, %s: it goes back", *about, died, extra=_fields(lease, reason)
+        )
+    else:
+        logger.error("Dead: job %s (%s) attempt %d of %d, %s: %s", *about, reason, died, extra=_fields(lease, reason))
+    _announce(lease, reason)
+
+
+def _fields(lease: Lease, reason: Reason | None) -> dict[str, Any]:
+    outcome = {"outcome": "lost"} if reason is None else {"outcome": "died", "reason": reason.value}
+    return fields(lease, **outcome, lost_worker=lease.worker)
+
+
+def _announce(lease: Lease, reason: Reason | None) -> None:
+    announce_from_duty(
+        job_lost,
+        lease.task,
+        id=lease.id,
+        task=lease.task,
+        queue=lease.queue,
+        attempt=lease.attempts,
+        max_attempts=lease.max_attempts,
+        worker=lease.worker,
+        reason=reason,
+    )
+
+
+def _interrupted(kind: type[JobInterrupted], message: str, lease: Lease) -> dict[str, Any]:
+    return {"error": f"{kind.__module__}.{kind.__qualname__}", "message": message, "worker": lease.worker}
+
+
+def _send_back(database: Database, leases: Sequence[Lease], unbegun: Collection[int]) -> list[int]:
+    begun = [lease.mark not in unbegun for lease in leases]
+    entries = [last_entry(lease, None, has_begun=has) for lease, has in zip(leases, begun, strict=True)]
+    parameters = fence(leases) | {"errors": [json.dumps(entry) for entry in entries], "begun": begun}
+    return [job_id for (job_id,) in database.rows(statement("reap"), parameters)]
+
+
+def _keys(ended: Mapping[int, str | None]) -> frozenset[str]:
+    return frozenset(key for key in ended.values() if key is not None)
+
+
+def _kinds(leases: Sequence[Lease], ids: Collection[int]) -> Kinds:
+    return tuple((lease.queue, lease.task) for lease in leases if lease.id in ids)
+
+
+def _retry(database: Database, leases: Sequence[Lease]) -> dict[int, str | None]:
+    parameters = fence(leases) | {
+        "delays": number_array([with_jitter(exponential(lease.attempts)) for lease in leases]),
+        "errors": [json.dumps(last_entry(lease, Reason.EXHAUSTED)) for lease in leases],
+    }
+    return {job_id: key for job_id, _, key in database.rows(statement("retry"), parameters)}
+
+
+# Reaper
+
+
+def lapsed_workers(database: Database, *, session_seconds: float) -> dict[int, float | None]:
+    """Return the worker processes that run jobs by the book and whose leases have passed.
+
+    Args:
+        session_seconds: how far apart the heartbeats of a command are at most that has a session.
+
+    Returns:
+        By id, how far apart its heartbeats are, in seconds; None where it has no row.
+    """
+    return dict(database.rows(statement("lapsed_workers"), {"session_seconds": session_seconds}))
+
+
+def locked_workers(database: Database, worker_ids: Collection[int]) -> set[int]:
+    """Return which of these have a row that is locked: they cannot renew their lease, even if they live."""
+    rows = database.rows(statement("locked_workers"), {"worker_ids": list(worker_ids)})
+    return {worker_id for (worker_id,) in rows}
+
+
+def reap_lost(database: Database, worker_ids: Collection[int] | None = None, *, limit: int = 1000) -> Reaped:
+    """Settle up to ``limit`` jobs, 1 to 1,000, whose lease has passed together with that of their worker process.
+
+    Only a worker whose own heartbeats have gone through for a full lease may call it: after an outage of the database
+    every lease in the table has passed, and those who are alive need time to say so.
+
+    Args:
+        worker_ids: of the processes to judge; None: any.
+    """
+    chosen = None if worker_ids is None else list(worker_ids)
+    lost = database.rows(statement("lost_leases"), {"worker_ids": chosen})
+    return settle(database, [Lease._make(row) for row in lost[:limit]])
+
+
+def reap_gone(database: Database, worker_ids: Sequence[int], *, limit: int = 1000) -> Reaped:
+    """Settle up to ``limit`` jobs, 1 to 1,000, of processes that are known to be gone, before their leases pass."""
+    return settle(database, leases.leases(database, worker_ids)[:limit])
+
+
+def forget_workers(database: Database) -> int:
+    """Remove rows of worker processes that have been silent for an hour and run nothing; return how many."""
+    return len(database.rows(statement("forget_workers"), {}))

@@ -1,0 +1,12 @@
+-- Remove jobs that have been dead for so many days. Called by pruner.prune_dead(). Takes a bounded slice from the old
+-- end of pgqueue_dead_jobs_age and steps over locked rows, as those that are just being requeued. Returns their ids.
+DELETE FROM pgqueue_dead_jobs
+WHERE ctid = ANY (ARRAY(
+    SELECT dead.ctid
+    FROM pgqueue_dead_jobs AS dead
+    WHERE dead.died_at < statement_timestamp() - make_interval(days => %(days)s::integer)
+    ORDER BY dead.died_at, dead.id
+    LIMIT 1000
+    FOR UPDATE SKIP LOCKED
+))
+RETURNING id;

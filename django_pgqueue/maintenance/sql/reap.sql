@@ -1,0 +1,34 @@
+-- Send jobs back whose worker died while running them: queued at once, the attempt counted where it had begun, "worker
+-- lost" in the history. The slot of a concurrency key is kept. Called by reaper.settle(). Never waits: locked rows are
+-- left for the next pass. Found like those of finish.sql.
+WITH lost AS MATERIALIZED (
+    SELECT job.place, ack.error::jsonb AS error, ack.begun
+    FROM unnest(
+        %(ids)s::bigint[], %(lease_tokens)s::bigint[], %(errors)s::text[], %(begun)s::boolean[]
+    ) AS ack (id, lease_token, error, begun)
+    CROSS JOIN LATERAL (
+        SELECT one.ctid AS place
+        FROM pgqueue_jobs AS one
+        WHERE one.id = ack.id AND one.lease_token = ack.lease_token
+        LIMIT 1
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS job
+)
+UPDATE pgqueue_jobs AS job
+SET status = 'queued',
+    attempts = job.attempts - (NOT lost.begun)::integer,
+    first_started_at = CASE WHEN lost.begun OR job.attempts > 1 THEN job.first_started_at ELSE 'epoch' END,
+    lease_token = 0,
+    worker_id = 0,
+    lost = job.lost + 1,
+    errors = CASE WHEN jsonb_array_length(job.errors) >= 20 THEN job.errors - 10 ELSE job.errors END
+        || (
+            lost.error
+            || jsonb_build_object(
+                'attempt', job.attempts, 'worker_id', job.worker_id, 'started_at', job.started_at,
+                'at', statement_timestamp()
+            )
+        )
+FROM lost
+WHERE job.ctid = lost.place
+RETURNING job.id;

@@ -1,0 +1,139 @@
+"""Unique keys after the start: take them back for retries, and give up those that are held after success."""
+
+import logging
+import time
+from typing import NamedTuple
+
+from django.db import Error, IntegrityError
+
+from django_pgqueue.db.connections import Database, QueueConnection
+from django_pgqueue.db.errors import is_locked
+from django_pgqueue.db.queries import ladder_size, sized, statement
+from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
+from django_pgqueue.jobs.executor import announce_from_duty
+from django_pgqueue.jobs.tally import Tally
+from django_pgqueue.records import Ends, Kinds
+from django_pgqueue.services import Slice, next_look
+from django_pgqueue.signals import job_superseded
+from django_pgqueue.states import Reason
+
+LOCK_MILLISECONDS = 20
+"""Timeout of the wait for a key that an open transaction has inserted."""
+
+MOST_LOCKED = 5
+"""Maximum number of those in a pass: the same thread has other duties."""
+
+
+class Retaken(NamedTuple):
+    """How far a pass of ``retake`` has come."""
+
+    taken: int  # jobs that have their key again
+    superseded: Kinds  # jobs that died, because newer ones have theirs
+    locked: int  # keys that were waited for in vain
+    last: int  # the id of the last job looked at; 0: that was the last there is
+
+
+def retake(database: QueueConnection, *, after: int = 0, limit: int = 100) -> Retaken:
+    """Take the unique key back for jobs that gave it up at their start and are not running any more.
+
+    Those whose key a newer job has by then die. The others get it back, one job in a transaction, each with a short
+    patience: somebody may have enqueued a job with the same key and keep the transaction open. Then the next round
+    tries again; a job that is claimed before simply runs. Whoever enqueues meanwhile is kept no longer than that.
+
+    Args:
+        after: look at jobs with larger ids.
+        limit: how many to look at, 1 to 1,000.
+    """
+    size = ladder_size(limit)
+    ids = [job_id for (job_id,) in database.rows(sized("started", size), {"after": after})]
+    superseded = supersede(database) if ids else ()
+    taken = locked = last = 0
+    for job_id in ids:
+        has_key = _retake_one(database, job_id)
+        taken, locked, last = taken + (has_key is True), locked + (has_key is None), job_id
+        if locked == MOST_LOCKED:
+            return Retaken(taken, superseded, locked, last)
+    return Retaken(taken, superseded, locked, last if len(ids) == size else 0)
+
+
+def _retake_one(database: QueueConnection, job_id: int) -> bool | None:
+    """Return whether the job has its key again; None where somebody keeps it locked."""
+    try:
+        with database.transaction():
+            database.send(statement("lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
+            return bool(database.rows(statement("retake"), {"id": job_id}))
+    except IntegrityError:
+        return False  # a twin has come this very moment; the next pass sees it
+    except Error as error:
+        if is_locked(error):
+            return None
+        raise
+
+
+def supersede(database: QueueConnection, *, limit: int = 1000) -> Kinds:
+    """Let jobs die that would take their unique key back and cannot, because a newer job has it; return what they were.
+
+    Args:
+        limit: of how many at most, 1 to 1,000.
+    """
+    with database.transaction():
+        rows = database.rows(sized("superseded", ladder_size(limit)), {})
+        letters = [
+            DeadLetter(job_id, 0, Reason.SUPERSEDED, {"error": f"superseded by job {twin_id}", "twin": twin_id})
+            for job_id, twin_id, _, _ in rows
+        ]
+        dead = dead_letter(database, letters) if letters else {}
+    if dead:
+        announce_from_duty(job_superseded, ids=list(dead), database=database.alias)
+    return tuple((queue, task) for job_id, _, queue, task in rows if job_id in dead)
+
+
+def prune_tombstones(database: Database, *, limit: int = 1000) -> int:
+    """Remove up to ``limit`` tombstones whose time is over, which may be 1 to 1,000; return how many."""
+    return len(database.rows(sized("prune_tombstones", ladder_size(limit)), {}))
+
+
+# Unique
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+LOOK_SECONDS = 1.0
+
+
+class UniqueKeys:
+    """Two duties, each once a second, or at once where there is more to do than one pass does.
+
+    Args:
+        tally: counts the jobs that die for it.
+    """
+
+    def __init__(self, database: QueueConnection, tally: Tally) -> None:
+        self._database = database
+        self._tally = tally
+        self._pruning = Slice()
+        self._prune_at = self._retake_at = 0.0  # not before, monotonic
+        self._retaken_to = 0  # the id up to which this round has come
+
+    def prune_tombstones(self) -> float | None:
+        """Let go of the keys of jobs that finished long enough ago."""
+        begun = time.monotonic()
+        if begun < self._prune_at:
+            return None
+        with self._pruning.taken() as limit:
+            has_more = prune_tombstones(self._database, limit=limit) > limit // 2
+        self._prune_at = 0.0 if has_more else next_look(begun, LOOK_SECONDS)
+        return 0.0 if has_more else None
+
+    def retake(self) -> float | None:
+        """Take keys back for jobs that gave them up at their start and were not done by their run."""
+        begun = time.monotonic()
+        if begun < self._retake_at:
+            return None
+        retaken = retake(self._database, after=self._retaken_to)
+        if retaken.superseded:
+            self._tally.count_ends(Ends(died=retaken.superseded))
+            logger.info("Superseded: %d jobs came back, and newer ones have their unique keys", len(retaken.superseded))
+        self._retaken_to = retaken.last
+        has_more = retaken.last > 0 and not retaken.locked  # what is locked had better have some time
+        self._retake_at = 0.0 if has_more else next_look(begun, LOOK_SECONDS)
+        return 0.0 if has_more else None

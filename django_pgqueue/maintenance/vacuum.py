@@ -1,0 +1,165 @@
+"""VACUUM of the jobs table by the workers themselves, when its dead rows ask for it and something can come of it.
+
+Autovacuum looks at a table once a minute at most; at 50,000 jobs a second six million rows have died by then.
+
+Nothing that has died since the oldest snapshot was taken can be removed, so a VACUUM under the same oldest snapshot as
+the last one is useless and is not tried. Where long transactions overlap, the oldest moves but stays far behind; so one
+that has left most of what was dead makes the next wait, each time longer.
+
+One at a time: VACUUM takes a lock that conflicts with itself and with DDL, but with no statement of the queue, and
+SKIP_LOCKED steps back where somebody has it or waits for more. There is no lock of our own that a pooler could lose.
+"""
+
+import datetime as dt
+import logging
+import math
+import time
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from django_pgqueue.db.connections import Database, QueueConnection
+from django_pgqueue.db.queries import statement
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+# TRUNCATE would take a lock that stops claims. PARALLEL workers would take cores from whoever works.
+VACUUM = "VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF, PARALLEL 0) pgqueue_jobs"
+
+SHARE_OF_LIVE = 10
+"""A VACUUM reads the indexes whole: in a long queue, wait until a tenth as many rows are dead as live."""
+
+SHARE_OF_TIME = 5
+"""A VACUUM may take one part in so many of the time."""
+
+LONGEST_PAUSE_SECONDS = 60.0
+REFUSED_SECONDS = 3600.0
+MANY = 10
+"""Dead rows that are held are worth a line in the log from so many times the threshold on."""
+
+REMEDY = "Set PGQUEUE['MAINTENANCE_DATABASE'] to an alias whose role owns it, or GRANT MAINTAIN (PostgreSQL 17+)."
+
+
+class Signs(NamedTuple):
+    """What the server's counters say of the jobs table."""
+
+    dead: int
+    live: int
+    vacuums: int  # ever, anybody's
+    vacuumed_at: dt.datetime | None  # by a command, a worker's or anybody's
+    autovacuumed_at: dt.datetime | None
+
+
+class Holder(NamedTuple):
+    """Who holds the oldest snapshot of this database."""
+
+    xid: str
+    name: str
+    kind: str  # session, standby, slot or prepared
+    handle: str  # the pid of the first two, the name of the others
+    seconds: float | None  # since when; None: nobody says, or not to this role
+
+
+class Rights(NamedTuple):
+    """What the role of a connection may do."""
+
+    may_vacuum: bool
+    may_partition: bool
+    may_prune: bool  # dead jobs
+
+
+class Vacuumed(NamedTuple):
+    """What a VACUUM did."""
+
+    dead: int  # rows before
+    left: int  # dead rows after
+    seconds: float
+
+
+@dataclass
+class Past:
+    """What one worker knows of the VACUUMs before. Kept by the caller between passes, written by ``vacuum``."""
+
+    vacuums: int | None = None
+    horizon: str | None = None  # the oldest snapshot under which the last one ran
+    poor: int = 0  # so many in a row have left most of what was dead
+    not_before: float = -math.inf  # monotonic
+    told: str | None = None  # what was last complained of
+
+
+def vacuum(database: QueueConnection, past: Past, *, threshold: int) -> Vacuumed | None:
+    """VACUUM the jobs table once, if that pays. It may take long, and holds up nobody but DDL.
+
+    Where the role may not, this warns, once, and looks again after an hour.
+
+    Args:
+        database: a connection of a role that owns the table, or has MAINTAIN on it.
+        threshold: dead rows, 1 or more. In a long queue more are waited for.
+
+    Returns:
+        What it did; None where there was no need, no use or no right, or somebody else was at it.
+    """
+    signs = look(database)
+    if time.monotonic() < past.not_before or signs.dead < max(threshold, signs.live // SHARE_OF_LIVE):
+        return None
+    holder = horizon(database)
+    if not _is_useful(past, signs, holder, threshold) or not _is_free(database, past):
+        return None
+    begun = time.monotonic()
+    database.autocommit(may_take_long=True).execute(VACUUM, prepare=False)
+    seconds, after = time.monotonic() - begun, look(database)
+    if after.vacuums == signs.vacuums:
+        return None  # it stepped back
+    done = Vacuumed(signs.dead, after.dead, seconds)
+    _remember(past, done, after, holder)
+    return done
+
+
+def look(database: Database) -> Signs:
+    """Read the counters: no table, so it costs a round trip and no more."""
+    [row] = database.rows(statement("dead_rows"), {})
+    return Signs._make(row)
+
+
+def horizon(database: Database) -> Holder | None:
+    """Return who holds the oldest snapshot that this role can see; None if nobody does."""
+    rows = database.rows(statement("horizon"), {})
+    return Holder._make(rows[0]) if rows else None
+
+
+def rights(database: Database) -> Rights | None:
+    """Return what the role may do; None where the tables are not there."""
+    rows = database.rows(statement("rights"), {})
+    return Rights._make(rows[0]) if rows else None
+
+
+def _is_useful(past: Past, signs: Signs, holder: Holder | None, threshold: int) -> bool:
+    """Whether more can be removed than by the last VACUUM; somebody else's counts as if it had run just now."""
+    xid = holder.xid if holder else None
+    if past.vacuums not in (None, signs.vacuums):
+        past.vacuums, past.horizon = signs.vacuums, xid
+    if holder is None or xid != past.horizon:
+        return True
+    if signs.dead >= MANY * threshold and past.told != xid:
+        past.told = xid
+        logger.warning("An old snapshot keeps %d dead rows in pgqueue_jobs: that of %s", signs.dead, holder.name)
+    return False
+
+
+def _is_free(database: Database, past: Past) -> bool:
+    """Whether this role may, and nobody else is at it."""
+    allowed = rights(database)
+    if allowed is None or not allowed.may_vacuum:
+        past.not_before = time.monotonic() + REFUSED_SECONDS
+        if past.told != REMEDY:
+            past.told = REMEDY
+            logger.warning("The worker's role may not VACUUM pgqueue_jobs. %s", REMEDY)
+        return False
+    [(is_taken,)] = database.rows(statement("being_vacuumed"), {})
+    return not is_taken
+
+
+def _remember(past: Past, done: Vacuumed, after: Signs, holder: Holder | None) -> None:
+    past.vacuums, past.horizon = after.vacuums, holder.xid if holder else None
+    past.poor = past.poor + 1 if done.left > done.dead // 2 else 0
+    pause = min(2.0**past.poor, LONGEST_PAUSE_SECONDS) if past.poor else 0.0
+    past.not_before = time.monotonic() + max(pause, done.seconds * (SHARE_OF_TIME - 1))

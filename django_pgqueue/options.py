@@ -1,0 +1,400 @@
+"""Options of a job, checked when they are set, and the keys computed from its arguments."""
+
+import dataclasses
+import datetime as dt
+import difflib
+import functools
+import inspect
+import json
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypedDict
+
+from django.conf import settings
+from django.utils import timezone
+
+from django_pgqueue.conf import conf
+from django_pgqueue.exceptions import ConfigurationError, InvalidJob
+from django_pgqueue.states import (
+    HIGHEST_PRIORITY,
+    LATEST,
+    LONGEST_DELAY,
+    LONGEST_KEY,
+    LONGEST_QUEUE,
+    LOWEST_PRIORITY,
+    MOST_SLOTS,
+    NEVER,
+    OnConflict,
+    Scope,
+)
+
+OF_TASKS = ("aliases", "atomic", "backoff", "concurrency_by", "discard_on", "fair_by", "name", "sensitive", "unique_by")
+"""What ``@task`` takes besides the options of a job."""
+
+TO_START_LATER = "use run_at, a datetime or a timedelta from now"
+MEANT = {
+    "bind": "use current_job() in the task",
+    "countdown": TO_START_LATER,
+    "default_retry_delay": "use backoff",
+    "delay": TO_START_LATER,
+    "eta": TO_START_LATER,
+    "ignore_result": "use keep",
+    "job_timeout": "use timeout",
+    "max_retries": "use max_attempts, which counts the first attempt too",
+    "queue_name": "use queue",
+    "queueing_lock": "use unique_key",
+    "retries": "use max_attempts, which counts the first attempt too",
+    "retry_backoff": "use backoff",
+    "run_after": TO_START_LATER,
+    "schedule_at": TO_START_LATER,
+    "soft_time_limit": "use timeout",
+    "time_limit": "use timeout",
+    "ttl": "use expires",
+}
+"""Options of other task queues, and what is their like here."""
+
+LONGEST_TIMEOUT_SECONDS = 365 * 24 * 3600
+EARLIEST_DELAY = dt.timedelta(days=-365)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a job is to be run. Set by ``@task`` for every job of a task, by ``using()`` for some.
+
+    Args:
+        queue: the named lane, 1 to 128 characters. Default: ``"default"``.
+        priority: -100 to 100; larger runs sooner. Default: 0.
+        max_attempts: 1 to 32767; the bound on attempts. None: ``PGQUEUE["MAX_ATTEMPTS"]``.
+        timeout: seconds above 0, or a timedelta, of a year at most, that one attempt may take. None: no limit.
+        lease: seconds above 0, or a timedelta, of a year at most, for which a silent worker keeps the job. None:
+            ``PGQUEUE["LEASE_SECONDS"]``.
+        keep: whether the finished job is kept in ``finished_jobs``; or seconds above 0, or a timedelta, of a year at
+            most, for how long, and never longer than ``PGQUEUE["RETENTION_DAYS"]``. Default: True.
+        run_at: earliest start: an aware datetime, or a timedelta of at most 100 years from
+            now, by the database's clock. None: now.
+        expires: until when it may be started: an aware datetime, or seconds or a timedelta after it is due. Later it
+            goes to ``dead_jobs`` as ``expired``. None: for ever.
+        unique_key: of all live jobs with the same key, whatever their task, there is one. 1 to 500 characters.
+        unique_scope: ``"live"``, the key is held until the job has finished or died; ``"start"``, until it starts.
+        unique_for: seconds above 0, or a timedelta, of a year at most, for which the key is held after success too.
+        on_conflict: what becomes of the job that has the key: ``"existing"``, nothing; ``"replace"``, it gets the
+            new arguments; ``"later"`` or ``"earlier"``, it runs at the later or earlier of the two times. One that is
+            running stays as it is. In any case it is the job that ``enqueue`` returns.
+        concurrency_key: of the jobs with the same key, ``concurrency_limit`` at most run at once, in order of priority,
+            run_at and id. 1 to 500 characters.
+        concurrency_limit: 1 to 1000. Default: 1.
+        concurrency_strict: whether a job keeps its place while it backs off after a failure, so that none of its key
+            passes it. Default: False, others go first.
+        fair_key: within a queue and priority, jobs with different keys take turns. 1 to 500 characters.
+        metadata: a JSON object that travels with the job. Never interpreted, but for ``traceparent``.
+        database: alias to enqueue on. None: ``PGQUEUE["DATABASE"]``.
+
+    Raises:
+        InvalidJob: a value is out of range or of the wrong type.
+    """
+
+    queue: str = "default"
+    priority: int = 0
+    max_attempts: int | None = None
+    timeout: float | dt.timedelta | None = None
+    lease: float | dt.timedelta | None = None
+    keep: bool | float | dt.timedelta = True
+    run_at: dt.datetime | dt.timedelta | None = None
+    expires: float | dt.datetime | dt.timedelta | None = None
+    unique_key: str | None = None
+    unique_scope: str = Scope.LIVE
+    unique_for: float | dt.timedelta | None = None
+    on_conflict: str = OnConflict.EXISTING
+    concurrency_key: str | None = None
+    concurrency_limit: int = 1
+    concurrency_strict: bool = False
+    fair_key: str | None = None
+    metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    database: str | None = None
+
+    def __post_init__(self) -> None:
+        check_name("queue", self.queue, LONGEST_QUEUE)
+        _check_whole("priority", self.priority, LOWEST_PRIORITY, HIGHEST_PRIORITY)
+        if self.max_attempts is not None:
+            _check_whole("max_attempts", self.max_attempts, 1, 32767)
+        if self.timeout is not None:
+            _check_seconds("timeout", self.timeout)
+        if self.lease is not None:
+            _check_seconds("lease", self.lease)
+        if not isinstance(self.keep, bool):
+            _check_seconds("keep, where it is not True or False,", self.keep)
+        if not isinstance(self.concurrency_strict, bool):
+            raise InvalidJob(f"concurrency_strict is True or False, not {self.concurrency_strict!r}.")
+        if not isinstance(self.metadata, Mapping):
+            raise InvalidJob(f"metadata is a JSON object, not {self.metadata!r}.")
+        _check_run_at("run_at", self.run_at)
+        self._check_keys()
+
+    def _check_keys(self) -> None:
+        for option in ("unique_key", "concurrency_key", "fair_key"):
+            if (key := getattr(self, option)) is not None:
+                check_name(option, key, LONGEST_KEY)
+        _check_word("unique_scope", self.unique_scope, (Scope.LIVE, Scope.START))
+        _check_word("on_conflict", self.on_conflict, tuple(OnConflict))
+        _check_whole("concurrency_limit", self.concurrency_limit, 1, MOST_SLOTS)
+        if self.unique_for is not None:
+            _check_seconds("unique_for", self.unique_for)
+            if self.unique_scope == Scope.START:
+                raise InvalidJob("unique_for holds the key after success, unique_scope='start' gives it up before.")
+        if isinstance(self.expires, dt.datetime):
+            _check_run_at("expires", self.expires)
+        elif self.expires is not None:
+            _check_seconds("expires", self.expires)
+            self._check_last_start(_seconds(self.expires))
+
+    def _check_last_start(self, seconds: float) -> None:
+        if isinstance(self.run_at, dt.datetime) and not _is_storable(self.run_at + dt.timedelta(seconds=seconds)):
+            raise InvalidJob(
+                f"expires is {seconds:g} seconds after run_at, which is later than the year {LATEST.year - 1}: "
+                f"{self.run_at!r}."
+            )
+
+    @property
+    def needs_control(self) -> bool:
+        """Whether a job takes more than a place in its queue."""
+        return any(key is not None for key in (self.unique_key, self.concurrency_key, self.fair_key, self.expires))
+
+    @property
+    def attempts_allowed(self) -> int:
+        return self.max_attempts or conf.max_attempts
+
+    @property
+    def timeout_seconds(self) -> int:
+        return math.ceil(_seconds(self.timeout)) if self.timeout is not None else 0
+
+    @property
+    def lease_seconds(self) -> int:
+        return math.ceil(_seconds(self.lease)) if self.lease is not None else conf.lease_seconds
+
+    @property
+    def is_kept(self) -> bool:
+        return self.keep is not False
+
+    @property
+    def keep_seconds(self) -> int | None:
+        """For how long a finished job is kept; None: as long as its partition, or not at all."""
+        return None if isinstance(self.keep, bool) else math.ceil(_seconds(self.keep))
+
+    @property
+    def unique_for_seconds(self) -> int:
+        return math.ceil(_seconds(self.unique_for)) if self.unique_for is not None else 0
+
+    @property
+    def expires_at(self) -> dt.datetime | None:
+        """The instant of ``expires``, aware; None where it is a time from when the job is due, or never."""
+        return _aware(self.expires) if isinstance(self.expires, dt.datetime) else None
+
+    @property
+    def expires_seconds(self) -> float | None:
+        return None if self.expires is None or isinstance(self.expires, dt.datetime) else _seconds(self.expires)
+
+    @property
+    def due_at(self) -> dt.datetime | None:
+        """The instant of ``run_at``, aware; None where it is a delay or now."""
+        return _aware(self.run_at) if isinstance(self.run_at, dt.datetime) else None
+
+    @property
+    def delay_seconds(self) -> float:
+        return self.run_at.total_seconds() if isinstance(self.run_at, dt.timedelta) else 0.0
+
+
+OF_JOBS = frozenset(field.name for field in dataclasses.fields(Options))
+
+
+class TaskOptions(TypedDict, total=False):
+    """The fields of ``Options``, for type checkers: what ``using()`` takes."""
+
+    queue: str
+    priority: int
+    max_attempts: int | None
+    timeout: float | dt.timedelta | None
+    lease: float | dt.timedelta | None
+    keep: bool | float | dt.timedelta
+    run_at: dt.datetime | dt.timedelta | None
+    expires: float | dt.datetime | dt.timedelta | None
+    unique_key: str | None
+    unique_scope: str
+    unique_for: float | dt.timedelta | None
+    on_conflict: str
+    concurrency_key: str | None
+    concurrency_limit: int
+    concurrency_strict: bool
+    fair_key: str | None
+    metadata: Mapping[str, Any]
+    database: str | None
+
+
+def check_known(given: Iterable[str], *, of_tasks: Collection[str] = ()) -> None:
+    """Raise InvalidJob where an option is unknown; suggest the one that may be meant.
+
+    Args:
+        of_tasks: options allowed besides those of a job.
+    """
+    allowed = {*OF_JOBS, *of_tasks}
+    if unknown := sorted({*given} - allowed):
+        meant = "; ".join(f"{name}{_meant(name, allowed)}" for name in unknown)
+        raise InvalidJob(f"There is no option {meant}. Options are: {', '.join(sorted(allowed))}.")
+
+
+def _meant(name: str, allowed: Collection[str]) -> str:
+    if name in MEANT:
+        return f": {MEANT[name]}"
+    if name in OF_TASKS:
+        return f": it belongs to the task, @task({name}=…)"
+    near = difflib.get_close_matches(name, allowed, n=1)
+    return f": did you mean {near[0]}?" if near else ""
+
+
+def check_name(option: str, value: Any, longest: int) -> None:
+    """Raise InvalidJob unless ``value`` is a text of 1 to ``longest`` characters that PostgreSQL can store."""
+    if not isinstance(value, str) or not 1 <= len(value) <= longest or "\0" in value:
+        raise InvalidJob(f"{option} is a name of 1 to {longest} characters, not {value!r}.")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidJob(f"{option} contains a lone surrogate, which is not text: {value!r}.") from error
+
+
+def _check_word(option: str, value: Any, words: tuple[str, ...]) -> None:
+    if value not in words:
+        raise InvalidJob(f"{option} is one of {', '.join(map(repr, map(str, words)))}, not {value!r}.")
+
+
+def _check_whole(option: str, value: Any, lowest: int, highest: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
+        raise InvalidJob(f"{option} is a whole number from {lowest} to {highest}, not {value!r}.")
+
+
+def _check_seconds(option: str, value: Any) -> None:
+    seconds = _seconds(value)
+    if isinstance(value, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST_TIMEOUT_SECONDS:
+        raise InvalidJob(f"{option} is a number of seconds above 0, or a timedelta, of a year at most, not {value!r}.")
+
+
+def _check_run_at(option: str, value: Any) -> None:
+    if isinstance(value, dt.timedelta) and not EARLIEST_DELAY <= value <= LONGEST_DELAY:
+        raise InvalidJob(f"{option} is at most {LONGEST_DELAY.days} days from now, and one year ago, not {value!r}.")
+    if value is None or isinstance(value, dt.timedelta):
+        return
+    if not isinstance(value, dt.datetime):
+        raise InvalidJob(f"{option} is a datetime or a timedelta, not {value!r}.")
+    if not _is_storable(value):
+        raise InvalidJob(f"{option} is between the years {NEVER.year} and {LATEST.year}, not {value!r}.")
+    if settings.configured and settings.USE_TZ and timezone.is_naive(value):
+        raise InvalidJob(f"{option} is naive ({value!r}) while USE_TZ is on. Use django.utils.timezone.make_aware().")
+
+
+def _is_storable(value: dt.datetime) -> bool:
+    """Whether an instant is in the years that the table takes, by UTC; a naive one by its own."""
+    return NEVER <= (value if timezone.is_aware(value) else value.replace(tzinfo=dt.UTC)) < LATEST
+
+
+def _seconds(value: Any) -> Any:
+    return value.total_seconds() if isinstance(value, dt.timedelta) else value
+
+
+def _aware(value: dt.datetime) -> dt.datetime:
+    return value if timezone.is_aware(value) else timezone.make_aware(value)
+
+
+# Keys
+
+Compute = Callable[..., str | None]
+
+KeyBy = Compute | Iterable[str] | None
+"""A function of the job's arguments that returns the key, or names of arguments whose values make it."""
+
+
+class Keys(NamedTuple):
+    """The keys of one job."""
+
+    unique: str | None = None
+    concurrency: str | None = None
+    fair: str | None = None
+
+
+def no_key(*_args: Any, **_kwargs: Any) -> str | None:
+    """Compute no key."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class KeysBy:
+    """How the keys of a task's jobs are computed: by functions of their arguments, whose results are checked.
+
+    Each raises InvalidJob where a key is not a text of 1 to 500 characters.
+    """
+
+    unique: Compute = no_key
+    concurrency: Compute = no_key
+    fair: Compute = no_key
+
+    @classmethod
+    def of(cls, signature: inspect.Signature, name: str, *, unique: KeyBy, concurrency: KeyBy, fair: KeyBy) -> "KeysBy":
+        """Make those of a task from what ``@task`` was given.
+
+        Args:
+            name: the task's; part of a unique key that is made of arguments.
+
+        Raises:
+            ConfigurationError: a name is not that of an argument.
+        """
+        return cls(
+            unique=_computing("unique_by", unique, signature, prefix=f"{name}:"),
+            concurrency=_computing("concurrency_by", concurrency, signature),
+            fair=_computing("fair_by", fair, signature),
+        )
+
+    @classmethod
+    def known(cls, keys: Keys) -> "KeysBy":
+        """Make those of one job, whose keys are computed already."""
+
+        def telling(key: str | None) -> Compute:
+            return lambda *_args, **_kwargs: key
+
+        return cls(*map(telling, keys))
+
+
+NONE = KeysBy()
+
+
+def _computing(option: str, by: KeyBy, signature: inspect.Signature, *, prefix: str = "") -> Compute:
+    if by is None:
+        return no_key
+    function = (
+        by if callable(by) else functools.partial(_of_arguments, prefix, _names(option, by, signature), signature)
+    )
+
+    def compute(*args: Any, **kwargs: Any) -> str | None:
+        key = function(*args, **kwargs)
+        if key is not None:
+            check_name(f"the key of {option}", key, LONGEST_KEY)
+        return key
+
+    return compute
+
+
+def _names(option: str, by: Iterable[str], signature: inspect.Signature) -> tuple[str, ...]:
+    names = (by,) if isinstance(by, str) else tuple(by)
+    unknown = [name for name in names if name not in signature.parameters]
+    if unknown or not names:
+        raise ConfigurationError(
+            f"{option} is a function, or names of arguments, of which there are "
+            f"{', '.join(signature.parameters) or 'none'}; not {unknown or by!r}."
+        )
+    return names
+
+
+def _of_arguments(
+    prefix: str, names: tuple[str, ...], signature: inspect.Signature, /, *args: Any, **kwargs: Any
+) -> str:
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    values = (f"{name}={json.dumps(bound.arguments[name], sort_keys=True, default=str)}" for name in names)
+    return prefix + ",".join(values)

@@ -1,0 +1,163 @@
+"""Records that cross borders: between the database, the pump, the slots and the supervisor."""
+
+import datetime as dt
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+from django_pgqueue.states import Reason
+
+KEEP, HOLD = 1, 2
+"""Flags of a claimed job: it is kept in finished_jobs; it holds its unique key for a while after success."""
+
+KILLED, EXPIRED = -1, -2
+"""What ``claim.sql`` returns for the time limit of jobs that are not to run."""
+
+
+class ClaimedJob(NamedTuple):
+    """One claimed job: the columns of ``claim.sql`` in their order, then what all jobs of one claim share.
+
+    Sorts as jobs are to be started.
+    """
+
+    rank: int  # the priority, negated
+    run_at: float  # seconds since 1970
+    id: int
+    task: str
+    args: str  # JSON text; decoded where the job runs
+    kwargs: str
+    attempt: int  # from 1; this run included
+    max_attempts: int
+    timeout_seconds: int  # 0 = none; below 0: it is not to run, see was_killed and has_expired
+    lost: int  # how often a worker died with this job
+    flags: int  # KEEP, HOLD
+    is_old: bool  # first claimed a day ago or earlier
+    concurrency_key: str | None  # when its run has ended, the next job of this key may be admitted
+    rest: str | None  # JSON text: what jobs with metadata, or of the Tasks framework, have besides; decoded where used
+    queue: str
+    lease_token: int  # with the id, the right to write the outcome; new for each claim
+    claimed_at: float  # monotonic
+
+    def __repr__(self) -> str:
+        """Leave the arguments out: this stands in logs and error reports."""
+        return f"<ClaimedJob {self.id} ({self.task}) attempt {self.attempt}>"
+
+    @property
+    def priority(self) -> int:
+        return -self.rank
+
+    @property
+    def place(self) -> tuple[int, float, int]:
+        """Where in its queue the job stood."""
+        return self[:3]
+
+    @property
+    def mark(self) -> int:
+        """One number for id and token: what a child writes into the memory it shares with its supervisor."""
+        return self.id ^ self.lease_token
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether somebody killed it while its last run was ending by itself."""
+        return self.timeout_seconds == KILLED
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether it was not to be started any more."""
+        return self.timeout_seconds == EXPIRED
+
+
+class Fate(Enum):
+    """What becomes of a job after a run."""
+
+    SUCCEEDED = auto()
+    REPEATED = auto()  # succeeded, and asks for another job like it
+    RECORDED = auto()  # succeeded, and already removed in the handler's own transaction (atomic=True)
+    RETRIED = auto()
+    DIED = auto()
+    RELEASED = auto()  # not run, or not to its end: back with the attempt restored
+
+    @property
+    def word(self) -> str:
+        """What it is called in logs and traces: where the success was recorded is nobody's concern there."""
+        return "succeeded" if self is Fate.RECORDED else self.name.lower()
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run came to. Made by ``run``, written down by ``ack``; nothing is stored in between."""
+
+    job: ClaimedJob
+    fate: Fate
+    run_seconds: float = 0.0
+    result: str | None = field(default="null", repr=False)  # JSON text; None: it cannot be stored
+    delay_seconds: float = 0.0  # RETRIED, RELEASED and REPEATED: due again in
+    next_at: dt.datetime | None = None  # REPEATED: due again at, in place of the delay
+    reason: Reason | None = None  # DIED
+    error: dict[str, Any] | None = None  # RETRIED and DIED: one entry of the history
+    is_awaited: bool = False  # RECORDED: somebody waits for the end of the job
+
+
+Ended = tuple[int, Outcome]
+"""What a slot hands back: the cell of the job, and what its run came to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of a batch of outcomes, by job id. Those neither locked nor stale were written."""
+
+    locked: frozenset[int] = frozenset()  # somebody holds the row; try again with the next flush
+    stale: frozenset[int] = frozenset()  # the lease is gone; the outcome is dropped
+    awaited: frozenset[int] = frozenset()  # the job has ended, and somebody waits for that
+
+
+class Lease(NamedTuple):
+    """One running row, in the order in which ``leases.sql`` and ``lost_leases.sql`` return its columns."""
+
+    id: int
+    lease_token: int
+    worker_id: int
+    queue: str
+    attempts: int
+    max_attempts: int
+    lost: int
+    is_cancelled: bool
+    worker: str  # host and pid, for people
+    task: str
+    timeout_seconds: int  # 0 = none
+
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt that it is the lease of."""
+        return self.attempts
+
+    @property
+    def mark(self) -> int:
+        """The same number as the mark of the job that was claimed by this lease."""
+        return self.id ^ self.lease_token
+
+
+Kinds = tuple[tuple[str, str], ...]
+"""Queue and task of one job after the other."""
+
+
+class Ends(NamedTuple):
+    """What came to an end without an outcome, for the counts."""
+
+    lost: Kinds = ()  # attempts whose worker died
+    failed: Kinds = ()  # attempts
+    retried: Kinds = ()  # jobs of these that run again
+    died: Kinds = ()  # jobs
+
+    def and_also(self, others: "Ends") -> "Ends":
+        return Ends(*(mine + theirs for mine, theirs in zip(self, others, strict=True)))
+
+
+class Reaped(NamedTuple):
+    """What became of jobs whose worker died."""
+
+    returned: int = 0  # queued again
+    dead: int = 0
+    queues: frozenset[str] = frozenset()  # those that have work again
+    keys: frozenset[str] = frozenset()  # concurrency keys of which others may be admitted
+    ends: Ends = Ends()

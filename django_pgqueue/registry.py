@@ -1,0 +1,256 @@
+"""The registry: what is known of each task, by its name. Workers look tasks up here.
+
+Only registered tasks can run. A name that comes out of the database is looked up here and never imported.
+"""
+
+import dataclasses
+import difflib
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, Unpack
+
+from django.apps import apps
+
+from django_pgqueue import options as keys
+from django_pgqueue.conf import conf
+from django_pgqueue.exceptions import ConfigurationError, UnknownTask
+from django_pgqueue.options import Keys, KeysBy, Options, TaskOptions, check_known
+from django_pgqueue.retry_policy import Backoff, Discards, exponential
+from django_pgqueue.states import LONGEST_NAME
+
+if TYPE_CHECKING:
+    from django_pgqueue.records import ClaimedJob, Outcome
+
+logger = logging.getLogger("django_pgqueue")
+
+WHERE_TASKS_ARE = (
+    "Workers load the tasks.py of the apps in INSTALLED_APPS, what these, or an AppConfig.ready(), import, and the "
+    "task_modules of a backend in TASKS."
+)
+
+D = TypeVar("D", bound="TaskDefinition")
+
+_registry: "dict[str, TaskDefinition]" = {}
+_aliases: "dict[str, TaskDefinition]" = {}
+_late: set[str] = set()  # names of tasks declared after Django's setup that have not been logged yet
+
+
+class TaskAdapter(Protocol):
+    """What Django's Tasks framework adds to a task of its own; made by ``backend``.
+
+    Attributes:
+        signature: of the function, without the context that the framework gives it.
+    """
+
+    signature: inspect.Signature
+
+    def begin(self, job: "ClaimedJob") -> "RunAdapter":
+        """Return what goes with one run of a job."""
+        ...
+
+
+class RunAdapter(Protocol):
+    """What the framework adds to one run. Only ``result`` raises."""
+
+    def arguments(self, args: list[Any]) -> list[Any]:
+        """Return the positional arguments with the context before them, if the task takes it."""
+        ...
+
+    def result(self, value: Any) -> str:
+        """Return what the task returned as JSON.
+
+        Raises:
+            ResultRefused: it cannot be stored.
+        """
+        ...
+
+    def tell_started(self) -> None:
+        """Send the framework's signal before the run."""
+        ...
+
+    def tell_ended(self, outcome: "Outcome") -> None:
+        """Send the framework's signal after the last run, inside the ``except`` of what that has raised."""
+        ...
+
+    async def atell_started(self) -> None: ...
+
+    async def atell_ended(self, outcome: "Outcome") -> None: ...
+
+
+class TaskDefinition:
+    """A task as workers and statements need it. What callers enqueue is ``tasks.Task``.
+
+    Attributes:
+        name: stored with each job: dotted path of the function, or ``name`` of ``@task``.
+        func: the function.
+        options: ``Options`` of every job.
+        backoff: seconds to wait after a failed attempt, by its number.
+        discards: exceptions after which a job is not tried again.
+        is_atomic: the handler's database writes and the removal of its job are one transaction.
+        aliases: former names, which jobs enqueued before a rename still carry.
+        sensitive: names of arguments, or of keys in them, that are never shown; True: all arguments.
+        keys_by: how keys are computed from the arguments of a job.
+        needs_control: whether its jobs take more than a place in their queue.
+        backend: the alias in ``TASKS`` of a task of Django's Tasks framework, and ``adapter`` the rest of it.
+    """
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        *,
+        name: str,
+        options: Options,
+        backoff: Backoff = exponential,
+        discards: Discards = Discards(),  # noqa: B008 - it cannot change
+        atomic: bool = False,
+        aliases: tuple[str, ...] = (),
+        sensitive: frozenset[str] | bool = False,
+        keys_by: KeysBy = keys.NONE,
+        signature: inspect.Signature | None = None,
+        backend: str = "",
+        adapter: TaskAdapter | None = None,
+    ) -> None:
+        self.func: Callable[..., Any] = func
+        self.name = name
+        self.options = options
+        self.backoff = backoff
+        self.discards = discards
+        self.is_atomic = atomic
+        self.aliases = aliases
+        self.sensitive = sensitive
+        self.keys_by = keys_by
+        self.is_async: bool = inspect.iscoroutinefunction(func)
+        self.signature: inspect.Signature = signature or inspect.signature(func)
+        self.backend = backend
+        self.adapter = adapter
+        self.needs_control: bool = self._needs_control()
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}>"
+
+    @property
+    def database(self) -> str:
+        """The alias of the database that its jobs are put on."""
+        return self.options.database or conf.database
+
+    def using(self, **options: Unpack[TaskOptions]) -> Self:
+        """Return the same task with other options for the jobs enqueued through the result.
+
+        Args:
+            options: any field of ``Options``.
+
+        Raises:
+            InvalidJob: an option is unknown, out of range or of the wrong type.
+        """
+        check_known(options)
+        return self._with(options=dataclasses.replace(self.options, **options))
+
+    def keys(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Keys:
+        """Return the keys of a job with these arguments: those of the options, else those the task computes.
+
+        Raises:
+            InvalidJob: a computed key is not a text of 1 to 500 characters.
+        """
+        options, by = self.options, self.keys_by
+        return Keys(
+            unique=options.unique_key or by.unique(*args, **kwargs),
+            concurrency=options.concurrency_key or by.concurrency(*args, **kwargs),
+            fair=options.fair_key or by.fair(*args, **kwargs),
+        )
+
+    def with_keys(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Self:
+        """Return the task for a job with these arguments, its keys computed by now.
+
+        Raises:
+            Exception: whatever a function that computes a key raises; InvalidJob as ``keys``.
+        """
+        if self.keys_by == keys.NONE:
+            return self
+        return self._with(keys_by=KeysBy.known(self.keys(args, kwargs)))
+
+    def _with(self, **changes: Any) -> Self:
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__ | changes)
+        made.needs_control = made._needs_control()
+        return made
+
+    def _needs_control(self) -> bool:
+        return self.options.needs_control or self.keys_by != keys.NONE
+
+
+def register(task: D) -> D:
+    """Add a task to the registry; called by ``@task``. A module loaded again replaces its own tasks."""
+    qualname = getattr(task.func, "__qualname__", "")
+    if "<" in qualname:
+        raise ConfigurationError(
+            f"The task {task.name!r} is defined inside a function. Define it at the top level of a module, "
+            "where a worker finds it."
+        )
+    if task.is_atomic and task.is_async:
+        raise ConfigurationError(
+            f"The task {task.name!r} is async and atomic=True, but Django has no async transactions. "
+            "Make it a plain function, or leave atomic out."
+        )
+    for name in (task.name, *task.aliases):
+        if not 1 <= len(name) <= LONGEST_NAME:
+            raise ConfigurationError(
+                f"The name of a task has 1 to {LONGEST_NAME} characters, not {len(name)}: {name!r}."
+            )
+        other = find(name)
+        if other is not None and (other.func.__module__, other.func.__qualname__) != (task.func.__module__, qualname):
+            raise ConfigurationError(
+                f"Two tasks are called {name!r}: {other.func.__module__}.{other.func.__qualname__} and "
+                f"{task.func.__module__}.{qualname}. Give one of them another name= or alias."
+            )
+    if apps.ready and task.name not in _registry and not task.backend:
+        _late.add(task.name)
+    _registry[task.name] = task
+    _aliases.update(dict.fromkeys(task.aliases, task))
+    return task
+
+
+def find(name: str) -> TaskDefinition | None:
+    """Return the task of this name or former name, or None."""
+    return _registry.get(name) or _aliases.get(name)
+
+
+def get(name: str) -> TaskDefinition:
+    """Return the task of this name or former name.
+
+    Raises:
+        UnknownTask: no task has it; the message suggests the nearest names.
+    """
+    found = find(name)
+    if found is None:
+        near = difflib.get_close_matches(name, _registry, n=3)
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise UnknownTask(f"No task is called {name!r}.{hint} {WHERE_TASKS_ARE}")
+    return found
+
+
+def warn_of_late(task: TaskDefinition) -> None:
+    """Say once of a task that workers, which only set Django up, do not know it."""
+    if task.name in _late and not conf.immediate:
+        _late.discard(task.name)
+        logger.warning(
+            "The task %s was declared after Django was set up, so workers do not know it. Move it to the tasks.py of "
+            "an installed app, or import %s there or in an AppConfig.ready().",
+            task.name,
+            task.func.__module__,
+        )
+
+
+def native(task: Any) -> Any:
+    """Return the task that a task of Django's Tasks framework is here as well; any other as it is."""
+    return getattr(task, "native", task)
+
+
+def known() -> tuple[str, ...]:
+    """Return the names of all registered tasks, sorted."""
+    return tuple(sorted(_registry))
+
+
+def answering() -> list[str]:
+    """Return every name that a task answers to, former ones included."""
+    return [*_registry, *_aliases]

@@ -1,0 +1,169 @@
+"""What a job's enqueuer, or whoever knows its id, can ask about it: where it is, what it returned, to wait for that."""
+
+import asyncio
+import datetime as dt
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.utils.asyncio import async_unsafe
+
+from django_pgqueue import registry
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.exceptions import InvalidJob, JobFailed, JobNotCommitted, JobNotFinished, ResultNotKept, UnknownJob
+from django_pgqueue.jobs.redaction import scrub_json, scrubber
+from django_pgqueue.results.lookup import JobState, find
+from django_pgqueue.results.waiter import waiter_for
+from django_pgqueue.states import DEAD
+
+SLICE_SECONDS = 0.5
+"""A thread that waits comes back so often: what interrupts a job is raised only in Python code."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobHandle:
+    """A job that was enqueued, or whose id is known.
+
+    Attributes:
+        id: its id for life, whichever table it is in.
+        task: the task's name; "" where only the id is known.
+        queue: the queue it was put on; "" where only the id is known.
+        database: the alias it was put on.
+        created: whether it is a new job; False: the one that had the unique key already, or only the id is known.
+    """
+
+    id: int
+    task: str
+    queue: str
+    database: str
+    created: bool = True
+
+    def state(self) -> JobState:
+        """Return where the job is and what is known of it, as the caller's connection sees it, by one query.
+
+        Raises:
+            UnknownJob: it was never committed, or nothing is kept of it any more.
+        """
+        return find(CallerConnection(self.database), self.id)
+
+    async def astate(self) -> JobState:
+        """Do what ``state`` does from async code."""
+        return await sync_to_async(self.state, thread_sensitive=True)()
+
+    def result(self) -> Any:
+        """Return what the job's task returned, by one query.
+
+        Raises:
+            JobNotFinished: it has not ended yet.
+            JobFailed: it is dead.
+            ResultNotKept: it has finished, and its result is not there.
+            UnknownJob: it was never committed, or nothing is kept of it any more.
+        """
+        return result_of(self.state())
+
+    async def aresult(self) -> Any:
+        """Do what ``result`` does from async code."""
+        return result_of(await self.astate())
+
+    @async_unsafe("wait() would block the event loop. Use await_().")
+    def wait(self, timeout: float | dt.timedelta) -> Any:
+        """Wait until the job has ended; return what its task returned.
+
+        Waits on a connection of this process's own, whatever transaction the caller is in; but while that is open, what
+        it has locked stays locked. The process listens while somebody waits, so that a job's end is known within
+        milliseconds; where that cannot be, it looks every ``PGQUEUE["POLL_SECONDS"]``. Inside a job this keeps a slot
+        busy: where no other is free for the job waited for, it ends with the timeout.
+
+        Args:
+            timeout: seconds above 0, or a timedelta.
+
+        Raises:
+            TimeoutError: it has not ended by then. It goes on.
+            JobNotCommitted: it was enqueued in the transaction that the caller is in, before whose commit none starts.
+            InvalidJob: the timeout is not above 0.
+            JobFailed, ResultNotKept, UnknownJob: as ``result``.
+        """
+        deadline = time.monotonic() + (seconds := _seconds(timeout))
+        waiter = waiter_for(self.database, self.id)
+        try:
+            while (left := deadline - time.monotonic()) > 0:
+                try:
+                    return result_of(waiter.result(min(left, SLICE_SECONDS)))
+                except TimeoutError:
+                    continue
+                except UnknownJob:
+                    self._must_be_committed()
+                    raise
+        finally:
+            waiter.cancel()
+        raise self._too_late(seconds, waiter.status)
+
+    async def await_(self, timeout: float | dt.timedelta) -> Any:  # noqa: ASYNC109 - it is the one of wait()
+        """Do what ``wait`` does from async code; no thread is kept busy."""
+        seconds = _seconds(timeout)
+        waiter = waiter_for(self.database, self.id)
+        try:
+            state = await asyncio.wait_for(asyncio.wrap_future(waiter), seconds)
+        except TimeoutError:
+            raise self._too_late(seconds, waiter.status) from None
+        except UnknownJob:
+            await sync_to_async(self._must_be_committed, thread_sensitive=True)()
+            raise
+        finally:
+            waiter.cancel()
+        return result_of(state)
+
+    def _must_be_committed(self) -> None:
+        """Raise JobNotCommitted if the caller sees the job that others do not see."""
+        try:
+            self.state()
+        except UnknownJob:
+            return
+        raise JobNotCommitted(
+            f"Job {self.id} was enqueued in the transaction that is still open on {self.database!r}: it cannot start "
+            "before the commit, for which this would wait for ever. Wait after the transaction."
+        )
+
+    def _too_late(self, seconds: float, status: str) -> TimeoutError:
+        return TimeoutError(f"Job {self.id} has not ended within {seconds:g} s. When last looked at it was {status}.")
+
+
+def job(job_id: int, *, database: str | None = None) -> JobHandle:
+    """Return the handle of the job with this id. Asks nobody, so there may be none.
+
+    Args:
+        database: the alias it was put on. None: ``PGQUEUE["DATABASE"]``.
+    """
+    return JobHandle(int(job_id), "", "", database or conf.database, created=False)
+
+
+def result_of(state: JobState) -> Any:
+    """Return the result of a job, or raise what says why there is none."""
+    if not state.has_ended:
+        raise JobNotFinished(f"Job {state.id} ({state.task}) has not ended yet: it is {state.status}.", state.status)
+    if state.status == DEAD:
+        raise _failure(state)
+    if not state.keeps_result:
+        raise ResultNotKept(
+            f"Job {state.id} ({state.task}) has finished, and its result is not kept: it is not JSON or too large, as "
+            "the worker's log says, or its task has keep=False."
+        )
+    return state.result
+
+
+def _failure(state: JobState) -> JobFailed:
+    last = state.errors[-1] if isinstance(state.errors, list) and state.errors else {}
+    error = last if isinstance(last, dict) else {}
+    told = ": ".join(str(error[key]) for key in ("error", "message") if error.get(key))
+    scrub = scrubber(registry.find(state.task), state.args, state.kwargs)
+    message = f"Job {state.id} ({state.task}) is dead, {state.reason} after attempt {state.attempts}: {scrub(told)}"
+    return JobFailed(message, state.reason or "", scrub_json(error, scrub))
+
+
+def _seconds(timeout: float | dt.timedelta) -> float:
+    seconds = timeout.total_seconds() if isinstance(timeout, dt.timedelta) else timeout
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+        raise InvalidJob(f"The timeout is a number of seconds above 0, or a timedelta, not {timeout!r}.")
+    return float(seconds)

@@ -1,0 +1,452 @@
+"""Look whether jobs have ended, and see to it that their end is announced. ``runtime.waiting`` waits for it."""
+
+import contextlib
+import heapq
+import logging
+import math
+import os
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import psycopg
+from django.db import Error
+from psycopg import sql
+
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import QueueConnection, number_array, only_reads, postgresql
+from django_pgqueue.db.errors import is_transient, one_line
+from django_pgqueue.db.notify import ENDS, announce_or_warn, of_queue
+from django_pgqueue.db.queries import statement
+from django_pgqueue.results.lookup import JobState, find_many, may_be, unknown
+from django_pgqueue.retry_policy import reconnect_delay
+from django_pgqueue.states import Status
+
+
+class Live(NamedTuple):
+    """A job that has not ended."""
+
+    status: str
+    is_noted: bool  # its end will be announced
+
+
+def look(database: QueueConnection, wanted: Mapping[int, bool]) -> dict[int, Live]:
+    """Return which of some jobs live, in a transaction of its own.
+
+    A claim that comes just when a queued job is noted steps over the row, so workers are woken to look again.
+
+    Args:
+        wanted: for each job, whether its end is to be announced.
+    """
+    parameters = {"ids": number_array(wanted), "wanted": list(wanted.values())}
+    rows = database.rows(statement("await_jobs"), parameters)
+    missed = {queue for _, status, queue, _, is_new in rows if is_new and status == Status.QUEUED}
+    if missed and conf.notify:
+        announce_or_warn(database, sorted(map(of_queue, missed)))
+    return {job_id: Live(status, is_noted) for job_id, status, _, is_noted, _ in rows}
+
+
+# --- What the thread does that waits for the end of jobs, see ``waiting``: listen on one connection, look on another.
+#
+# Workers announce the ends of those jobs only that somebody waits for, which is noted in their rows; what nobody has
+# announced, looking finds.
+
+logger = logging.getLogger("django_pgqueue")
+
+FIRST_SECONDS = 0.005
+"""A job is looked at for the second time after this, then after twice as long each time, as long as it is not noted.
+
+It is noted with the second look: one that was just enqueued is about to be claimed by then, and a short one has ended.
+"""
+
+LINGER_SECONDS = 3.0
+"""The thread and its connections stay for so long when nobody waits any more: less than the five seconds for which DROP
+DATABASE waits for others to go, as at the end of a test run whose last test has waited.
+
+Source: CountOtherDBBackends() in https://github.com/postgres/postgres/blob/REL_18_STABLE/src/backend/storage/ipc/procarray.c
+"""
+
+UNSEEN = "not found yet"
+"""The status of a job that nobody has looked at."""
+
+AT_ONCE = 500
+"""So many jobs are looked at together."""
+
+
+class Waiter(Future[JobState]):
+    """What one caller waits with: for the job's state when it has ended, or UnknownJob. Cancelled, it is forgotten.
+
+    Attributes:
+        status: that of the job when it was last looked at.
+    """
+
+    def __init__(self, job_id: int) -> None:
+        super().__init__()
+        self.job_id = job_id
+        self.status = UNSEEN
+
+
+@dataclass(slots=True)
+class Watched:
+    """A job that somebody waits for."""
+
+    waiters: list[Waiter] = field(default_factory=list)
+    status: str = UNSEEN
+    looks: int = 0
+    look_at: float = 0.0  # when next, monotonic
+
+
+class Watch:
+    """The thread's part. Not safe for two threads at once.
+
+    Args:
+        bell: readable when somebody has come; closed with the rest.
+    """
+
+    def __init__(self, alias: str, bell: socket.socket) -> None:
+        self._database = QueueConnection(alias, "waiting")
+        self._ear = Ear(conf.listen_database if alias == conf.database else alias)
+        self._bell = bell
+        self._jobs: dict[int, Watched] = {}
+        self._due: list[tuple[float, int]] = []  # a heap of when to look at which; what says otherwise by now is void
+        self._ended: set[int] = set()  # announced, or missed by a look: their state is to be read
+        self._failures = 0
+        self._retry_at = 0.0  # not before, monotonic
+        self._left_at = math.inf  # since when nobody waits, monotonic
+
+    def add(self, waiters: Iterable[Waiter]) -> None:
+        for waiter in waiters:
+            job = self._jobs.get(waiter.job_id)
+            if job is None:
+                job = self._jobs[waiter.job_id] = Watched()
+                self._look_at(waiter.job_id, job, time.monotonic())
+            job.waiters.append(waiter)
+            waiter.status = job.status
+
+    def is_over(self) -> bool:
+        """Whether there has been nobody for a while."""
+        return time.monotonic() >= self._left_at + LINGER_SECONDS
+
+    def look(self) -> None:
+        """Look at what is due, and tell those whose jobs have ended; on trouble with the database, try again later."""
+        try:
+            if self._jobs and time.monotonic() >= self._retry_at:
+                self._listen()
+                self._look(self._pop_due())
+                self._tell()
+                self._failures = 0
+        except Error as error:
+            self._database.close()
+            if not is_transient(error):
+                self.give_up(error)
+            self._failures += 1
+            self._retry_at = time.monotonic() + reconnect_delay(self._failures)
+            if self._failures == 1:
+                logger.warning("Who waits for jobs cannot ask the database: %s", one_line(error))
+        self._left_at = math.inf if self._jobs else min(self._left_at, time.monotonic())
+
+    def wait(self) -> None:
+        """Wait until somebody comes, an end is announced, or it is time to look."""
+        patience = max(self._wait_until(), self._retry_at) - time.monotonic()
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._bell, selectors.EVENT_READ)
+            if self._ear.connection is not None:
+                selector.register(self._ear.connection.fileno(), selectors.EVENT_READ)
+            heard = [key.fileobj for key, _ in selector.select(max(patience, 0.0))]
+        if self._bell in heard:
+            self._bell.recv(4096)
+        if self._ear.connection is not None:
+            self._ended |= self._ear.heard() & self._jobs.keys()
+
+    def give_up(self, error: BaseException) -> None:
+        """Raise an error to all who wait."""
+        for job_id in list(self._jobs):
+            self._leave(job_id, error)
+        self._ended.clear()
+
+    def close(self) -> None:
+        self._database.close()
+        self._ear.close()
+        self._bell.close()
+
+    def _wait_until(self) -> float:
+        """Return when there will be something to do if nothing happens, monotonic."""
+        if not self._jobs:
+            return self._left_at + LINGER_SECONDS
+        return 0.0 if self._ended else min(self._due[0][0], self._ear.try_at)
+
+    def _listen(self) -> None:
+        """Listen if possible; when that has just begun, look at all, for something may have been missed."""
+        if self._ear.begins():
+            for job_id, job in self._jobs.items():
+                self._look_at(job_id, job, time.monotonic())
+
+    def _pop_due(self) -> list[int]:
+        """Return which jobs to look at, without those that nobody waits for any more; forget who has left."""
+        due: list[int] = []
+        while self._due and self._due[0][0] <= time.monotonic() and len(due) < AT_ONCE:
+            look_at, job_id = heapq.heappop(self._due)
+            job = self._jobs.get(job_id)
+            if job is None or job.look_at != look_at:
+                continue
+            job.waiters = [waiter for waiter in job.waiters if not waiter.done()]
+            if job.waiters:
+                due.append(job_id)
+            else:
+                del self._jobs[job_id]
+        return due
+
+    def _look(self, due: list[int]) -> None:
+        if not due:
+            return
+        try:
+            live = look(self._database, {job_id: self._is_wanted(self._jobs[job_id]) for job_id in due})
+        except Error:
+            for job_id in due:
+                self._look_at(job_id, self._jobs[job_id], self._jobs[job_id].look_at)
+            raise
+        self._ended.update(job_id for job_id in due if job_id not in live)
+        for job_id, found in live.items():
+            self._look_again(job_id, is_noted=found.is_noted)
+            self._jobs[job_id].status = found.status
+            for waiter in self._jobs[job_id].waiters:
+                waiter.status = found.status
+
+    def _is_wanted(self, job: Watched) -> bool:
+        """Whether the end of a job is to be announced from now on."""
+        return self._ear.connection is not None and job.looks > 0
+
+    def _look_again(self, job_id: int, *, is_noted: bool) -> None:
+        job = self._jobs[job_id]
+        is_called = is_noted and self._ear.connection is not None
+        pause = conf.poll_seconds if is_called else min(FIRST_SECONDS * 2.0 ** min(job.looks, 30), conf.poll_seconds)
+        job.looks += 1
+        self._look_at(job_id, job, time.monotonic() + pause)
+
+    def _look_at(self, job_id: int, job: Watched, when: float) -> None:
+        job.look_at = when
+        heapq.heappush(self._due, (when, job_id))
+
+    def _tell(self) -> None:
+        """Read the state of what has ended, and hand it to those who wait."""
+        while chosen := list(self._ended)[:AT_ONCE]:
+            for job_id, state in find_many(self._database, chosen).items():
+                self._ended.discard(job_id)
+                if isinstance(state, Exception) or state.has_ended:
+                    self._leave(job_id, state)
+                elif job_id in self._jobs:  # it was requeued meanwhile
+                    self._look_again(job_id, is_noted=False)
+
+    def _leave(self, job_id: int, state: JobState | BaseException) -> None:
+        """Hand all who wait for a job what they wait for, and forget them."""
+        job = self._jobs.pop(job_id, None)
+        for waiter in job.waiters if job else ():
+            if not waiter.set_running_or_notify_cancel():
+                continue  # it has left
+            if isinstance(state, BaseException):
+                waiter.set_exception(state)
+            else:
+                waiter.set_result(state)
+
+
+# --- LISTEN for announced ends, for those who wait for jobs in this process; workers have ``listener``.
+
+
+TRY_AGAIN_SECONDS = 300.0
+"""Where LISTEN is of no use, it is tried so often again."""
+
+
+class Ear:
+    """The connection that listens; None where that is of no use, or not possible at the moment.
+
+    Attributes:
+        try_at: when to try again to listen, monotonic; infinity while it does.
+    """
+
+    def __init__(self, alias: str) -> None:
+        self.connection: Any = None
+        self.try_at = 0.0
+        self._database = QueueConnection(alias, "waiting listener")
+        self._failures = 0
+
+    def begins(self) -> bool:
+        """Listen, if it does not already and it is time to try; return whether that has just begun."""
+        if self.connection is not None or time.monotonic() < self.try_at:
+            return False
+        self.try_at = time.monotonic() + TRY_AGAIN_SECONDS
+        if conf.notify:
+            try:
+                self._connect()
+            except (Error, psycopg.Error) as error:
+                self._failed(one_line(error))
+        return self.connection is not None
+
+    def heard(self) -> set[int]:
+        """Return which jobs were announced since the last time."""
+        try:
+            payloads = {notify.payload for notify in self.connection.notifies(timeout=0)}
+        except psycopg.Error as error:
+            self._failed(one_line(error))
+            return set()
+        if only_reads(self.connection):
+            self._failed("the server takes no writes")  # whoever notifies is on another one by now
+        return {int(payload) for payload in payloads if payload.isdecimal()}
+
+    def close(self) -> None:
+        self.connection = None
+        self._database.close()
+
+    def _connect(self) -> None:
+        connection = self._database.autocommit()
+        if self._database.is_pooled:  # nobody knows whom it lends the server to that listens
+            self.close()
+            return
+        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(ENDS)))
+        self.connection, self.try_at, self._failures = connection, math.inf, 0
+
+    def _failed(self, why: str) -> None:
+        self.close()
+        self._failures += 1
+        self.try_at = time.monotonic() + reconnect_delay(self._failures)
+        if self._failures == 1:
+            logger.warning("Who waits for jobs cannot listen, and looks every %g s: %s", conf.poll_seconds, why)
+
+
+# --- Wait for the end of jobs: one thread for all who wait in this process, for each database, while there are any.
+#
+# What the thread does is in ``watch``. Its connections are its own: it does not matter what transaction a caller is in.
+
+
+def waiter_for(alias: str, job_id: int) -> Waiter:
+    """Begin to wait for a job; return at once.
+
+    Raises:
+        ConfigurationError: there is no such alias, or it is not PostgreSQL.
+    """
+    postgresql(alias)
+    waiter = Waiter(job_id)
+    if not may_be(job_id):
+        waiter.set_exception(unknown(job_id))
+        return waiter
+    with _lock:
+        if alias not in _hubs:
+            _hubs[alias] = Hub(alias)
+        _hubs[alias].add(waiter)
+    return waiter
+
+
+def stop_all() -> None:
+    """End the threads of this process, and close their connections. Whoever waits is not told of anything any more."""
+    with _lock:
+        hubs = list(_hubs.values())
+        _hubs.clear()
+    for hub in hubs:
+        hub.stop()
+
+
+class Hub:
+    """Those who wait by one database, and the life of the thread that sees to them."""
+
+    def __init__(self, alias: str) -> None:
+        self._alias = alias
+        self._lock = threading.Lock()
+        self._new: list[Waiter] = []
+        self._thread: threading.Thread | None = None
+        self._button: socket.socket | None = None  # rings at the thread
+        self._is_told_to_stop = False
+
+    def add(self, waiter: Waiter) -> None:
+        """Hand somebody over to the thread; may be called from any other.
+
+        Raises:
+            ConfigurationError: the alias to listen by is not one of PostgreSQL.
+            RuntimeError: this process may start no thread, as when it is ending.
+        """
+        with self._lock:
+            if self._thread is None:
+                self._start()
+            elif not self._new:
+                self._ring()
+            self._new.append(waiter)
+
+    def stop(self) -> None:
+        with self._lock:
+            self._is_told_to_stop, thread = True, self._thread
+            self._ring()
+        if thread is not None:
+            thread.join()
+
+    def _start(self) -> None:
+        bell, button = socket.socketpair()
+        button.setblocking(False)
+        try:
+            watch, name = Watch(self._alias, bell), f"pgqueue-waiting-{self._alias}"
+            thread = threading.Thread(target=self._serve, args=(watch,), name=name, daemon=True)
+            thread.start()
+        except BaseException:  # the next one tries anew
+            bell.close()
+            button.close()
+            raise
+        self._thread, self._button = thread, button
+
+    def _ring(self) -> None:
+        if self._button is not None:
+            with contextlib.suppress(BlockingIOError):  # it has not been heard so often that there is no room
+                self._button.send(b"!")
+
+    def _serve(self, watch: Watch) -> None:
+        """See to those who wait, until there has been nobody for a while."""
+        try:
+            while not self._has_ended(is_over=watch.is_over()):
+                watch.add(self._take())
+                watch.look()
+                watch.wait()
+        except BaseException as error:
+            logger.exception("Who waits for jobs waits in vain; the next one starts anew")
+            with self._lock:
+                self._end()
+                new, self._new = self._new, []
+            watch.add(new)
+            watch.give_up(error)
+        finally:
+            watch.close()
+
+    def _has_ended(self, *, is_over: bool) -> bool:
+        """Whether the thread ends here: it is told to, or has nobody, and nobody has come meanwhile."""
+        with self._lock:
+            if self._is_told_to_stop or (is_over and not self._new):
+                self._end()
+            return self._thread is None
+
+    def _end(self) -> None:
+        self._thread = None
+        if self._button is not None:
+            self._button.close()
+            self._button = None
+
+    def _take(self) -> list[Waiter]:
+        with self._lock:
+            new, self._new = self._new, []
+            return new
+
+
+_hubs: dict[str, Hub] = {}
+_lock = threading.Lock()
+_inherited: list[Any] = []
+"""What a copy of this process made by fork has got of the original's: connections that only the original may use."""
+
+
+def _disown() -> None:
+    """Begin anew in a copy of this process: the thread has not come along."""
+    global _lock  # noqa: PLW0603 - whoever held it has not come along either
+    _inherited.append(dict(_hubs))
+    _hubs.clear()
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_disown)

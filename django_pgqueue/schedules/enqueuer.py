@@ -1,0 +1,337 @@
+"""Enqueue the jobs of due ticks, and advance their schedules."""
+
+import datetime as dt
+import hashlib
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from django.db import Error
+
+from django_pgqueue import options, registry
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.errors import is_locked, is_too_much, is_transient
+from django_pgqueue.db.queries import ladder_size, sized, statement
+from django_pgqueue.exceptions import PgQueueError
+from django_pgqueue.jobs.enqueue import insert, send_enqueued
+from django_pgqueue.jobs.executor import close_broken_connections
+from django_pgqueue.jobs.serialization import check_signature
+from django_pgqueue.jobs.unique import InsertResult, payloads_of
+from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.schedules.manage import ScheduleRow
+from django_pgqueue.schedules.periodic import declared
+from django_pgqueue.schedules.recurrence import SHORTEST
+from django_pgqueue.schedules.sync import Declaration, declare
+from django_pgqueue.services import SPELL_SECONDS
+from django_pgqueue.states import CatchUp
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+LATE = dt.timedelta(minutes=1)
+"""A tick that is no later than this is not taken for missed."""
+
+MOST_IN_TIME = int(LATE / SHORTEST) + 1
+"""Maximum number of ticks that are no later than that, of an interval as short as it may be."""
+
+MOST_TICKS = 100
+"""Maximum number of ticks of one schedule that become jobs in one pass: 10,000 would take seconds."""
+
+PUT_OFF = dt.timedelta(hours=1)
+"""When to look again at a schedule whose ticks cannot be reckoned."""
+
+MOST_TOGETHER = 20  # schedules that are moved on in one transaction
+LOCK_MILLISECONDS = 100
+
+
+@dataclass
+class Fired:
+    """What a pass came to."""
+
+    jobs: int = 0
+    payloads: set[str] = field(default_factory=set)  # of wake-ups that are to be sent
+    next_seconds: float | None = None  # until the next tick; None: there is none
+
+    def add(self, other: "Fired") -> None:
+        self.jobs += other.jobs
+        self.payloads |= other.payloads
+
+
+Arguments = tuple[tuple[Any, ...], Mapping[str, Any]]
+
+Ticks = Sequence[tuple[dt.datetime, TaskDefinition]]
+"""Those that become jobs, with the task of each job: its keys are computed."""
+
+Compute = Callable[[str, Callable[[], Ticks]], Ticks]
+"""Calls what computes the keys of the schedule with this name, and returns what that returns."""
+
+
+def directly(_: str, call: Callable[[], Ticks]) -> Ticks:
+    """Call it here and now."""
+    return call()
+
+
+class Turn(NamedTuple):
+    """What is to be done about one schedule that is due."""
+
+    row: ScheduleRow
+    next_at: dt.datetime
+    ticks: Ticks = ()
+    arguments: Arguments = ((), {})
+    error: str = ""
+
+
+def fire_due(
+    database: QueueConnection,
+    *,
+    limit: int = 100,
+    until: float = math.inf,
+    now: dt.datetime | None = None,
+    known: Mapping[str, Sequence[str]] | None = None,
+    compute: Compute = directly,
+) -> Fired:
+    """Make jobs of the ticks of up to ``limit`` schedules, 1 to 1,000, that are due.
+
+    The jobs and the next tick of a schedule are written in one transaction, which waits for nobody. A schedule that
+    cannot be enqueued moves on with ``last_error`` and stands in no other's way. Keys are computed before: functions
+    of the project run while no transaction is open, and whatever they raise is the schedule's own trouble, an error of
+    another database too.
+
+    Args:
+        until: no keys are computed after this instant, monotonic, but those of the first; nor does a transaction begin.
+        now: None: the time of the database's clock.
+        known: ``names`` of schedules of the code, and ``tasks`` of others. None: all that this code knows.
+        compute: calls the functions of the project.
+    """
+    known = {"names": list(declared()), "tasks": registry.answering()} if known is None else known
+    coming = database.rows(sized("next_schedules", ladder_size(limit)), {**known, "now": now})
+    due = [schedule_id for schedule_id, seconds in coming if seconds <= 0]
+    fired = Fired(next_seconds=max(coming[0][1], 0.0) if coming else None)
+    for start in range(0, len(due), MOST_TOGETHER):
+        if start and time.monotonic() >= until:
+            break
+        rows = _take(database, due[start : start + MOST_TOGETHER], now)
+        fired.add(_fire(database, list(_turns(rows, compute, until)), now))
+    return fired
+
+
+def _turns(rows: Sequence[ScheduleRow], compute: Compute, until: float) -> Iterator[Turn]:
+    for position, row in enumerate(rows):
+        if position and time.monotonic() >= until:
+            return
+        yield _turn(row, compute)
+
+
+def _take(database: QueueConnection, ids: Sequence[int], now: dt.datetime | None) -> list[ScheduleRow]:
+    """Return those that are due; they stay locked for as long as the transaction that is open."""
+    rows = database.rows(statement("take_schedules"), {"ids": list(ids), "now": now})
+    return [ScheduleRow._make(row) for row in rows]
+
+
+def _fire(database: QueueConnection, turns: Sequence[Turn], now: dt.datetime | None) -> Fired:
+    """Move schedules on in one transaction, in smaller ones where one of them fails."""
+    try:
+        return _move(database, turns, now)
+    except Error as error:
+        if is_transient(error) and not is_locked(error) and not (is_too_much(error) and len(turns) > 1):
+            raise
+        reason: Exception = error
+    except Exception as error:  # noqa: BLE001 - whatever is odd about one is not to stop the others
+        reason = error
+    if len(turns) > 1:
+        fired, half = Fired(), len(turns) // 2
+        for part in (turns[:half], turns[half:]):
+            fired.add(_fire(database, part, now))
+        return fired
+    if is_locked(reason):
+        return Fired()  # somebody has just enqueued a job with the same unique key; its transaction is open
+    return _move(database, [_passed(turns[0].row, _told(reason))], now)
+
+
+def _move(database: QueueConnection, turns: Sequence[Turn], now: dt.datetime | None) -> Fired:
+    """Write the jobs and the next ticks of schedules; one that was changed since it was looked at is left alone."""
+    if not turns:
+        return Fired()
+    fired = Fired()
+    inserted: list[tuple[TaskDefinition, InsertResult]] = []
+    with database.transaction():
+        database.rows(statement("lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
+        rows = {row.id: row for row in _take(database, [turn.row.id for turn in turns], now)}
+        turns = [turn for turn in turns if turn.row.is_as(rows.get(turn.row.id))]
+        jobs = [_enqueue(database, turn, inserted) for turn in turns]
+        if turns:
+            _advance(database, turns, jobs)
+    fired.jobs = sum(map(len, jobs))
+    for turn in turns:
+        _tell(turn)
+    for task, result in inserted:
+        fired.payloads |= payloads_of(result)
+        send_enqueued(task, result)
+    return fired
+
+
+def _enqueue(database: QueueConnection, turn: Turn, inserted: list[tuple[TaskDefinition, InsertResult]]) -> list[int]:
+    """Insert the jobs of a schedule; return their ids. ``inserted`` gets what is announced after the commit."""
+    args, kwargs = turn.arguments
+    spread = dt.timedelta(seconds=spread_seconds(turn.row.name, turn.row.jitter_seconds))
+    ids = []
+    for tick, of_tick in turn.ticks:
+        task = of_tick.using(run_at=tick + spread, database=database.alias)
+        check_signature(task, args, kwargs)
+        result = insert(database, task, args, kwargs, schedule_id=turn.row.id)
+        inserted.append((task, result))
+        ids += result.ids
+    return ids
+
+
+def _advance(database: QueueConnection, turns: Sequence[Turn], jobs: Sequence[list[int]]) -> None:
+    parameters = {
+        "ids": [turn.row.id for turn in turns],
+        "ticks": [turn.row.next_at for turn in turns],
+        "next_ats": [turn.next_at for turn in turns],
+        "last_ats": [turn.ticks[-1][0] if turn.ticks else None for turn in turns],
+        "job_ids": [ids[-1] if ids else None for ids in jobs],
+        "errors": [turn.error for turn in turns],
+    }
+    if len(database.rows(statement("advance_schedules"), parameters)) != len(turns):
+        raise RuntimeError("a tick was moved on by somebody else, though its schedule was locked")
+
+
+def _turn(row: ScheduleRow, compute: Compute) -> Turn:
+    """Decide which ticks of a schedule become jobs, and compute their keys."""
+    try:
+        task, args, kwargs = row.call()
+        ticks = _ticks(row)
+        following = ticks[MOST_TICKS:] or [row.rhythm().next_after(row.now, known=row.next_at)]
+        made: Ticks = [(tick, task) for tick in ticks[:MOST_TICKS]]
+        if task.keys_by != options.NONE:
+            made = compute(row.name, lambda: [(tick, task.with_keys(args, kwargs)) for tick, _ in made])
+        return Turn(row, following[0], made, (args, kwargs))
+    except PgQueueError as error:
+        return _passed(row, str(error))
+    except Exception as error:  # noqa: BLE001 - as from a function of the project that computes a key
+        close_broken_connections()
+        return _passed(row, _told(error))
+
+
+def _ticks(row: ScheduleRow) -> list[dt.datetime]:
+    """Return the ticks that become jobs: the latest, as many as are in time, or as many as may be caught up with."""
+    most_missed = {CatchUp.NONE: 0, CatchUp.LAST: 1}.get(CatchUp(row.catch_up), row.catch_up_limit)
+    most_in_time = 2 if row.every_seconds is None else MOST_IN_TIME  # a cron entry has no more than one in a minute
+    ticks = row.rhythm().due(row.next_at, row.now, limit=max(most_missed, most_in_time))
+    wanted = max(most_missed, sum(row.now - tick <= LATE for tick in ticks))
+    return ticks[max(len(ticks) - wanted, 0) :]
+
+
+def _passed(row: ScheduleRow, error: str) -> Turn:
+    """Let a schedule that cannot be enqueued wait for its next tick."""
+    try:
+        return Turn(row, row.rhythm().next_after(row.now, known=row.next_at), error=error)
+    except PgQueueError:
+        return Turn(row, row.now + PUT_OFF, error=error)
+
+
+def _told(error: Exception) -> str:
+    """Return the first line of an error: what follows may have values of arguments."""
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
+
+
+def _tell(turn: Turn) -> None:
+    row = turn.row
+    if turn.error:
+        if turn.error != row.last_error:
+            logger.error("Schedule %s is passed over: %s", row.name, turn.error)
+    elif row.now - row.next_at > LATE:
+        logger.info(
+            "Schedule %s was due at %s: %d jobs, as it is to catch up: %s",
+            *(row.name, row.next_at.isoformat(), len(turn.ticks), row.catch_up),
+        )
+
+
+def spread_seconds(name: str, jitter_seconds: float) -> float:
+    """Return how much later the jobs of a schedule start: its own part of the jitter, always the same."""
+    part = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest()) / 2**64
+    return part * jitter_seconds
+
+
+# Scheduler
+
+
+DECLARE_SECONDS = 60.0
+STRANGE_SECONDS = 5.0
+"""When to look again where all that is due is unknown to this worker's code, or held by somebody."""
+
+LOCKED_SECONDS = 0.2  # what is due and is still there is being seen to by another worker, or edited
+
+
+class Scheduler:
+    """Two duties of the steward.
+
+    Args:
+        announce: called with the payloads of wake-ups, once jobs are committed.
+        compute: as of ``fire_due``.
+    """
+
+    def __init__(
+        self, database: QueueConnection, announce: Callable[[set[str]], None], compute: Compute = directly
+    ) -> None:
+        self._database = database
+        self._compute = compute
+        self._announce = announce
+        self._declare_at = self._look_at = 0.0  # monotonic
+        self._told: dict[str, set[str]] = {}  # of which schedules what was logged
+
+    def declare_schedules(self) -> float:
+        """Bring code and table together, at the start and every minute; return the seconds until the next time."""
+        now = time.monotonic()
+        if now >= self._declare_at:
+            self._tell(declare(self._database))
+            self._declare_at = now + DECLARE_SECONDS
+        return self._declare_at - now
+
+    def fire_schedules(self, tick_seconds: float | None) -> float | None:
+        """Make jobs of ticks that are over; return the seconds until the next look, None where no tick is known.
+
+        Args:
+            tick_seconds: until the next tick of any schedule; None where there is none.
+        """
+        now = time.monotonic()
+        if tick_seconds is None or tick_seconds > 0 or now < self._look_at:
+            return tick_seconds if tick_seconds is None or tick_seconds > 0 else self._look_at - now
+        fired = fire_due(self._database, until=now + SPELL_SECONDS, compute=self._compute)
+        if fired.payloads:
+            self._announce(fired.payloads)
+        if fired.jobs:
+            pause = 0.0  # there may be more of them
+        elif fired.next_seconds is None:
+            pause = STRANGE_SECONDS
+        else:
+            pause = min(fired.next_seconds or LOCKED_SECONDS, STRANGE_SECONDS)
+        self._look_at = time.monotonic() + pause
+        return pause
+
+    def _tell(self, found: Declaration) -> None:
+        for name in found.new:
+            logger.info("Schedule %s is new", name)
+        for name in found.changed:
+            logger.info("Schedule %s was changed in the code", name)
+        for name in found.forgotten:
+            logger.info("Schedule %s is removed: no code has declared it for 30 days", name)
+        for name in self._fresh("edited", found.edited):
+            logger.info("Schedule %s stays as it was edited in the admin, not as the code has it", name)
+        for name in self._fresh("gone", found.gone):
+            logger.info("Schedule %s is not in this code: this worker leaves it alone", name)
+        for name in self._fresh("taken", found.taken):
+            logger.warning("Schedule %s of the code is left out: one made in the admin has its name. Rename one", name)
+        for name in self._fresh("wrong", found.wrong):
+            logger.error("Schedule %s of the code is left out: %s", name, found.wrong[name])
+        for name, task in found.strange.items():
+            logger.error("Schedule %s waits: neither this worker nor another knows the task %s", name, task)
+
+    def _fresh(self, kind: str, names: Iterable[str]) -> list[str]:
+        """Return the names of which this was not told by the pass before."""
+        before, now = self._told.get(kind, set()), set(names)
+        self._told[kind] = now
+        return sorted(now - before)

@@ -1,0 +1,194 @@
+"""Schedules declared in code: ``@periodic``, and what was declared, by name."""
+
+import datetime as dt
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, Unpack
+
+from django.conf import settings
+
+from django_pgqueue import registry
+from django_pgqueue.exceptions import ConfigurationError, InvalidSchedule
+from django_pgqueue.options import TaskOptions
+from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.schedules.recurrence import Rhythm
+from django_pgqueue.states import CatchUp
+
+
+class AnyTask(Protocol):
+    """A task of this queue, or of Django's Tasks framework."""
+
+    def enqueue(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+T = TypeVar("T", bound=AnyTask)
+
+LONGEST_NAME = 200
+LONGEST_JITTER_SECONDS = 24 * 3600
+HIGHEST_CATCH_UP_LIMIT = 10_000
+NOT_FOR_SCHEDULES = {"run_at", "database"}
+
+_declared: "dict[str, Declared]" = {}
+_left_out: dict[str, Any] = {}  # tasks of the framework that another backend runs, by the name of their schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared:
+    """A schedule as the code has it."""
+
+    name: str
+    task: TaskDefinition
+    rhythm: Rhythm
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    options: Mapping[str, Any]  # of using(); JSON
+    jitter_seconds: float
+    catch_up: str
+    catch_up_limit: int
+
+
+def periodic(
+    *,
+    cron: str = "",
+    every: dt.timedelta | None = None,
+    timezone: str | None = None,
+    name: str | None = None,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    jitter: float | dt.timedelta = 0,
+    catch_up: str = "last",
+    catch_up_limit: int = 100,
+    **options: Unpack[TaskOptions],
+) -> Callable[[T], T]:
+    """Declare that a task is to be enqueued again and again. Goes above ``@task``; may stand there several times.
+
+    A task of Django's Tasks framework that another backend runs, as in tests, gets no schedule; a system check says so.
+
+    Args:
+        cron: minute, hour, day of the month, month, day of the week; or ``@daily`` and its like.
+        every: in place of ``cron``, the time between two ticks, a second to 100 years.
+        timezone: the zone whose clock ``cron`` means. Default: ``TIME_ZONE``.
+        name: of the schedule, unique in the database. Default: that of the task.
+        args: positional arguments of the jobs.
+        kwargs: keyword arguments of the jobs.
+        jitter: seconds or a timedelta, up to a day: each job may start later by a part of it, which is the same for
+            all jobs of the schedule and another for each schedule.
+        catch_up: which of the ticks that no worker was there for become jobs after all: the ``last`` one, ``none``, or
+            ``all``.
+        catch_up_limit: how many ``all`` are at most, 1 to 10,000: the last ones.
+        options: of ``Task.using``, but for ``run_at`` and ``database``.
+
+    Raises:
+        InvalidSchedule: a value cannot work, or the arguments do not fit the task.
+        InvalidJob: an option is unknown, out of range or of the wrong type.
+        ConfigurationError: it does not stand above ``@task``, or the name is taken.
+    """
+
+    def declare(given: T) -> T:
+        task = registry.native(given)
+        if not isinstance(task, TaskDefinition) and hasattr(task, "get_backend"):
+            _left_out[_name(name or task.module_path)] = task
+            return given
+        if not isinstance(task, TaskDefinition) or registry.find(task.name) is not task:
+            raise ConfigurationError(
+                f"@periodic is given {given!r}, which is not a task as @task has made it. Write @periodic(…) above "
+                "@task, and options such as queue= into @periodic(…) itself."
+            )
+        check_arguments(task, args, kwargs or {})
+        register(
+            Declared(
+                name=_name(task.name if name is None else name),
+                task=task,
+                rhythm=Rhythm(cron, every, timezone or settings.TIME_ZONE),
+                args=args,
+                kwargs=kwargs or {},
+                options=stored_options(task, options),
+                jitter_seconds=_jitter(jitter),
+                **check_catch_up(catch_up, catch_up_limit),
+            )
+        )
+        return given
+
+    return declare
+
+
+def register(schedule: Declared) -> None:
+    """Add a schedule to those that the code declares. A module loaded again replaces its own."""
+    other = _declared.get(schedule.name)
+    if other is not None and (other.task is schedule.task or _origin(other.task) != _origin(schedule.task)):
+        raise ConfigurationError(
+            f"Two schedules are called {schedule.name!r}: one of {other.task.name} and one of {schedule.task.name}. "
+            "Give one of them another name=."
+        )
+    _declared[schedule.name] = schedule
+
+
+def declared() -> Mapping[str, Declared]:
+    """Return the schedules that the code declares, by name."""
+    return dict(_declared)
+
+
+def left_out() -> Mapping[str, Any]:
+    """Return the tasks that have no schedule although the code declares one, because another backend runs them."""
+    return dict(_left_out)
+
+
+def check_arguments(task: TaskDefinition, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise InvalidSchedule unless the arguments fit the task; their values are not told."""
+    if isinstance(args, str) or not isinstance(args, Sequence) or not isinstance(kwargs, Mapping):
+        kinds = f"{type(args).__name__} and {type(kwargs).__name__}"
+        raise InvalidSchedule(f"args is a tuple or list and kwargs a dict, not {kinds}, as in args=('daily',).")
+    try:
+        task.signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise InvalidSchedule(
+            f"{task.name} takes {task.signature}, which args= and kwargs= of the schedule do not fit: {error}."
+        ) from error
+
+
+def stored_options(task: TaskDefinition, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Check options and return them as JSON has them, durations in seconds.
+
+    Raises:
+        InvalidSchedule: an option is not for schedules, or JSON cannot hold it.
+        InvalidJob: an option is unknown, out of range or of the wrong type.
+    """
+    if forbidden := sorted(NOT_FOR_SCHEDULES & set(options)):
+        raise InvalidSchedule(f"{', '.join(forbidden)} cannot be given to a schedule, which decides about it itself.")
+    task.using(**options)
+    stored = {key: _seconds(value) for key, value in options.items()}
+    try:
+        return dict(json.loads(json.dumps(stored, allow_nan=False)))
+    except (TypeError, ValueError) as error:
+        raise InvalidSchedule(f"An option of a schedule cannot be stored as JSON: {error}.") from error
+
+
+def check_catch_up(catch_up: str, limit: int) -> dict[str, Any]:
+    """Return both as they are; raise InvalidSchedule where one cannot work."""
+    if catch_up not in tuple(CatchUp):
+        raise InvalidSchedule(f"catch_up is one of {', '.join(map(repr, map(str, CatchUp)))}, not {catch_up!r}.")
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= HIGHEST_CATCH_UP_LIMIT:
+        raise InvalidSchedule(f"catch_up_limit is a whole number from 1 to {HIGHEST_CATCH_UP_LIMIT}, not {limit!r}.")
+    return {"catch_up": str(catch_up), "catch_up_limit": limit}
+
+
+def _name(name: str) -> str:
+    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or "\0" in name:
+        raise InvalidSchedule(f"name is a text of 1 to {LONGEST_NAME} characters, not {name!r}.")
+    return name
+
+
+def _jitter(jitter: Any) -> float:
+    seconds = _seconds(jitter)
+    if isinstance(jitter, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_JITTER_SECONDS:
+        raise InvalidSchedule(f"jitter is 0 or more seconds, or a timedelta, of a day at most, not {jitter!r}.")
+    return float(seconds)
+
+
+def _seconds(value: Any) -> Any:
+    return value.total_seconds() if isinstance(value, dt.timedelta) else value
+
+
+def _origin(task: TaskDefinition) -> tuple[str, str]:
+    return task.func.__module__, task.func.__qualname__

@@ -1,0 +1,16 @@
+-- Add schedules that code declares. Called by schedules.sync, with a limit to how long it may wait for whoever
+-- is just taking the name. Where another worker has added one, or somebody has taken the name, nothing is done.
+-- Returns the names that were added.
+INSERT INTO pgqueue_schedules (
+    next_at, name, task, cron, every_seconds, timezone, jitter_seconds, catch_up, catch_up_limit, args, kwargs, options,
+    source, declared_at
+)
+SELECT
+    new.next_at, new.name, new.task, new.cron, new.every_seconds, new.timezone, new.jitter_seconds, new.catch_up,
+    new.catch_up_limit, new.args, new.kwargs, new.options, 'code', statement_timestamp()
+FROM jsonb_to_recordset(%(definitions)s::jsonb) AS new (
+    next_at timestamptz, name text, task text, cron text, every_seconds double precision, timezone text,
+    jitter_seconds double precision, catch_up text, catch_up_limit integer, args jsonb, kwargs jsonb, options jsonb
+)
+ON CONFLICT (name) DO NOTHING
+RETURNING name;

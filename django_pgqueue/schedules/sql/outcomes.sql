@@ -1,0 +1,14 @@
+-- What became of jobs: the status of those that live, the reason of the dead, "finished"; one that is not to be found
+-- has left nothing. Called by schedule_info.outcomes(). Locks nothing; reads by primary keys. Returns the ids with
+-- status, attempts and reason.
+SELECT job.id, job.status, job.attempts, '' AS reason
+FROM pgqueue_jobs AS job
+WHERE job.id = ANY (%(ids)s::bigint[])
+UNION ALL
+SELECT dead.id, 'dead', dead.attempts, dead.reason
+FROM pgqueue_dead_jobs AS dead
+WHERE dead.id = ANY (%(ids)s::bigint[])
+UNION ALL
+SELECT finished.id, 'finished', finished.attempts, ''
+FROM pgqueue_finished_jobs AS finished
+WHERE finished.id = ANY (%(ids)s::bigint[]);

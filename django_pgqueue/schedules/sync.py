@@ -1,0 +1,157 @@
+"""Bring together what the code declares and what stands in the table: at a worker's start, then every minute.
+
+A schedule of code is fired only by workers whose code declares it. So nothing has to be switched off when one is gone
+from the code, and nothing is switched off by an old worker that does not know a new one yet.
+"""
+
+import datetime as dt
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from django.db import Error
+
+from django_pgqueue import registry
+from django_pgqueue.db.connections import Database, QueueConnection
+from django_pgqueue.db.errors import is_locked
+from django_pgqueue.db.queries import statement
+from django_pgqueue.exceptions import InvalidArguments
+from django_pgqueue.jobs.serialization import encode
+from django_pgqueue.schedules.periodic import Declared, declared
+
+LOCK_MILLISECONDS = 20
+"""Timeout of the wait for a name that an open transaction has just taken."""
+
+TIMING = ("cron", "every_seconds", "timezone")
+
+
+@dataclass
+class Declaration:
+    """What a pass came to, by names of schedules."""
+
+    new: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    edited: list[str] = field(default_factory=list)  # not as in the code: the admin wins
+    gone: list[str] = field(default_factory=list)  # from code, but not from this one
+    taken: list[str] = field(default_factory=list)  # the name belongs to one made in the admin
+    wrong: dict[str, str] = field(default_factory=dict)  # what keeps one from being declared
+    forgotten: list[str] = field(default_factory=list)
+    strange: dict[str, str] = field(default_factory=dict)  # made in the admin, with a task that is unknown here
+
+
+class Standing(NamedTuple):
+    """A row as ``declared_schedules.sql`` returns it."""
+
+    name: str
+    is_of_code: bool
+    is_edited: bool
+    since: dt.datetime  # its latest tick, or when it was made
+    definition: str  # JSON text
+
+
+def declare(database: QueueConnection) -> Declaration:
+    """Add the schedules that the code declares, change those that it has changed, and forget those long gone.
+
+    The phase of an interval and the tick of an entry that is as it was stay. Edits made in the admin stay too.
+    """
+    wanted, found = declared(), Declaration()
+    rows = [Standing._make(row) for row in database.rows(statement("declared_schedules"), {"names": list(wanted)})]
+    standing = {row.name: row for row in rows}
+    found.gone = sorted(set(standing) - set(wanted))
+    found.taken = sorted(row.name for row in rows if row.name in wanted and not row.is_of_code)
+    definitions = dict(_definitions(wanted, found))
+    if definitions:
+        _write(database, definitions, standing, found)
+    if found.gone:
+        found.forgotten = _names(database, "forget_schedules", {})
+    found.strange = dict(database.rows(statement("strange_schedules"), {"tasks": registry.answering()}))
+    return found
+
+
+def _write(
+    database: QueueConnection,
+    definitions: Mapping[str, dict[str, Any]],
+    standing: Mapping[str, Standing],
+    found: Declaration,
+) -> None:
+    [(now,)] = database.rows("SELECT statement_timestamp()", {})
+    new = [{**definitions[name], "next_at": _first_at(name, now)} for name in sorted(set(definitions) - set(standing))]
+    changed = []
+    for row in standing.values():
+        definition, before = definitions.get(row.name), json.loads(row.definition)
+        if definition is None or definition == before or not row.is_of_code:
+            continue
+        if row.is_edited:
+            found.edited.append(row.name)
+        else:
+            next_at = _next_at(row, before, definition, now)
+            changed.append({**definition, "since": row.since.isoformat(), "next_at": next_at})
+    if new:
+        found.new = [name for schedule in new for name in _add(database, schedule)]
+    if changed:
+        found.changed = _names(database, "change_schedules", {"definitions": json.dumps(changed)})
+    database.rows(statement("confirm_schedules"), {"names": list(definitions)})
+
+
+def _add(database: QueueConnection, definition: dict[str, Any]) -> list[str]:
+    """Add one schedule, unless its name is just being taken by a transaction that is still open."""
+    try:
+        with database.transaction():
+            database.send(statement("lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
+            return _names(database, "declare_schedules", {"definitions": json.dumps([definition])})
+    except Error as error:
+        if not is_locked(error):
+            raise
+        return []
+
+
+def _definitions(wanted: Mapping[str, Declared], found: Declaration) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, schedule in wanted.items():
+        try:
+            yield name, definition_of(schedule)
+        except InvalidArguments as error:
+            found.wrong[name] = str(error)
+
+
+def definition_of(schedule: Declared) -> dict[str, Any]:
+    """Return a declared schedule as its row is to have it.
+
+    Raises:
+        InvalidArguments: its arguments cannot be stored as JSON.
+    """
+    rhythm = schedule.rhythm
+    return {
+        "name": schedule.name,
+        "task": schedule.task.name,
+        "cron": rhythm.cron,
+        "every_seconds": rhythm.every.total_seconds() if rhythm.every is not None else None,
+        "timezone": rhythm.timezone,
+        "jitter_seconds": schedule.jitter_seconds,
+        "catch_up": schedule.catch_up,
+        "catch_up_limit": schedule.catch_up_limit,
+        "args": json.loads(encode(list(schedule.args), what="args")),
+        "kwargs": json.loads(encode(dict(schedule.kwargs), what="kwargs")),
+        "options": dict(schedule.options),
+    }
+
+
+def _first_at(name: str, now: dt.datetime) -> str:
+    return declared()[name].rhythm.next_after(now).isoformat()
+
+
+def _next_at(row: Standing, before: dict[str, Any], definition: dict[str, Any], now: dt.datetime) -> str | None:
+    """Return the next tick where it is another now.
+
+    An interval is counted from the latest tick. So two workers, one of which still has the old code, that change the
+    row in turns, do not put the tick off for ever.
+    """
+    if all(before[key] == definition[key] for key in TIMING):
+        return None
+    if definition["every_seconds"] is None:
+        return _first_at(row.name, now)
+    return max(declared()[row.name].rhythm.next_after(row.since), now).isoformat()
+
+
+def _names(database: Database, name: str, parameters: dict[str, Any]) -> list[str]:
+    return sorted(found for (found,) in database.rows(statement(name), parameters))

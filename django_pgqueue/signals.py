@@ -1,0 +1,100 @@
+"""What happens to jobs, as Django signals. The sender is the task's name (``str``) or ``None`` where it is not known.
+
+==================  ===========================================  =====================================================
+signal              sent by                                      arguments
+==================  ===========================================  =====================================================
+``job_enqueued``    the caller of enqueue, in its                ``ids``, ``task``, ``queue``, ``database``
+                    transaction, after the insert
+``job_started``     the slot, before the task is called          ``job``
+``job_finished``    the slot, after the call, before the         ``job``, ``outcome``
+                    outcome is written
+``job_succeeded``   likewise, next, by what the run came to      ``job``, ``outcome``
+``job_retried``     likewise                                     ``job``, ``outcome``
+``job_released``    likewise                                     ``job``, ``outcome``
+``job_died``        likewise; the pump, where its task has       ``job``, ``outcome``
+                    been unknown for too long
+``job_lost``        whoever settles what a dead process left     ``id``, ``task``, ``queue``, ``attempt``,
+                                                                 ``max_attempts``, ``worker``, ``reason``
+``job_expired``     whoever came across jobs that were not       ``ids``, ``database``
+                    started in time
+``job_superseded``  the pass that found newer jobs to have their      ``ids``, ``database``
+                    unique keys
+``job_killed``      the caller of kill, in its transaction       ``ids``, ``requested``, ``by``, ``database``
+``job_requeued``    the caller of requeue, in its transaction    ``ids``, ``by``, ``database``
+``job_purged``      the caller of purge, in its transaction      ``ids``, ``by``, ``finished``, ``database``
+==================  ===========================================  =====================================================
+
+Receivers run in the thread of the sender, but for what housekeeping sends: that has a thread for them. An exception in
+one is logged and harms nothing.
+"""
+
+import contextlib
+import functools
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from django.dispatch import Signal
+
+from django_pgqueue.records import Fate
+
+logger: Final = logging.getLogger("django_pgqueue.jobs")
+
+job_enqueued: Final = Signal()
+job_started: Final = Signal()
+job_finished: Final = Signal()
+job_succeeded: Final = Signal()
+job_retried: Final = Signal()
+job_released: Final = Signal()
+job_died: Final = Signal()
+job_lost: Final = Signal()
+job_expired: Final = Signal()
+job_superseded: Final = Signal()
+job_killed: Final = Signal()
+job_requeued: Final = Signal()
+job_purged: Final = Signal()
+
+OF_FATE: Final = {
+    Fate.SUCCEEDED: job_succeeded,
+    Fate.REPEATED: job_succeeded,
+    Fate.RECORDED: job_succeeded,
+    Fate.RETRIED: job_retried,
+    Fate.RELEASED: job_released,
+    Fate.DIED: job_died,
+}
+
+
+def announce(signal: Signal, sender: str | None = None, **named: Any) -> None:
+    """Send a signal, if anybody listens. A receiver that calls ``sys.exit()`` ends neither the caller nor a worker."""
+    if not signal.receivers:
+        return
+    send = functools.partial(_send, signal, sender, **named)
+    collected: list[Callable[[], None]] | None = getattr(_thread, "collected", None)
+    if collected is None:
+        send()
+    else:
+        collected.append(send)
+
+
+@contextlib.contextmanager
+def sent_elsewhere(call_later: Callable[[Callable[[], None]], None]) -> Iterator[None]:
+    """Send no signal of this thread in it: what sends them is passed on when the block ends, after its transactions."""
+    collected: list[Callable[[], None]] = []
+    _thread.collected = collected
+    try:
+        yield
+    finally:
+        _thread.collected = None
+        for send in collected:
+            call_later(send)
+
+
+_thread = threading.local()
+
+
+def _send(signal: Signal, sender: str | None, **named: Any) -> None:
+    try:
+        signal.send_robust(sender, **named)
+    except SystemExit:
+        logger.exception("A receiver of a signal has called sys.exit(), which is ignored")

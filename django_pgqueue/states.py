@@ -1,0 +1,126 @@
+"""Statuses, reasons and other words that stand in the tables, with the bounds of what may stand there."""
+
+import datetime as dt
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
+
+
+class Status(StrEnum):
+    """Where a row of ``pgqueue_jobs`` stands."""
+
+    SCHEDULED = "scheduled"  # due later: delayed, or backing off after a failed attempt
+    QUEUED = "queued"  # may be claimed now
+    WAITING = "waiting"  # not admitted yet: a concurrency key or a limit of its queue is exhausted
+    RUNNING = "running"  # claimed by a worker that holds its lease
+    HELD = "held"  # finished; only its unique key still counts
+
+
+# Where a job is that does not live any more.
+DEAD, FINISHED = "dead", "finished"
+
+
+class Reason(StrEnum):
+    """Why a job stands in ``pgqueue_dead_jobs``."""
+
+    EXHAUSTED = "exhausted"  # every attempt failed
+    DISCARDED = "discarded"  # the task raised Discard
+    LOST = "lost"  # its workers died, more often than the job may be attempted
+    KILLED = "killed"  # somebody stopped it
+    EXPIRED = "expired"  # not started before its deadline
+    UNKNOWN_TASK = "unknown_task"  # no worker knew the task for a day
+    SUPERSEDED = "superseded"  # a newer job has its unique key
+
+
+class Scope(StrEnum):
+    """How long a job holds its unique key: no other live job may have it meanwhile."""
+
+    LIVE = "live"  # until it has finished or died
+    START = "start"  # until it starts, so that a change that comes during the run is not missed
+    STARTED = "started"  # it has started, and given the key up
+    GIVEN_UP = "given_up"  # it was live; as it would not run any more, a newer job took the key
+
+
+class OnConflict(StrEnum):
+    """What becomes of the job that has the unique key when another is enqueued."""
+
+    EXISTING = "existing"  # it stays as it is
+    REPLACE = "replace"  # it gets the new arguments
+    LATER = "later"  # it runs at the later of the two times
+    EARLIER = "earlier"  # it runs at the earlier of the two times
+
+
+NOTES = ("died (", "not requeued ", "retried with changed ", "moved from ", "given priority ", "made due at once ")
+"""How entries of a job's history begin that tell what staff did to it, and of no failure."""
+
+
+class CatchUp(StrEnum):
+    """Which of the ticks that no worker was there for become jobs after all."""
+
+    LAST = "last"
+    NONE = "none"
+    ALL = "all"  # up to a bound
+
+
+# What a claim overwrites is NOT NULL, so that a claimed row is no larger than a queued one; this means "not yet".
+NEVER = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+# Later than any job is meant for; keeps infinity out, with which neither Python nor older servers can reckon.
+LATEST = dt.datetime(9999, 1, 1, tzinfo=dt.UTC)
+
+LONGEST_DELAY = dt.timedelta(days=36500)
+
+LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
+
+# In characters: each of the indexes has an entry of at most 2,704 bytes, and a character up to four of them.
+LONGEST_QUEUE, LONGEST_KEY = 128, 500
+
+LONGEST_NAME = 500
+"""Maximum number of characters in the name of a task, and in an alias of ``TASKS``."""
+
+# So many jobs with one concurrency key may run at once, at most.
+MOST_SLOTS = 1000
+
+# Of the rate of a queue: a year.
+LONGEST_PERIOD_SECONDS = 365 * 24 * 3600
+
+# A job whose worker died this often is taken for the cause, whatever attempts it has left.
+MAX_LOST = 3
+
+
+# Labels
+
+STATUSES: Mapping[str, Any] = {
+    Status.SCHEDULED: _("scheduled"),
+    Status.QUEUED: _("queued"),
+    Status.WAITING: _("waiting"),
+    Status.RUNNING: _("running"),
+    Status.HELD: _("held"),
+    DEAD: _("dead"),
+    FINISHED: _("finished"),
+}
+
+REASONS: Mapping[str, Any] = {
+    Reason.EXHAUSTED: _("exhausted"),
+    Reason.DISCARDED: _("discarded"),
+    Reason.LOST: _("lost"),
+    Reason.KILLED: _("killed"),
+    Reason.EXPIRED: _("expired"),
+    Reason.UNKNOWN_TASK: _("unknown task"),
+    Reason.SUPERSEDED: _("superseded"),
+}
+
+CATCH_UPS: Mapping[str, Any] = {
+    CatchUp.LAST: pgettext_lazy("missed ticks", "last"),
+    CatchUp.NONE: pgettext_lazy("missed ticks", "none"),
+    CatchUp.ALL: pgettext_lazy("missed ticks", "all"),
+}
+
+
+def label_of(status: str, reason: str = "") -> str:
+    """Return where a job is, and why it died if it has, as in "dead (killed)"."""
+    words = str(STATUSES.get(status, status))
+    return f"{words} ({REASONS.get(reason, reason)})" if reason else words

@@ -1,0 +1,402 @@
+"""Assertions on jobs that were enqueued."""
+
+import datetime as dt
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+from django.db import connections
+from django.db.models.functions import Now
+
+from django_pgqueue import registry
+from django_pgqueue.conf import conf
+from django_pgqueue.db.notify import WakeUp
+from django_pgqueue.jobs.redaction import scrubber, shown
+from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.states import Status
+from django_pgqueue.testing.connection import is_broken
+from django_pgqueue.testing.selection import AnyTask, aware, checked, names_of, task_of
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
+
+LONGEST_VALUE = 80
+"""In characters; of longer arguments the beginning is shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What was asked for; None stands for anything."""
+
+    task: TaskDefinition | None
+    call: tuple[Any, Any] | None  # positional and keyword arguments, as JSON has them
+    queue: str | None
+    run_at: dt.datetime | dt.timedelta | None
+    tolerance: dt.timedelta
+    priority: int | None
+    unique_key: str | None
+
+    @classmethod
+    def of(
+        cls,
+        task: AnyTask | None,
+        *,
+        args: Sequence[Any] | None,
+        kwargs: Mapping[str, Any] | None,
+        queue: str | None,
+        run_at: dt.datetime | dt.timedelta | None,
+        tolerance: float | dt.timedelta,
+        priority: int | None,
+        unique_key: str | None,
+    ) -> "Expected":
+        """Make one of what the asserts take.
+
+        Raises:
+            UnknownTask: no task has this name.
+            TypeError: args is no sequence, kwargs no mapping, or run_at of another type.
+            ValueError: run_at is naive while USE_TZ is on.
+        """
+        if isinstance(args, str) or not isinstance(args, Sequence | None) or not isinstance(kwargs, Mapping | None):
+            raise TypeError(f"args is a tuple or list and kwargs a dict, as in args=(1,), not {args!r} and {kwargs!r}.")
+        is_given = args is not None or kwargs is not None
+        return cls(
+            task=None if task is None else task_of(task),
+            call=(as_json(list(args or ())), as_json(dict(kwargs or {}))) if is_given else None,
+            queue=queue,
+            run_at=None if run_at is None else checked("run_at", run_at),
+            tolerance=tolerance if isinstance(tolerance, dt.timedelta) else dt.timedelta(seconds=tolerance),
+            priority=priority,
+            unique_key=unique_key,
+        )
+
+    def conditions(self) -> dict[str, Any]:
+        """Return what a query may filter by."""
+        given = {"queue": self.queue, "priority": self.priority, "unique_key": self.unique_key}
+        found = {name: value for name, value in given.items() if value is not None}
+        return found if self.task is None else {"task__in": names_of(self.task), **found}
+
+    def is_other_task(self, job: Job) -> bool:
+        return self.task is not None and job.task not in names_of(self.task)
+
+    def differences(self, job: Job) -> list[str]:
+        """Say in what a job is another than expected; nothing where it is as expected."""
+        return list(self._differences(job))
+
+    def _differences(self, job: Job) -> Iterator[str]:
+        if self.is_other_task(job):
+            yield "of another task"
+        elif self.call is not None and self._bound(*self.call) != self._bound(job.args, job.kwargs):
+            yield "with other arguments"
+        for name in ("queue", "priority", "unique_key"):
+            wanted, there = getattr(self, name), getattr(job, name)
+            if wanted is not None and wanted != there:
+                yield f"with {name}={there!r}"
+        if self.run_at is not None and abs(aware(job.run_at) - self._due(job, self.run_at)) > self.tolerance:
+            yield f"due {_due_in_words(job, is_instant=isinstance(self.run_at, dt.datetime))}"
+
+    def show(self, job: Job) -> str:
+        """Return a job on one line, due as it was asked for."""
+        return show(job, is_instant=isinstance(self.run_at, dt.datetime))
+
+    def __str__(self) -> str:
+        call = None
+        if self.call is not None:
+            call = f"called with {_call('', *(shown(self.task, *self.call) if self.task else self.call))}"
+        words = [
+            f"of {self.task.name}" if self.task else None,
+            call,
+            None if self.queue is None else f"on {self.queue!r}",
+            None if self.run_at is None else f"due {_moment(self.run_at)}",
+            None if self.priority is None else f"with priority {self.priority}",
+            None if self.unique_key is None else f"with unique key {self.unique_key!r}",
+        ]
+        told = ", ".join(filter(None, words)) or "of any task"
+        return scrubber(self.task, *self.call)(told) if self.task and self.call else told
+
+    def _bound(self, args: Any, kwargs: Any) -> Any:
+        """Return arguments by the names of their parameters, with defaults, if the task is given and they fit."""
+        if self.task is None:
+            return args, kwargs
+        try:
+            bound = self.task.signature.bind(*args, **kwargs)
+        except TypeError:
+            return args, kwargs
+        bound.apply_defaults()
+        return {name: as_json(value) for name, value in bound.arguments.items()}
+
+    def _due(self, job: Job, run_at: dt.datetime | dt.timedelta) -> dt.datetime:
+        return aware(job.enqueued_at) + run_at if isinstance(run_at, dt.timedelta) else run_at
+
+
+def show(job: Job, *, is_instant: bool = False) -> str:
+    """Return a job on one line, without what is sensitive.
+
+    Args:
+        is_instant: say when it is due by the calendar, not how long after it was enqueued.
+    """
+    task = registry.find(job.task)
+    line = f"job {job.pk}: {_call(job.task, *shown(task, job.args, job.kwargs))} on {job.queue!r}"
+    line += f", priority {job.priority}" if job.priority else ""
+    line += f", unique key {job.unique_key!r}" if job.unique_key else ""
+    line += f", {job.status}, due {_due_in_words(job, is_instant=is_instant)}"
+    return scrubber(task, job.args, job.kwargs)(line)
+
+
+def as_json(value: Any) -> Any:
+    """Return a value as it comes back from the table. What JSON cannot hold stays, so that it may equal anything."""
+    match value:
+        case dict():
+            return {_key(key): as_json(item) for key, item in value.items()}
+        case list() | tuple():
+            return [as_json(item) for item in value]
+        case _:
+            try:
+                return json.loads(json.dumps(value, cls=conf.encoder))
+            except (TypeError, ValueError, RecursionError):
+                return value
+
+
+def _key(key: Any) -> Any:
+    """Return a key of a mapping as JSON writes it: a text."""
+    return key if isinstance(key, str) else next(iter(json.loads(json.dumps({key: None}))), key)
+
+
+def _call(name: str, args: Any, kwargs: Any) -> str:
+    """Return a call as Python writes it; args and kwargs may be the word that stands for what is left out."""
+    positional = [_short(value) for value in args] if isinstance(args, list) else [f"*{args}"]
+    named = [f"{key}={_short(value)}" for key, value in kwargs.items()] if isinstance(kwargs, dict) else [f"**{kwargs}"]
+    return f"{name}({', '.join([*positional, *named])})"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
+
+
+def _due_in_words(job: Job, *, is_instant: bool) -> str:
+    delay = aware(job.run_at) - aware(job.enqueued_at)
+    if is_instant:
+        return _moment(aware(job.run_at))
+    return _moment(delay) if delay else "at once"
+
+
+def _moment(moment: dt.datetime | dt.timedelta) -> str:
+    return f"{moment} after it was enqueued" if isinstance(moment, dt.timedelta) else f"at {moment.isoformat()}"
+
+
+# Asserting
+
+__unittest = True  # unittest leaves the frames of such modules out of its tracebacks
+
+TO_RUN = (Status.SCHEDULED, Status.QUEUED, Status.WAITING)
+"""The statuses of jobs that are still to run."""
+
+MOST_SHOWN = 10
+MOST_COMPARED = 1000
+
+
+@overload
+def assert_enqueued(
+    task: AnyTask | None = None,
+    *,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    queue: str | None = None,
+    run_at: dt.datetime | dt.timedelta | None = None,
+    tolerance: float | dt.timedelta = 1,
+    priority: int | None = None,
+    unique_key: str | None = None,
+    count: None = None,
+    database: str | None = None,
+) -> Job: ...
+@overload
+def assert_enqueued(
+    task: AnyTask | None = None,
+    *,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    queue: str | None = None,
+    run_at: dt.datetime | dt.timedelta | None = None,
+    tolerance: float | dt.timedelta = 1,
+    priority: int | None = None,
+    unique_key: str | None = None,
+    count: int,
+    database: str | None = None,
+) -> list[Job]: ...
+def assert_enqueued(
+    task: AnyTask | None = None,
+    *,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    queue: str | None = None,
+    run_at: dt.datetime | dt.timedelta | None = None,
+    tolerance: float | dt.timedelta = 1,
+    priority: int | None = None,
+    unique_key: str | None = None,
+    count: int | None = None,
+    database: str | None = None,
+) -> Job | list[Job]:
+    """Assert that a job like this is there and still to run. What is not given is not compared.
+
+    Args:
+        task: the task, or its name.
+        args: with ``kwargs`` the whole call; what is not given of the two is empty. Where the task is given, ``(1,)``
+            is the same call as ``{"order_id": 1}``, and a default is the same as its value. Values are compared as JSON
+            has them; ``unittest.mock.ANY`` equals all.
+        kwargs: see ``args``.
+        queue: its name.
+        run_at: an aware datetime, or a timedelta from when the job was enqueued.
+        tolerance: by how much ``run_at`` may differ, in seconds or as a timedelta. Default: a second.
+        priority: -100 to 100.
+        unique_key: the key.
+        count: how many there are, exactly. None: one or more.
+        database: the alias. None: ``PGQUEUE["DATABASE"]``.
+
+    Returns:
+        The job, and of several the one that was enqueued first; with ``count`` a list of all, in the order in which
+        they were enqueued.
+
+    Raises:
+        AssertionError: there is none, or another number of them. The message lists what is there, the nearest first,
+            without sensitive arguments.
+        UnknownTask: no task has this name.
+    """
+    __tracebackhide__ = True
+    expected = Expected.of(
+        task,
+        args=args,
+        kwargs=kwargs,
+        queue=queue,
+        run_at=run_at,
+        tolerance=tolerance,
+        priority=priority,
+        unique_key=unique_key,
+    )
+    alias = database or conf.database
+    found = _found(alias, expected)
+    if count is None and found:
+        return found[0]
+    if count is not None and len(found) == count:
+        return found
+    wanted = "No job is to run" if count is None else f"{_jobs(len(found))} to run, not {count},"
+    raise AssertionError("\n".join([f"{wanted} that is {expected}.", *_instead(alias, expected, found)]))
+
+
+def refute_enqueued(
+    task: AnyTask | None = None,
+    *,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    queue: str | None = None,
+    run_at: dt.datetime | dt.timedelta | None = None,
+    tolerance: float | dt.timedelta = 1,
+    priority: int | None = None,
+    unique_key: str | None = None,
+    database: str | None = None,
+) -> None:
+    """Assert that no job like this is there and still to run; see ``assert_enqueued``.
+
+    Raises:
+        AssertionError: there is one; the message lists all.
+        UnknownTask: no task has this name.
+    """
+    __tracebackhide__ = True
+    expected = Expected.of(
+        task,
+        args=args,
+        kwargs=kwargs,
+        queue=queue,
+        run_at=run_at,
+        tolerance=tolerance,
+        priority=priority,
+        unique_key=unique_key,
+    )
+    if found := _found(database or conf.database, expected):
+        lines = listed([f"  {expected.show(job)}" for job in found])
+        raise AssertionError("\n".join([f"{_jobs(len(found))} to run that should not be: {expected}.", *lines]))
+
+
+def to_run(alias: str) -> "QuerySet[Job]":
+    """Return the jobs that are still to run, as they were enqueued."""
+    return Job.objects.using(alias).filter(status__in=TO_RUN).order_by("pk")
+
+
+def _found(alias: str, expected: Expected) -> list[Job]:
+    jobs = to_run(alias).filter(**expected.conditions())
+    return [job for job in jobs if not expected.differences(job)]
+
+
+def _instead(alias: str, expected: Expected, found: list[Job]) -> list[str]:
+    """Return the lines of what is there instead, and what may explain it."""
+    others = [job for job in to_run(alias)[:MOST_COMPARED] if job not in found]
+    others.sort(key=lambda job: (expected.is_other_task(job), len(expected.differences(job)), job.pk))
+    lines = [f"  {expected.show(job)}" for job in found]
+    lines += [f"  {expected.show(job)}\n    but {', and '.join(expected.differences(job))}" for job in others]
+    return [
+        "To run are, the nearest first:" if lines else "No job is to run at all.",
+        *listed(lines),
+        *_already_run(alias, expected),
+        *_callbacks(alias),
+    ]
+
+
+def listed(lines: list[str]) -> list[str]:
+    """Return the first lines, and how many more there are."""
+    more = len(lines) - MOST_SHOWN
+    return lines[:MOST_SHOWN] + ([f"  ... and {more} more"] if more > 0 else [])
+
+
+def _already_run(alias: str, expected: Expected) -> list[str]:
+    """Say that jobs of the task are not to run any more."""
+    if expected.task is None:
+        return []
+    names = names_of(expected.task)
+    finished = FinishedJob.objects.using(alias).filter(task__in=names).count()
+    dead = DeadJob.objects.using(alias).filter(task__in=names).count()
+    words = [f"{number} {word}" for number, word in ((finished, "finished"), (dead, "dead")) if number]
+    return [f"Of this task are not to run any more: {' and '.join(words)}."] if words else []
+
+
+def _callbacks(alias: str) -> list[str]:
+    """Say that something waits for a commit which a TestCase never makes."""
+    connection = connections[alias]
+    waiting = [hook for _, hook, *_ in connection.run_on_commit if not isinstance(hook, WakeUp)]
+    if not waiting or not connection.in_atomic_block:
+        return []
+    callbacks = (
+        "A callback of on_commit() waits" if len(waiting) == 1 else f"{len(waiting)} callbacks of on_commit() wait"
+    )
+    return [f"{callbacks} for a commit, which a TestCase never makes, but captureOnCommitCallbacks(execute=True) does."]
+
+
+def _jobs(number: int) -> str:
+    return "A job is" if number == 1 else f"{number} jobs are"
+
+
+def many(number: int) -> str:
+    """Return how many jobs there are, in words."""
+    return "a job" if number == 1 else f"{number} jobs"
+
+
+# Leftovers
+
+Ids = Collection[int]
+
+
+def due_jobs() -> list[Job]:
+    """Return the jobs that are to run now; none where a broken transaction keeps anybody from looking."""
+    if is_broken(connections[conf.database]):
+        return []
+    return list(to_run(conf.database).filter(run_at__lte=Now()))
+
+
+def complaint(before: Ids) -> str:
+    """Return what is to be said about jobs that are due and were not among these; nothing where there are none."""
+    left = [job for job in due_jobs() if job.pk not in before]
+    if not left:
+        return ""
+    head = f"The test has left {many(len(left))} behind to run now. Run them, or mark the test with pgqueue_leftovers:"
+    return "\n".join([head, *listed([f"  {show(job)}" for job in left])])

@@ -1,0 +1,504 @@
+"""Run jobs in a test, one at a time, on its connections."""
+
+import asyncio
+import contextlib
+import contextvars
+import datetime as dt
+import json
+import logging
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
+
+from asgiref.sync import async_to_sync
+from django.db import Error, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models.functions import Now
+
+from django_pgqueue import registry
+from django_pgqueue.db.errors import is_refusal
+from django_pgqueue.db.notify import WakeUp
+from django_pgqueue.exceptions import JobControl, JobFailed, JobInterrupted, PgQueueError, ResultRefused
+from django_pgqueue.flow import concurrency
+from django_pgqueue.flow.concurrency import LOCKED_AT_ONCE
+from django_pgqueue.flow.queue_limits import Gate, send_gates
+from django_pgqueue.jobs import ack, claim
+from django_pgqueue.jobs.context import CurrentJob, write_alone
+from django_pgqueue.jobs.executor import arun, run, sought
+from django_pgqueue.jobs.failure import failure, unknown_task
+from django_pgqueue.jobs.interrupts import LaneBorder, ThreadBorder
+from django_pgqueue.maintenance.concurrency_sweeper import sweep
+from django_pgqueue.maintenance.expirer import expire
+from django_pgqueue.maintenance.pending_work import look
+from django_pgqueue.maintenance.promoter import promote
+from django_pgqueue.maintenance.unique_keys import prune_tombstones, retake
+from django_pgqueue.models import Job
+from django_pgqueue.records import ClaimedJob, Fate, Outcome
+from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.states import Reason, Status
+from django_pgqueue.testing.assertions import to_run
+from django_pgqueue.testing.connection import TestConnection, is_broken, is_of_test
+from django_pgqueue.testing.selection import Wanted, aware
+from django_pgqueue.worker.in_flight import in_place_of
+from django_pgqueue.worker.job_log import report_all
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
+
+SUCCEEDED, RETRIED, DIED, RELEASED = "succeeded", "retried", "died", "released"
+WORDS = {
+    Fate.SUCCEEDED: SUCCEEDED,
+    Fate.REPEATED: SUCCEEDED,
+    Fate.RECORDED: SUCCEEDED,
+    Fate.RETRIED: RETRIED,
+    Fate.DIED: DIED,
+    Fate.RELEASED: RELEASED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One attempt of one job.
+
+    Attributes:
+        id: the job's.
+        task: the name it was enqueued under.
+        queue: its queue.
+        attempt: the number of the attempt, from 1.
+        outcome: ``"succeeded"``, ``"retried"``, ``"died"`` or ``"released"``.
+        reason: why it died, a ``Reason``; "" where it did not.
+        result: what the task returned, as JSON keeps it; None unless it succeeded.
+        error: what was raised, ``Discard`` and ``RetryLater`` included.
+        delay_seconds: after which a job that was retried or released is due again.
+        at: the moment to which ``until=`` had moved the time; None without it.
+    """
+
+    id: int
+    task: str
+    queue: str
+    attempt: int
+    outcome: str
+    reason: str = ""
+    result: Any = field(default=None, repr=False)
+    error: BaseException | None = field(default=None, repr=False)
+    delay_seconds: float = 0.0
+    at: dt.datetime | None = None
+
+    @classmethod
+    def of(cls, outcome: Outcome, error: BaseException | None, at: dt.datetime | None) -> Self:
+        job, word = outcome.job, WORDS[outcome.fate]
+        return cls(
+            id=job.id,
+            task=job.task,
+            queue=job.queue,
+            attempt=job.attempt,
+            outcome=word,
+            reason=str(outcome.reason or ""),
+            result=json.loads(outcome.result or "null") if word == SUCCEEDED else None,
+            error=error,
+            delay_seconds=outcome.delay_seconds if word in (RETRIED, RELEASED) else 0.0,
+            at=at,
+        )
+
+    def __str__(self) -> str:
+        fate = f"{self.outcome} ({self.reason})" if self.reason else self.outcome
+        again = f", due again in {self.delay_seconds:.3g} s" if self.outcome in (RETRIED, RELEASED) else ""
+        return f"job {self.id} ({self.task}) attempt {self.attempt}: {fate}{again}"
+
+
+@dataclass(frozen=True, slots=True)
+class Report(Sequence[Run]):
+    """All runs, in the order in which they were made."""
+
+    runs: tuple[Run, ...] = ()
+
+    @overload
+    def __getitem__(self, index: int) -> Run: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Run]: ...
+    def __getitem__(self, index: int | slice) -> Run | Sequence[Run]:
+        return self.runs[index]
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self.runs)
+
+    @property
+    def succeeded(self) -> list[Run]:
+        return self._those(SUCCEEDED)
+
+    @property
+    def failed(self) -> list[Run]:
+        """Those that are retried or have died."""
+        return self._those(RETRIED, DIED)
+
+    @property
+    def retried(self) -> list[Run]:
+        return self._those(RETRIED)
+
+    @property
+    def died(self) -> list[Run]:
+        return self._those(DIED)
+
+    @property
+    def released(self) -> list[Run]:
+        """Those that asked to run later, and those whose task is unknown: back with the attempt restored."""
+        return self._those(RELEASED)
+
+    @property
+    def errors(self) -> list[BaseException]:
+        """What the failed ones have raised."""
+        return [run.error for run in self.failed if run.error is not None]
+
+    def __str__(self) -> str:
+        counts = Counter(run.outcome for run in self.runs)
+        head = ", ".join(f"{number} {word}" for word, number in counts.items()) or "nothing was run"
+        return "\n".join([head, *map(str, self.runs)])
+
+    def _those(self, *outcomes: str) -> list[Run]:
+        return [run for run in self.runs if run.outcome in outcomes]
+
+
+# Failing
+
+DELIBERATE = {Reason.EXPIRED, Reason.KILLED}
+
+
+class EndlessJobs(PgQueueError):  # noqa: N818 - the name says what is wrong
+    """There were so many runs that they are taken for a chain without an end."""
+
+
+def raise_error(outcome: Outcome, error: BaseException | None, run: Run) -> None:
+    """Raise what a run has failed with, if it has; what a job decides itself is no failure."""
+    if outcome.fate is Fate.RELEASED and error is None:
+        registry.get(run.task)  # it was given back because nobody knows its task
+    if outcome.fate not in (Fate.RETRIED, Fate.DIED) and (error is None or _decides(error)):
+        return
+    if (error is not None and _decides(error)) or outcome.reason in DELIBERATE:
+        return
+    if error is None:
+        told = outcome.error or {}
+        error = JobFailed(f"{told.get('error')}: {told.get('message')}", run.reason, told)
+    error.add_note(f"It was raised by {run}.")
+    raise error
+
+
+def goes_up(error: BaseException | None) -> bool:
+    """Whether an exception is none of a job's: Ctrl-C, or what a test framework ends the test with."""
+    of_jobs = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError, JobInterrupted)
+    return error is not None and not isinstance(error, of_jobs)
+
+
+def _decides(error: BaseException) -> bool:
+    return isinstance(error, JobControl) and not isinstance(error, ResultRefused)
+
+
+# Stage
+
+logger = logging.getLogger("django_pgqueue.jobs")
+
+AnyTask = TaskDefinition
+
+
+class Performance(NamedTuple):
+    """What a run came to, and what it has raised."""
+
+    outcome: Outcome
+    error: BaseException | None
+
+
+def perform(task: AnyTask, job: ClaimedJob, current: CurrentJob) -> Performance:
+    """Run a job as a slot of a worker does, then what it has left for after its commit.
+
+    In a test's transaction a handler that breaks it is rolled back as a whole, so that the test can go on; any other
+    that fails keeps what it has written, as without a transaction.
+    """
+    inside = [connection for connection in connections.all(initialized_only=True) if connection.in_atomic_block]
+    before = [len(connection.run_on_commit) for connection in inside]
+    with _savepoints(inside):
+        performance = _call_async(task, job, current) if task.is_async else _call(task, job, current)
+    left = [one for one in zip(inside, before, strict=True) if len(one[0].run_on_commit) > one[1]]
+    try:
+        with _savepoints([connection for connection, _ in left]):
+            for connection, number in left:
+                _run_hooks(connection, number)
+    except Exception as error:  # noqa: BLE001 - as if the handler had raised it, whose commit it follows
+        outcome = performance.outcome
+        is_over = outcome.fate not in (Fate.SUCCEEDED, Fate.REPEATED)
+        return Performance(outcome if is_over else failure(task, job, error, current), performance.error or error)
+    return performance
+
+
+class _ThreadBorder(ThreadBorder):
+    """One that sees what a run raises: it is left inside the ``except``."""
+
+    raised: BaseException | None = None
+
+    def leave(self) -> None:
+        super().leave()
+        self.raised = sys.exception() or self.raised
+
+
+class _LaneBorder(LaneBorder):
+    """The same for ``async def`` tasks, whose border is left in a ``finally``."""
+
+    raised: BaseException | None = None
+
+    def leave(self) -> None:
+        super().leave()
+        self.raised = sys.exception() or self.raised
+
+
+def _call(task: AnyTask, job: ClaimedJob, current: CurrentJob) -> Performance:
+    border = _ThreadBorder()
+    outcome = run(task, job, current, border)
+    return Performance(outcome, border.raised)
+
+
+def _call_async(task: AnyTask, job: ClaimedJob, current: CurrentJob) -> Performance:
+    """Run it in an event loop of its own; the sync code that it calls, as the ORM, comes back to this thread."""
+
+    async def perform() -> Performance:
+        border = _LaneBorder(asyncio.get_running_loop())
+        outcome = await arun(task, job, current, border)
+        return Performance(outcome, border.raised)
+
+    call: Callable[[], Performance] = async_to_sync(perform)
+    return contextvars.copy_context().run(call)  # which would bring the run's context variables back otherwise
+
+
+@contextlib.contextmanager
+def _savepoints(inside: list[BaseDatabaseWrapper]) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for connection in inside:
+            stack.enter_context(_savepoint(connection))
+        yield
+
+
+@contextlib.contextmanager
+def _savepoint(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """Roll back to here if the transaction is broken at the end. Durable blocks may be opened as in the test itself."""
+    block: Any = transaction.atomic(using=connection.alias)
+    block._from_testcase = all(map(is_of_test, connection.atomic_blocks))  # noqa: SLF001 - there is no other way to say so
+    with block:
+        yield
+        if is_broken(connection):
+            transaction.set_rollback(True, using=connection.alias)
+
+
+def _run_hooks(connection: BaseDatabaseWrapper, number: int) -> None:
+    """Run what was registered by ``on_commit`` behind the first ``number``; wake-ups have nobody to wake."""
+    while len(connection.run_on_commit) > number:
+        entry: Any = connection.run_on_commit.pop(number)
+        _, hook, is_robust = entry
+        if isinstance(hook, WakeUp):
+            continue
+        try:
+            hook()
+        except Exception:
+            if not is_robust:
+                raise
+            logger.exception("A callback of on_commit failed")
+
+
+# Work
+
+__unittest = True
+
+MOST_RUNS = 1000
+"""More, beyond the jobs that are there to begin with, are taken for a chain without an end, unless a limit is given."""
+
+ROUNDING_SECONDS = 0.00001
+"""A token that comes in fractions of a second is whole by then."""
+
+WORKER = 1
+"""The id that stands for the worker process; none is registered."""
+
+Handler = Callable[[Outcome, BaseException | None, Run], None]
+
+
+class Work:
+    """Jobs that are being run, one at a time.
+
+    Args:
+        limit: how many runs to make; None: all there are, up to a bound.
+        handle_error: called after each run, once its outcome is written; may raise.
+
+    Attributes:
+        runs: those that were made.
+        now: the moment to which time was moved; None: it was not.
+        python_clock: entered around each run.
+    """
+
+    def __init__(self, alias: str, wanted: Wanted, *, limit: int | None = None, handle_error: Handler | None) -> None:
+        self.alias = alias
+        self.wanted = wanted
+        self.limit = limit
+        self.runs: list[Run] = []
+        self.now: dt.datetime | None = None
+        self.python_clock: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+        self.database = TestConnection(alias)
+        self._handle_error = handle_error
+        self._most = MOST_RUNS + to_run(alias).count()
+        self._shut: dict[str, float] = {}  # queues that let nothing in, and the seconds until they have a token
+
+    def also(self, alias: str, ids: Collection[int]) -> None:
+        """Run these jobs too, where the ids of those to be run are given."""
+        if alias == self.alias and self.wanted.ids is not None:
+            self.wanted.ids.update(ids)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether no more runs are to be made."""
+        return self.limit is not None and len(self.runs) >= self.limit
+
+    def run_due(self) -> None:
+        """Run what is due and wanted, and what that enqueues.
+
+        Raises:
+            EndlessJobs: there are more runs than are likely.
+        """
+        __tracebackhide__ = True
+        self._shut.clear()
+        with under_way(self):
+            while not self.is_done and (job := self._claim()):
+                self._run(job)
+                self._shut.clear()
+                if self.limit is None and len(self.runs) > self._most:
+                    raise EndlessJobs(self._too_many())
+        expire(self.database)
+
+    def token_seconds(self) -> list[float]:
+        """Return in how many seconds queues whose rate has let nothing in will have a token."""
+        return [seconds + ROUNDING_SECONDS for seconds in self._shut.values() if seconds > 0]
+
+    # Claiming
+
+    def _claim(self) -> ClaimedJob | None:
+        self._attend()
+        gates, _ = send_gates(self.database).read()
+        for head in self._heads():
+            gate = gates.get(head.queue)
+            if head.queue not in self._shut and not (gate and gate.is_paused) and (job := self._take(head, gate)):
+                return job
+        return None
+
+    def _attend(self) -> None:
+        """Do what a steward does for jobs that can run but cannot be claimed yet, and for their keys."""
+        chores, promoted = look(self.database), False
+        if chores.due_seconds is not None and chores.due_seconds <= 0:
+            while any(promote(self.database)):
+                promoted = True
+        if chores.has_tombstones:
+            prune_tombstones(self.database)
+        if chores.has_started:
+            retake(self.database, limit=1000)
+        if (chores.has_waiting or promoted) and (keys := sweep(self.database).keys):
+            concurrency.admit(self.database, keys[:LOCKED_AT_ONCE])
+
+    def _heads(self) -> list[Job]:
+        """Return the first job of each queue that is to be run, the first of all first."""
+        served = self.wanted.served
+        found = self._queued().filter(**self.wanted.conditions()).distinct("queue")
+        placed = [(place, head) for head in found if (place := served.place(head.queue)) is not None]
+        placed.sort(key=lambda one: (one[0], -one[1].priority, one[1].run_at, one[1].pk))
+        return [head for _, head in placed]
+
+    def _queued(self) -> "QuerySet[Job]":
+        queued = Job.objects.using(self.alias).filter(status=Status.QUEUED, run_at__lte=Now())
+        return queued.order_by("queue", "-priority", "run_at", "pk")
+
+    def _take(self, head: Job, gate: Gate | None) -> ClaimedJob | None:
+        """Claim a job; None where its queue lets none in, or somebody else holds it."""
+        if gate and gate.is_limited:
+            return self._take_limited(head)
+        before = -head.priority, aware(head.run_at).timestamp(), head.pk - 1
+        claimed = claim.send(self.database, head.queue, limit=1, worker_id=WORKER, above=before)
+        return next(iter(claimed.jobs()), None)
+
+    def _take_limited(self, head: Job) -> ClaimedJob | None:
+        """Do so where only the first of the queue may pass; another one that is wanted waits behind it."""
+        if head != self._queued().filter(queue=head.queue).first():
+            return None
+        with self.database.transaction():
+            claimed = claim.send_limited(self.database, head.queue, limit=1, worker_id=WORKER)
+        jobs = claimed.jobs()
+        if not jobs:
+            self._shut[head.queue] = claimed.left()[1]
+        return next(iter(jobs), None)
+
+    # Running
+
+    def _run(self, job: ClaimedJob) -> None:
+        __tracebackhide__ = True
+        current = CurrentJob(job, lambda current: write_alone(self.database, current))
+        performance = self._perform(job, current)
+        if current.has_told and performance.outcome.fate is not Fate.RECORDED:
+            write_alone(self.database, current)  # what it told last, although its savepoint may be gone
+        outcome, error = self._write(performance.outcome), performance.error
+        report_all([outcome], stale=())
+        run = Run.of(outcome, error, self.now)
+        self.runs.append(run)
+        if error is not None and goes_up(error):
+            raise error
+        if self._handle_error:
+            self._handle_error(outcome, error, run)
+
+    def _perform(self, job: ClaimedJob, current: CurrentJob) -> Performance:
+        if job.has_expired:
+            return Performance(Outcome(job, Fate.DIED, reason=Reason.EXPIRED, error={"error": "expired"}), None)
+        task = registry.find(job.task) or (sought(job) if job.rest else None)
+        if task is None:
+            return Performance(unknown_task(job), None)
+        current.is_cancelled = job.was_killed
+        with self.python_clock():
+            return perform(task, job, current)
+
+    def _write(self, outcome: Outcome) -> Outcome:
+        """Write an outcome, or what stands in its place where the database refuses it; return what was written."""
+        try:
+            ack.write(self.database, [outcome])
+        except Error as error:
+            other = in_place_of(outcome, error) if is_refusal(error) else None
+            if other is None:
+                raise
+            ack.write(self.database, [other])
+            return other
+        return outcome
+
+    def _too_many(self) -> str:
+        often = ", ".join(
+            f"{name} {times} times" for name, times in Counter(run.task for run in self.runs).most_common(3)
+        )
+        return (
+            f"run_jobs() has made {len(self.runs):,} runs and there are still jobs to run, which looks like a chain "
+            f"without an end: {often}. Give it a limit= to make so many runs and leave the rest, or an earlier until=."
+        )
+
+
+class _UnderWay(threading.local):
+    work: Work | None = None
+
+
+_under_way = _UnderWay()
+
+
+@contextlib.contextmanager
+def under_way(work: Work) -> Iterator[None]:
+    """Let others of this thread know that jobs are being run."""
+    before, _under_way.work = _under_way.work, work
+    try:
+        yield
+    finally:
+        _under_way.work = before
+
+
+def work_under_way() -> Work | None:
+    """Return what is running jobs in this thread, if anything is."""
+    return _under_way.work

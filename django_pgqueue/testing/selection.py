@@ -1,0 +1,101 @@
+"""Which jobs a helper is about."""
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+
+from django_pgqueue import registry
+from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.registry import TaskDefinition
+from django_pgqueue.schedules.periodic import declared
+
+AnyTask = Any
+"""A task of this queue or of Django's Tasks framework, or the name of one."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a job must have to be run.
+
+    Attributes:
+        served: the queues, in their order.
+        names: of tasks, former ones included; None: any.
+        ids: of jobs; None: any.
+    """
+
+    served: Served
+    names: frozenset[str] | None = None
+    ids: set[int] | None = None
+
+    @classmethod
+    def of(cls, queue: str | Iterable[str] | None, task: AnyTask | Iterable[AnyTask] | None) -> "Wanted":
+        """Make one of what ``run_jobs`` takes.
+
+        Raises:
+            UnknownTask: no task has this name.
+        """
+        words = () if queue is None else (queue,) if isinstance(queue, str) else tuple(queue)
+        if task is None:
+            return cls(Served.of(words))
+        chosen = task if isinstance(task, list | tuple | set | frozenset) else [task]
+        return cls(Served.of(words), frozenset(name for one in chosen for name in names_of(task_of(one))))
+
+    def conditions(self) -> dict[str, Any]:
+        """Return what a query for such jobs filters by, but for the queues."""
+        found: dict[str, Any] = {}
+        if self.names is not None:
+            found["task__in"] = self.names
+        if self.ids is not None:
+            found["pk__in"] = self.ids
+        return found
+
+    def schedules(self) -> dict[str, list[str]]:
+        """Return what ``fire_due`` takes: the schedules of the code, by name, and the tasks of others."""
+        code = [name for name, one in declared().items() if self.names is None or one.task.name in self.names]
+        return {"names": code, "tasks": registry.answering() if self.names is None else sorted(self.names)}
+
+
+def task_of(task: AnyTask) -> TaskDefinition:
+    """Return the task that was given, or that has the name that was given.
+
+    Raises:
+        UnknownTask: no task has this name.
+        TypeError: it is none.
+    """
+    found = registry.get(task) if isinstance(task, str) else registry.native(task)
+    if not isinstance(found, TaskDefinition):
+        raise TypeError(f"task is a task or the name of one, not {task!r}.")
+    return found
+
+
+def names_of(task: TaskDefinition) -> tuple[str, ...]:
+    """Return the names under which jobs of a task may stand in the table."""
+    return (task.name, *task.aliases)
+
+
+# Instants
+
+
+def aware(instant: dt.datetime) -> dt.datetime:
+    """Return an instant as it is, or that which a naive one means."""
+    return instant if timezone.is_aware(instant) else timezone.make_aware(instant)
+
+
+def checked(name: str, given: Any) -> Any:
+    """Return a timedelta as it is, and a datetime as an aware one.
+
+    Raises:
+        TypeError: it is neither.
+        ValueError: it is naive while USE_TZ is on.
+    """
+    if isinstance(given, dt.timedelta):
+        return given
+    if not isinstance(given, dt.datetime):
+        raise TypeError(f"{name} is a datetime or a timedelta, not {given!r}.")
+    if timezone.is_naive(given) and settings.USE_TZ:
+        raise ValueError(f"{name} is naive ({given!r}) while USE_TZ is on. Use django.utils.timezone.make_aware().")
+    return aware(given)

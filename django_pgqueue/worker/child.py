@@ -1,0 +1,115 @@
+"""One worker process: its pump, its slots, its end. Started by the supervisor, and gone when that is."""
+
+import json
+import logging
+import multiprocessing
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+import django
+from django.apps import apps
+from django.db import connections
+
+from django_pgqueue.jobs.counters import Meter
+from django_pgqueue.worker.logging_setup import configure
+from django_pgqueue.worker.shared_state import Marks
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+LINGER_SECONDS = 3.0
+"""Timeout of the wait of a process whose jobs are all written down for what they have left behind in it."""
+
+SWITCH_SECONDS = 0.0005
+"""How long a thread that computes keeps the interpreter from others: a tenth of Python's default.
+
+Beside one job in pure Python, every other thread waits so long whenever it wakes, the pump and the other slots too.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """What a child needs to know."""
+
+    worker_id: int
+    queues: tuple[str, ...]
+    concurrency: int
+    verbosity: int
+    databases: dict[str, str] = field(default_factory=dict)  # alias -> NAME, which a test runner may have changed
+    is_careful: bool = False  # it claims one job at a time at first: the process before it ended by an error
+
+
+def main(brief: Brief, orders: Connection, marks: Marks, meter: Meter | None = None) -> None:
+    """Run one worker process; the target of ``multiprocessing.Process``."""
+    if not apps.ready:
+        django.setup()
+    configure(brief.verbosity)
+    for alias, name in brief.databases.items():
+        connections.settings[alias]["NAME"] = name
+    from django_pgqueue.worker.cleanup import disown, watch_connections  # noqa: PLC0415
+    from django_pgqueue.worker.consumer import Pump  # noqa: PLC0415 - needs django.setup()
+    from django_pgqueue.worker.metrics import tell_of_enqueued  # noqa: PLC0415
+    from django_pgqueue.worker.slots import Slots  # noqa: PLC0415
+
+    sys.setswitchinterval(SWITCH_SECONDS)
+    watch_connections()
+    outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    slots = Slots(brief.concurrency, marks, outbox)
+    pump = Pump(brief.worker_id, brief.queues, slots, marks, meter, is_careful=brief.is_careful)
+    if meter:
+        tell_of_enqueued(meter.enqueued)
+        os.register_at_fork(after_in_child=meter.disown)
+    os.register_at_fork(after_in_child=disown)
+    os.register_at_fork(after_in_child=slots.disown)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides
+    signal.signal(signal.SIGTERM, lambda *_: pump.stop())
+    threading.Thread(target=obey, args=(orders.fileno(), pump, slots), name="pgqueue-orders", daemon=True).start()
+    pump.run()
+    threading.Thread(target=end_soon, name="pgqueue-end", daemon=True).start()
+
+
+def end_soon() -> None:
+    """End the process although threads or processes that jobs have left behind go on, for which Python would wait.
+
+    Where none is left there may still be work at exit, as of an exporter that sends its last traces; it takes its time.
+    """
+    time.sleep(LINGER_SECONDS)
+    main = threading.main_thread()
+    threads = [one.name for one in threading.enumerate() if not one.daemon and one is not main]
+    processes = [one.name for one in multiprocessing.active_children() if not one.daemon]
+    if not threads and not processes:
+        return
+    left = ", ".join(sorted([*threads, *processes]))
+    try:
+        logger.warning(
+            "Process %d ends, and threads or processes that its jobs have left behind: %s", os.getpid(), left
+        )
+        logging.shutdown()
+    finally:
+        os._exit(0)
+
+
+def obey(orders: int, pump: Any, slots: Any) -> None:
+    """Carry out the supervisor's orders, one a line; end the process when the supervisor is gone."""
+    rest = b""
+    while chunk := os.read(orders, 65536):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            match line.split(maxsplit=1):
+                case [b"wake"]:
+                    pump.wake()
+                case [b"wake", queues]:
+                    pump.wake(json.loads(queues))
+                case [b"gates"]:
+                    pump.look_at_gates()
+                case [b"cancel", mark]:
+                    slots.cancel(int(mark))
+                case [b"stop"]:
+                    pump.stop()
+    os._exit(1)

@@ -1,0 +1,49 @@
+from dataclasses import dataclass
+
+from django_pgqueue.jobs.queue_selector import Served
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one command is to do; validated by the command before anything starts.
+
+    Args:
+        queues: served in this order, as ``Served`` takes them; empty means all.
+        processes: worker processes, 1 or more.
+        concurrency: jobs at once in each process, 1 or more.
+        max_jobs: a process that has finished about so many is replaced; 0 never.
+        max_memory_mb: the same for one whose resident memory has passed so many MiB.
+        drain: end when nothing is left to do.
+        grace_seconds: how long running jobs may go on after SIGTERM.
+        listen: whether to LISTEN; without it, or behind a pooler, workers poll.
+        name: shown beside host and pid.
+        verbosity: Django's; what the children log.
+        health_port: where to answer probes over HTTP; 0 nowhere.
+        health_host: the address to answer them at.
+        health_file: rewritten once a second while the command is alive; empty: none.
+        health_max_age: a job that could have run for so many seconds makes the command unready; 0 never.
+        metrics_port: where to answer with metrics; 0 nowhere.
+        metrics_host: the address to answer with them at.
+    """
+
+    queues: tuple[str, ...] = ()
+    processes: int = 1
+    concurrency: int = 8
+    max_jobs: int = 0
+    max_memory_mb: int = 0
+    drain: bool = False
+    grace_seconds: float = 25.0
+    listen: bool = True
+    name: str = ""
+    verbosity: int = 1
+    health_port: int = 0
+    health_host: str = "127.0.0.1"
+    health_file: str = ""
+    health_max_age: float = 0.0
+    metrics_port: int = 0
+    metrics_host: str = "127.0.0.1"
+
+    @property
+    def served(self) -> Served:
+        """Which queues, and in which order."""
+        return Served.of(self.queues)

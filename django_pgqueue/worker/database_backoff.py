@@ -1,0 +1,96 @@
+"""Trouble of a pump with its database: how long to wait, and how much to write at once after that."""
+
+import logging
+import time
+from collections.abc import Collection, Iterable
+
+from django.db import Error
+
+from django_pgqueue.db.errors import is_too_much, one_line
+from django_pgqueue.records import Outcome
+from django_pgqueue.retry_policy import reconnect_delay
+from django_pgqueue.worker.shared_state import CAPACITY, Marks
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+
+class Trouble:
+    """Told to the supervisor through the marks, which probes of health read.
+
+    Attributes:
+        most: outcomes in one transaction; halved when they were too much.
+        in_doubt: marks of the jobs whose outcomes may have been written though nobody has heard of it.
+    """
+
+    def __init__(self, marks: Marks) -> None:
+        self.most = CAPACITY
+        self.in_doubt: set[int] = set()
+        self.failures = 0
+        self.claim_at = 0.0  # no claim before, monotonic
+        self._failed_claims = 0  # in a row, sent apart
+        self._marks = marks
+        self._reason = ""  # of the last failure
+        self._retry_at = 0.0  # not before, monotonic
+
+    def seconds_left(self) -> float:
+        """Return for how long to leave the database alone; 0: no longer."""
+        return max(self._retry_at - time.monotonic(), 0.0) if self._retry_at else 0.0
+
+    def met(self, error: Error, outcomes: Collection[Outcome], *, may_be_written: bool) -> None:
+        """Take note that a turn has failed, with these outcomes to write.
+
+        Args:
+            may_be_written: they were sent, and the server has not said that it failed.
+        """
+        self.failures += 1
+        self._note()
+        self._retry_at = time.monotonic() + reconnect_delay(self.failures)
+        if is_too_much(error):
+            self.most = max((len(outcomes) or self.most) // 2, 1)
+        if may_be_written:
+            self.in_doubt.update(outcome.job.mark for outcome in outcomes)
+        reason = one_line(error)
+        if self.failures % 10 == 1 or reason != self._reason:
+            logger.warning("The pump cannot work with the database (failure %d): %s", self.failures, reason)
+        self._reason = reason
+
+    def doubtful(self, outcomes: Iterable[Outcome], *, stale: Collection[int]) -> list[Outcome]:
+        """Return the outcomes that may have been written before, of those whose lease is gone.
+
+        One that was written looks as if it had lost its lease when it is written once more. So does one that was not,
+        if another worker has the job by now.
+
+        Args:
+            stale: the ids of the jobs whose lease is gone.
+        """
+        if not self.in_doubt:
+            return []
+        return [outcome for outcome in outcomes if outcome.job.id in stale and outcome.job.mark in self.in_doubt]
+
+    def settled(self, outcomes: Iterable[Outcome]) -> None:
+        """Take note that these outcomes are written, or can never be."""
+        if self.in_doubt:
+            self.in_doubt.difference_update(outcome.job.mark for outcome in outcomes)
+
+    def over(self) -> None:
+        """Take note that a turn has gone well."""
+        self.most = min(self.most * 2, CAPACITY)
+        if self.failures:
+            logger.warning("The pump works again after %d failures", self.failures)
+        self.failures, self._retry_at = 0, 0.0
+        self._note()
+
+    def met_by_claim(self) -> None:
+        """Take note that a claim has failed in a transaction of its own, right after another one has gone well."""
+        self._failed_claims += 1
+        self._note()
+        self.claim_at = time.monotonic() + reconnect_delay(self._failed_claims)
+
+    def claimed(self) -> None:
+        """Take note that a claim has gone well, of whatever queue."""
+        if self._failed_claims:
+            self._failed_claims, self.claim_at = 0, 0.0
+            self._note()
+
+    def _note(self) -> None:
+        self._marks.note_failures(max(self.failures, self._failed_claims))

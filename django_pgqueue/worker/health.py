@@ -1,0 +1,124 @@
+"""Whether a command is alive, and whether it is ready: judged from facts alone.
+
+Alive means that a restart would not help; so a command is alive while only its database is away. Ready means that it
+does its work.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from django_pgqueue.conf import conf
+
+UNTURNED_SECONDS = 3.0
+"""A pump turns once a second at least; a process whose pump has not turned for so long does not do its work."""
+
+STUCK_SECONDS = 300.0
+"""What has not moved for so long will not move again: all time limits of a pass together are shorter."""
+
+STALE_SECONDS = 15.0
+"""An answer of the database about the backlog counts for so long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopFacts:
+    """One thread of the supervisor."""
+
+    duty: str
+    is_alive: bool
+    pass_seconds: float  # for which its pass has been under way, or late
+    failures: int  # in a row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessFacts:
+    """One worker process that is not about to leave."""
+
+    pid: int
+    is_at_work: bool
+    unturned_seconds: float  # since its pump has turned
+    failures: int  # turns in a row that failed at the database
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What one look at a command has found."""
+
+    is_stopping: bool
+    unwatched_seconds: float  # since the main thread has looked after its processes
+    unbeaten_seconds: float  # since the last heartbeat that went through
+    lease_seconds: float
+    planned: int  # processes
+    loops: tuple[LoopFacts, ...]
+    processes: tuple[ProcessFacts, ...]
+    oldest_seconds: float = 0.0  # for which the oldest job has waited that could run
+    unasked_seconds: float = 0.0  # since the database has said so
+    max_age_seconds: float = 0.0  # that the oldest may have; 0: any
+    stuck_seconds: float = STUCK_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What keeps a command from being alive, and from being ready; nothing does where there are no words."""
+
+    dead: tuple[str, ...]
+    unready: tuple[str, ...]
+
+    @property
+    def is_live(self) -> bool:
+        return not self.dead
+
+    @property
+    def is_ready(self) -> bool:
+        return not self.unready
+
+
+def stuck_seconds() -> float:
+    """Return after how long what has not moved counts as stuck."""
+    return max(STUCK_SECONDS, 4.0 * conf.statement_timeout_seconds)
+
+
+def judge(facts: Facts) -> Verdict:
+    """Say what is wrong. What is not alive is not ready either."""
+    dead = tuple(_dead(facts))
+    return Verdict(dead, dead + tuple(_unready(facts)))
+
+
+def _dead(facts: Facts) -> Iterator[str]:
+    if facts.is_stopping:
+        return  # whoever has asked for it bounds the time that it may take
+    if facts.unwatched_seconds > facts.stuck_seconds:
+        yield f"the supervisor has not looked after its processes for {facts.unwatched_seconds:.0f} s"
+    for loop in facts.loops:
+        if not loop.is_alive:
+            yield f"the {loop.duty} has ended"
+        elif loop.pass_seconds > facts.stuck_seconds:
+            yield f"the {loop.duty} has been stuck for {loop.pass_seconds:.0f} s"
+    for process in facts.processes:
+        if process.unturned_seconds > facts.stuck_seconds:
+            yield f"process {process.pid} has been stuck for {process.unturned_seconds:.0f} s"
+
+
+def _unready(facts: Facts) -> Iterator[str]:
+    if facts.is_stopping:
+        yield "stopping"
+    if facts.unbeaten_seconds > facts.lease_seconds * 2 / 3:
+        yield f"the last heartbeat was {facts.unbeaten_seconds:.0f} s ago"
+    for loop in facts.loops:
+        if loop.failures:
+            yield f"the {loop.duty} cannot work with the database (failure {loop.failures})"
+    yield from _idle_processes(facts)
+    if facts.max_age_seconds and facts.unasked_seconds > STALE_SECONDS:
+        yield f"the database has not told the age of the oldest job for {facts.unasked_seconds:.0f} s"
+    elif facts.max_age_seconds and facts.oldest_seconds > facts.max_age_seconds:
+        yield f"a job that could run has waited for {facts.oldest_seconds:.0f} s"
+
+
+def _idle_processes(facts: Facts) -> Iterator[str]:
+    at_work = sum(process.is_at_work for process in facts.processes)
+    if at_work < facts.planned:
+        yield f"{at_work} of {facts.planned} processes are at work"
+    for process in facts.processes:
+        if process.is_at_work and process.unturned_seconds > UNTURNED_SECONDS:
+            yield f"process {process.pid} has not looked for jobs for {process.unturned_seconds:.0f} s"
+        if process.failures:
+            yield f"process {process.pid} cannot work with the database (failure {process.failures})"

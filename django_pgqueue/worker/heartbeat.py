@@ -1,0 +1,238 @@
+"""The heartbeat of a command and its processes, and whether other workers are alive.
+
+Each command has one session that everybody can see: as long as it is there, the command may live. It is the listener's,
+because that one is known to be direct: behind a pooler no notification would arrive, and sessions would come and go
+with other people's. When a process is killed, its machine closes the connection, and the server ends the session.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.notify import announce_or_warn, of_queue
+from django_pgqueue.jobs import leases as heartbeat
+from django_pgqueue.jobs.ack import release
+from django_pgqueue.records import Lease
+from django_pgqueue.worker.processes import Crew
+from django_pgqueue.worker.shared_state import now
+from django_pgqueue.worker.worker_process import Process, resident_bytes
+
+BEAT_SECONDS = 4.0
+"""A command that has a session sends its heartbeats no further apart, however long its lease is."""
+
+SILENT_SECONDS = 5.0
+"""One that lives has sent a heartbeat since."""
+
+GONE_SECONDS = 2.0
+"""A command that is silent, and whose session is not there, for so long is gone."""
+
+RECONNECTED_SECONDS = 15.0
+"""So long after an outage everybody who lives is connected again; until then nobody is judged by his session."""
+
+SIGN_OF_LIFE_SECONDS = 1.0
+"""A command that has lost its session sends its heartbeats so often until it has another."""
+
+
+class Session:
+    """That of this command. Set by the listener's thread, read by the heart's.
+
+    Args:
+        changed: called when it has begun or ended.
+    """
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self.pid = 0  # of the server's process; 0: there is none
+        self._changed = changed
+        self._was_there = False
+
+    def begin(self, pid: int) -> None:
+        self.pid, self._was_there = pid, True
+        self._changed()
+
+    def end(self) -> None:
+        self.pid = 0
+        self._changed()
+
+    def forgo(self) -> None:
+        """Have none, and want none: behind a pooler there is nothing for others to look for."""
+        self.pid, self._was_there = 0, False
+        self._changed()
+
+    @property
+    def beat_seconds(self) -> float:
+        """How far apart heartbeats may be, by what others can see of this command."""
+        if self.is_lost:
+            return SIGN_OF_LIFE_SECONDS
+        return BEAT_SECONDS if self.pid else math.inf
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether there was one, and others may believe that this command is gone with it."""
+        return self._was_there and not self.pid
+
+
+class Absences:
+    """For how long others have been seen neither by their session nor by a heartbeat."""
+
+    def __init__(self) -> None:
+        self._since: dict[int, float] = {}  # by the id of a worker process; monotonic
+
+    def gone(self, look: Callable[[], Iterable[int]]) -> list[int]:
+        """Return who has been absent at each look for as long as it takes to be gone.
+
+        Args:
+            look: returns who is absent now; if it fails, nothing that was seen before counts.
+        """
+        now, since, self._since = time.monotonic(), self._since, {}
+        self._since = {worker_id: since.get(worker_id, now) for worker_id in look()}
+        return [worker_id for worker_id, first in self._since.items() if now - first >= GONE_SECONDS]
+
+    def forget(self) -> None:
+        self._since.clear()
+
+
+# Heart
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+
+@dataclass
+class Pulse:
+    """For how long heartbeats have gone through without a failure or a gap."""
+
+    lease_seconds: float
+    first: float | None = None
+    last: float = field(default_factory=now)
+
+    def beat(self, at: float) -> None:
+        if self.first is None or at - self.last > self.lease_seconds / 2:
+            self.first = at
+        self.last = at
+
+    def stumble(self) -> None:
+        """Start over: a beat has failed, and who knows for whom else."""
+        self.first = None
+
+    def has_stood(self, seconds: float) -> bool:
+        """Whether heartbeats have gone through for so long, and still do."""
+        return self.first is not None and now() - self.last < self.lease_seconds and self.last - self.first >= seconds
+
+    def is_steady(self) -> bool:
+        """Whether everybody who is alive has had a full lease's time to say so."""
+        return self.has_stood(self.lease_seconds)
+
+
+class Heart:
+    """Renews the leases of the crew's processes, and reads what the database believes they are running.
+
+    Args:
+        told_to_stop: called, with every beat, while somebody wants the command to stop; with who it is.
+    """
+
+    def __init__(self, alias: str, crew: Crew, session: Session, *, told_to_stop: Callable[[str], None]) -> None:
+        self.pulse = Pulse(crew.lease_seconds)
+        self.database = QueueConnection(alias, "heartbeat", patience_seconds=max(crew.lease_seconds / 2, 2.0))
+        self._session = session
+        self._crew = crew
+        self._told_to_stop = told_to_stop
+        self._stuck: set[int] = set()  # worker ids of processes that did not turn at the last beat
+        self._strangers: dict[int, int] = {}  # marks of rows that their process did not know -> its turns then
+
+    def pass_once(self) -> float:
+        """Beat once; return the seconds until the next beat."""
+        try:
+            all_stand = self._beat()
+        except Exception:
+            self.pulse.stumble()
+            raise
+        finally:
+            self.mind_session()
+        seconds = min(self._crew.lease_seconds / 3, self._session.beat_seconds)
+        return seconds if all_stand else min(seconds, SIGN_OF_LIFE_SECONDS)
+
+    def mind_session(self) -> None:
+        """Shorten the leases to what others allow a command whose session they do not see, while it has lost its own.
+
+        They count from its last heartbeat. So this is done when the session ends, for a heartbeat may be under way that
+        never comes back, and after each heartbeat, which has just renewed the leases; may be called from any thread.
+        """
+        if not self._session.is_lost:
+            return
+        for process in list(self._crew.living):
+            process.marks.shorten(self.pulse.last + min(SILENT_SECONDS, self._crew.lease_seconds))
+
+    def _beat(self) -> bool:
+        """Do what a heartbeat is for; return whether all leases were renewed. Else some rows were locked, or gone."""
+        processes = {process.worker_id: process for process in list(self._crew.living)}
+        begun = now()
+        standing, stop_by = heartbeat.beat(
+            self.database,
+            {worker_id: process.pid for worker_id, process in processes.items()},
+            lease_seconds=self._crew.lease_seconds,
+            session_pid=self._session.pid,
+            memory_bytes={worker_id: resident_bytes(process.pid) for worker_id, process in processes.items()},
+        )
+        self.pulse.beat(begun)
+        for worker_id in standing & processes.keys():
+            if self._crew.is_stuck(processes[worker_id]):
+                processes[worker_id].marks.shorten(begun)
+            else:
+                processes[worker_id].marks.renew(begun + self._crew.lease_seconds)
+        for worker_id in processes.keys() - standing:
+            self._crew.register_again(self.database, processes[worker_id])
+        if stop_by is not None:
+            self._told_to_stop(stop_by)
+        self._compare_books(processes)
+        return standing >= processes.keys()
+
+    def _compare_books(self, processes: dict[int, Process]) -> None:
+        """Pass cancel requests on; release rows that their process does not know although its pump has turned since.
+
+        It never got the answer to that claim. A pump that has not turned may still be writing down what it claimed.
+        """
+        turns = {worker_id: process.marks.turns() for worker_id, process in processes.items()}
+        leases = heartbeat.leases(self.database, list(processes))
+        killed = [lease for lease in leases if lease.is_cancelled]
+        for worker_id, process in processes.items():
+            process.killed = frozenset(lease.mark for lease in killed if lease.worker_id == worker_id)
+            for mark in process.killed:
+                process.order("cancel", str(mark))
+        self._free_of_stuck(processes, leases)
+        since = {worker_id: process.marks.turns() for worker_id, process in processes.items()}
+        held = {worker_id: process.marks.held() for worker_id, process in processes.items()}
+        strangers = [lease for lease in leases if lease.mark not in held[lease.worker_id]]
+        if lost := [lease for lease in strangers if self._strangers.get(lease.mark, math.inf) < turns[lease.worker_id]]:
+            logger.warning("Releasing %d jobs whose claim was committed but never answered", len(lost))
+            self._release(lost)
+        self._strangers = {lease.mark: since[lease.worker_id] for lease in strangers}
+
+    def _free_of_stuck(self, processes: dict[int, Process], leases: Sequence[Lease]) -> None:
+        """Give back what processes have fetched and not begun whose pumps do not turn. They cannot do so themselves.
+
+        Their right to begin jobs has ended, so one that turns again gives up what it believes to hold. But a slot may
+        have asked for that right just before: what may start only once is left with its process.
+        """
+        stuck = {worker_id for worker_id, process in processes.items() if self._crew.is_stuck(process)}
+        for worker_id in stuck:
+            process, marks = processes[worker_id], processes[worker_id].marks
+            unbegun = set() if marks.may_start() else marks.unbegun()
+            mine = [lease for lease in leases if lease.worker_id == worker_id]
+            unrun = [lease for lease in mine if lease.mark in unbegun and lease.max_attempts > 1]
+            if worker_id not in self._stuck:
+                running = [f"job {lease.id} ({lease.task})" for lease in mine if lease.mark in marks.running()]
+                logger.error(
+                    "Process %d has not turned for %d s, while it runs %s: it begins nothing, and %d jobs go back",
+                    *(process.pid, process.unturned_seconds, ", ".join(running[:5]) or "nothing", len(unrun)),
+                )
+            self._release(unrun)
+        self._stuck = stuck
+
+    def _release(self, leases: Sequence[Lease]) -> None:
+        """Give jobs back, and tell others of them: with notifications on, idle workers poll seldom."""
+        released = set(release(self.database, leases)) if leases else set()
+        if conf.notify and (queues := {lease.queue for lease in leases if lease.id in released}):
+            announce_or_warn(self.database, sorted(map(of_queue, queues)))

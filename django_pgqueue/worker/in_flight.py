@@ -1,0 +1,210 @@
+"""Jobs that are claimed and whose outcome is not written yet; which of them run alone, which are refused.
+
+Each has a cell, the number of its place in the marks that the child shares with its supervisor. Its outcome is
+unwritten, perhaps blocked because somebody has locked its row, and written; then the cell is free.
+"""
+
+import itertools
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+
+from django.db import Error
+
+from django_pgqueue import registry
+from django_pgqueue.db.errors import primary
+from django_pgqueue.exceptions import InvalidArguments
+from django_pgqueue.jobs.failure import describe
+from django_pgqueue.jobs.redaction import scrubber_of
+from django_pgqueue.log_lines import fields
+from django_pgqueue.records import ClaimedJob, Fate, Outcome
+from django_pgqueue.states import MAX_LOST, Reason
+from django_pgqueue.worker.shared_state import CAPACITY, Marks
+
+Held = tuple[int, ClaimedJob]
+"""A job with its cell."""
+
+BLOCKED_SECONDS = 0.1
+"""An outcome whose row somebody else has locked is tried again after this."""
+
+
+class Book:
+    """Kept by the pump; not safe for two threads at once.
+
+    Attributes:
+        unwritten: outcomes that are to be written, by cell.
+    """
+
+    def __init__(self, marks: Marks) -> None:
+        self.unwritten: dict[int, Outcome] = {}
+        self._marks = marks
+        self._free = list(range(CAPACITY))
+        self._blocked: dict[int, Outcome] = {}  # by cell
+        self._blocked_until = math.inf  # when to try those again, monotonic
+        self._abandoned = 0  # outcomes that cannot be written at all; held until this process ends
+
+    def hold(self, jobs: Sequence[ClaimedJob]) -> list[Held]:
+        """Write jobs down that were claimed, all at once: none may start while another is not in the marks."""
+        cells = [self._free.pop() for _ in jobs]
+        self._marks.hold(cells, jobs)
+        return list(zip(cells, jobs, strict=True))
+
+    def room(self) -> int:
+        """Return how many more jobs may be held."""
+        return len(self._free)
+
+    def held(self) -> int:
+        """Return how many jobs are held that are still to be written."""
+        return CAPACITY - len(self._free) - self._abandoned
+
+    def outstanding(self) -> int:
+        """Return how many jobs are held that have not ended."""
+        return self.held() - len(self.unwritten) - len(self._blocked)
+
+    def blocked_until(self) -> float:
+        """Return when what is blocked is to be tried again, monotonic; infinity if nothing is."""
+        return self._blocked_until
+
+    def batch(self, most: int) -> dict[int, Outcome]:
+        """Return what to write now, each job once: an old run of a job may end beside the new one."""
+        if time.monotonic() >= self._blocked_until:
+            self.unwritten |= self._blocked
+            self._blocked, self._blocked_until = {}, math.inf
+        batch = dict(itertools.islice(self.unwritten.items(), most))
+        cells = {outcome.job.id: cell for cell, outcome in batch.items()}
+        return batch if len(cells) == len(batch) else {cell: batch[cell] for cell in cells.values()}
+
+    def settle(self, batch: dict[int, Outcome], *, locked: Collection[int]) -> Collection[Outcome]:
+        """Forget what is written, or can never be, and return it; put aside what somebody else has locked.
+
+        Args:
+            locked: ids of jobs.
+        """
+        for cell in batch:
+            del self.unwritten[cell]
+        if locked:
+            blocked = {cell: outcome for cell, outcome in batch.items() if outcome.job.id in locked}
+            batch = {cell: outcome for cell, outcome in batch.items() if cell not in blocked}
+            self._blocked |= blocked
+            self._blocked_until = time.monotonic() + BLOCKED_SECONDS
+        self._marks.free(batch)
+        self._free.extend(batch)
+        return batch.values()
+
+    def abandon(self, cell: int) -> None:
+        """Give up writing an outcome; its job is left to the lease."""
+        del self.unwritten[cell]
+        self._abandoned += 1
+
+
+# Suspects
+#
+# The first loss proves nothing: most jobs that are lost only ran beside the one that did it, or on a machine that went
+# away. Whoever is lost again may be the one; after the third time it is in ``dead_jobs``, and nobody else should be.
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+
+PATIENCE_SECONDS = 10.0
+"""A suspect waits so long for the jobs that run already to end; then it starts beside them."""
+
+ALONE_SECONDS = 60.0
+"""A suspect has run alone for so long: then the child takes other jobs again, for a long job must not stop a queue."""
+
+
+CAREFUL_SECONDS = 60.0
+"""A process claims one job at a time for so long if the one before it ended by an error with jobs that had not begun.
+
+Should it end before it has begun the job that it has claimed, then that job is the cause: whatever stands in its row is
+what no code expects. It pays for that as if it had run, and those that ran beside it do not.
+"""
+
+APART_SECONDS = 1.0
+"""Such a process claims a job when the last one has ended, or runs for so long: most jobs that crash do so sooner."""
+
+
+class Suspects:
+    """Those of one child, with their cells; not safe for two threads at once."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Held] = deque()
+        self._running: int | None = None  # a cell
+        self.until = 0.0  # the end of patience, or of being alone; monotonic
+
+    def sort_out(self, fetched: list[Held]) -> list[Held]:
+        """Keep the suspects among these jobs; return the others."""
+        suspects = [held for held in fetched if is_suspect(held[1])]
+        if not suspects:
+            return fetched
+        if not self._waiting:
+            self.until = time.monotonic() + PATIENCE_SECONDS
+        self._waiting.extend(suspects)
+        return [held for held in fetched if not is_suspect(held[1])]
+
+    def want_the_child(self) -> bool:
+        """Whether no other job is to start now."""
+        return bool(self._waiting) or (self._running is not None and time.monotonic() < self.until)
+
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def next(self, *, others: int) -> Held | None:
+        """Return the suspect to start now, if it may.
+
+        Args:
+            others: how many jobs the child holds beside those that wait here.
+        """
+        if not self._waiting or (others and time.monotonic() < self.until):
+            return None
+        cell, job = self._waiting.popleft()
+        manner = "beside jobs that do not end" if others else "alone"
+        logger.warning(
+            "Job %s (%s) was lost %d times: it runs %s",
+            job.id,
+            job.task,
+            job.lost,
+            manner,
+            extra=fields(job, lost=job.lost),
+        )
+        self._running, self.until = cell, time.monotonic() + ALONE_SECONDS
+        return cell, job
+
+    def ended(self, cells: Iterable[int]) -> None:
+        """Take note that the jobs of these cells have ended."""
+        if self._running is not None and self._running in cells:
+            self._running = None
+            self.until = time.monotonic() + PATIENCE_SECONDS
+
+    def withdraw(self) -> list[Held]:
+        """Take back all that have not begun."""
+        unrun = list(self._waiting)
+        self._waiting.clear()
+        return unrun
+
+
+def is_suspect(job: ClaimedJob) -> bool:
+    """Whether one more loss will be the job's last."""
+    return job.lost >= MAX_LOST - 1
+
+
+# Refused
+
+
+def in_place_of(outcome: Outcome, error: Error) -> Outcome | None:
+    """Return the outcome that says that another could not be recorded; None if it is that one which is refused."""
+    job = outcome.job
+    scrub = scrubber_of(registry.find(job.task), job)
+    logger.error(
+        "The outcome of job %s (%s) cannot be written: %s",
+        job.id,
+        job.task,
+        scrub(primary(error)),
+        extra=fields(job, outcome=outcome.fate.word),
+    )
+    if "refused" in (outcome.error or {}):
+        return None
+    refused = InvalidArguments(f"The outcome was refused by the database: {primary(error)}")
+    story = describe(refused, scrub) | {"refused": outcome.fate.name.lower()}
+    return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=story)

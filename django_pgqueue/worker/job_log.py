@@ -1,0 +1,94 @@
+"""One record in the log for each job at most: a line, and while developing the traceback of an attempt that failed."""
+
+import logging
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from django.conf import settings
+
+from django_pgqueue import registry
+from django_pgqueue.conf import conf
+from django_pgqueue.jobs.executor import announce_from_duty
+from django_pgqueue.log_lines import FAILURES, Lines, fields
+from django_pgqueue.records import Fate, Outcome
+from django_pgqueue.signals import job_died, job_expired
+from django_pgqueue.states import Reason
+
+logger = logging.getLogger("django_pgqueue.jobs")
+failures = logging.getLogger(FAILURES)
+
+UNBEGUN = {Reason.UNKNOWN_TASK, Reason.EXPIRED}
+"""Why claimed jobs die that no slot has begun, so that nobody has been told of their end."""
+
+
+def report_all(outcomes: Iterable[Outcome], *, stale: Collection[int]) -> None:
+    """Log outcomes that have been written; costs next to nothing where successes are not logged.
+
+    Args:
+        stale: the ids of those that were dropped, because their lease is gone.
+    """
+    is_verbose, succeeded = bool(stale) or logger.isEnabledFor(logging.INFO), Fate.SUCCEEDED
+    for outcome in outcomes:
+        if is_verbose or outcome.fate is not succeeded:
+            report(outcome, is_stale=outcome.job.id in stale)
+
+
+def report(outcome: Outcome, *, is_stale: bool) -> None:
+    """Log one outcome: the one line that each attempt gets."""
+    job = outcome.job
+    about = (job.id, job.task, job.attempt)
+    if is_stale and outcome.fate is not Fate.RELEASED:
+        logger.warning(
+            "Stale result dropped: job %s (%s) attempt %d lost its lease", *about, extra=fields(job, outcome="stale")
+        )
+    elif outcome.fate is Fate.RETRIED:
+        again = (job.max_attempts, outcome.delay_seconds, _story(outcome))
+        failures.warning(
+            "Failed: job %s (%s) attempt %d of %d, again in %.0f s: %s",
+            *about,
+            *again,
+            extra=_fields(outcome, delay_seconds=outcome.delay_seconds),
+        )
+    elif outcome.fate is Fate.DIED:
+        told = logger if outcome.reason in UNBEGUN else failures
+        why = (job.max_attempts, outcome.reason, _story(outcome))
+        told.error(
+            "Dead: job %s (%s) attempt %d of %d, %s: %s",
+            *about,
+            *why,
+            extra=_fields(outcome, reason=str(outcome.reason)),
+        )
+        _announce_unbegun(outcome)
+    elif outcome.fate in (Fate.SUCCEEDED, Fate.REPEATED, Fate.RECORDED):
+        logger.info("Done: job %s (%s) in %.3f s", job.id, job.task, outcome.run_seconds, extra=_fields(outcome))
+
+
+def _announce_unbegun(outcome: Outcome) -> None:
+    job = outcome.job
+    if outcome.reason is Reason.UNKNOWN_TASK:
+        announce_from_duty(job_died, job.task, job=job, outcome=outcome)
+    elif outcome.reason is Reason.EXPIRED:
+        announce_from_duty(job_expired, ids=[job.id], database=conf.database)
+
+
+def _fields(outcome: Outcome, **more: Any) -> dict[str, Any]:
+    error: dict[str, Any] = outcome.error or {}
+    if error:
+        more |= {"error": error.get("error", ""), "error_message": error.get("message", "")}
+    seconds = round(outcome.run_seconds, 6)
+    return fields(outcome.job, outcome=outcome.fate.word, run_seconds=seconds, **more)
+
+
+def _story(outcome: Outcome) -> str:
+    """Return the error of an outcome on one line; while developing, its traceback on further ones."""
+    trace = (outcome.error or {}).get("traceback", "").rstrip()
+    is_wanted = settings.DEBUG or failures.isEnabledFor(logging.DEBUG)
+    if outcome.fate is Fate.DIED and (task := registry.find(outcome.job.task)) and task.adapter:
+        is_wanted = False  # the framework's own log has it
+    return Lines(f"{summary(outcome)}\n{trace}") if trace and is_wanted else summary(outcome)
+
+
+def summary(outcome: Outcome) -> str:
+    """Return the error of an outcome on one line."""
+    error: dict[str, Any] = outcome.error or {}
+    return ": ".join(part for part in (error.get("error"), error.get("message")) if part).replace("\n", " ")[:300]

@@ -1,0 +1,122 @@
+"""What a pump knows of the gates of queues, and when it tries again at one that let nothing in.
+
+The claims themselves obey the gates as they are in the database. What is known here only says which claim to send, what
+to give back, and when there is a reason to look again.
+"""
+
+import math
+import random
+import time
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.flow.queue_limits import Gate, Gates, send_gates
+
+LOOK_SECONDS = 0.7
+"""Gates are read with the next statements after this; by themselves only where there is something to give back."""
+
+TRY_SECONDS = 0.1
+"""A queue that is full is tried again after this, and when one of its jobs has ended here."""
+
+SHORTEST_SECONDS = 0.01
+
+MOST_TRIES = 100
+"""How often queues that let nothing in are tried in a second, all together."""
+
+
+class Shut(NamedTuple):
+    """A queue that let in less than was asked for."""
+
+    until: float  # monotonic
+    has_token: bool  # it is full, so that the end of a job may help
+
+
+class KnownGates:
+    """Those of one pump; not safe for two threads at once, except for ``tell``."""
+
+    def __init__(self) -> None:
+        self._gates: dict[str, Gate] = {}
+        self._shut: dict[str, Shut] = {}
+        self._look_at = 0.0  # monotonic
+        self._pause_ends_at = math.inf  # of the first that does so by itself
+        self._is_told = True
+
+    def tell(self) -> None:
+        """Take note that gates have changed."""
+        self._is_told = True
+
+    # Looking
+
+    def due_at(self) -> float:
+        """Return when there is a reason to look in itself, monotonic: somebody has said so, or a pause ends."""
+        return 0.0 if self._is_told else self._pause_ends_at
+
+    def look_at(self) -> float:
+        """Return when what is known is too old to go by, monotonic."""
+        return self._look_at
+
+    def look(self, database: QueueConnection) -> Gates | None:
+        """Ask for the gates along with other statements, if what is known is not new; the answer is to be heeded."""
+        if time.monotonic() < min(self.due_at(), self._look_at):
+            return None
+        self._is_told = False  # before the answer: what is told from here on may not be in it
+        return send_gates(database)
+
+    def heed(self, answer: Gates) -> set[str]:
+        """Learn from the answer; return the queues whose gates have changed."""
+        before = self._gates
+        self._gates, seconds = answer.read()
+        now = time.monotonic()
+        self._look_at, self._pause_ends_at = now + LOOK_SECONDS, now + max(seconds, SHORTEST_SECONDS)
+        changed = {queue for queue in {*before, *self._gates} if before.get(queue) != self._gates.get(queue)}
+        for queue in changed:
+            self._shut.pop(queue, None)
+        return changed
+
+    # Knowing
+
+    def is_paused(self, queue: str) -> bool:
+        gate = self._gates.get(queue)
+        return gate is not None and gate.is_paused
+
+    def is_limited(self, queue: str) -> bool:
+        gate = self._gates.get(queue)
+        return gate is not None and gate.is_limited
+
+    def is_open(self, queue: str) -> bool:
+        """Whether a claim may find something there."""
+        return not self._gates or not (queue in self._shut or self.is_paused(queue))
+
+    def shut(self, queue: str, token_seconds: float) -> None:
+        """Leave a queue alone for a while that let in less than was asked for, and has more.
+
+        Tokens are let come together for a while: whoever took each by itself would ask all the time.
+
+        Args:
+            token_seconds: until there is one; 0 if there is, and the queue was full, or somebody else at its gate.
+        """
+        gate = self._gates.get(queue)
+        fill = gate.fill_seconds if gate else None
+        pause = TRY_SECONDS if fill is None else min(TRY_SECONDS, fill / 2)
+        pause = max(token_seconds, pause, SHORTEST_SECONDS, len(self._shut) / MOST_TRIES)
+        self._shut[queue] = Shut(time.monotonic() + pause * random.uniform(0.9, 1.1), token_seconds <= 0)  # noqa: S311
+
+    def ended(self, queues: Iterable[str]) -> list[str]:
+        """Return the queues to try now because a job of theirs has ended."""
+        return self._reopen(queue for queue in queues if queue in self._shut and self._shut[queue].has_token)
+
+    def reopened(self) -> list[str]:
+        """Return the queues whose time to be tried again has come."""
+        now = time.monotonic()
+        return self._reopen(queue for queue, shut in self._shut.items() if now >= shut.until)
+
+    def reopen_at(self) -> float:
+        """Return when the first of them is to be tried again, monotonic."""
+        return min((shut.until for shut in self._shut.values()), default=math.inf)
+
+    def _reopen(self, queues: Iterable[str]) -> list[str]:
+        reopened = list(queues)
+        for queue in reopened:
+            del self._shut[queue]
+        return reopened

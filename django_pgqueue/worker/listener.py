@@ -1,0 +1,207 @@
+"""LISTEN for announcements of work, wake the children. Polling stays the fallback, whatever happens here."""
+
+import logging
+import os
+import secrets
+import selectors
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from django.db import Error
+from psycopg import sql
+
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import QueueConnection, only_reads
+from django_pgqueue.db.errors import is_over_limit
+from django_pgqueue.db.notify import CHANNEL, ECHO, announce
+from django_pgqueue.worker.heartbeat import Session
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+PING_SECONDS = 30.0
+"""A connection on which nothing comes is asked so often whether it is still there."""
+
+ECHO_SECONDS = 2.0
+"""A notification that has not arrived after this counts as one that never will."""
+
+TRY_AGAIN_SECONDS = 300.0
+"""Where none arrives, LISTEN is tried so often again."""
+
+UNLISTENS = 20
+"""How many transactions to make, at most, until a pooler lends the same server again."""
+
+DEAF = (
+    "gets no notifications: is a pooler in between, in transaction mode? Set PGQUEUE['LISTEN_DATABASE'] to an alias "
+    "that leads to the same database directly."
+)
+FULL = (
+    "is of no use now: the server takes no more notifications, as its queue of them is full of what some session does "
+    "not read. The server's log names it."
+)
+
+BACKEND = "SELECT pg_backend_pid()"
+
+LOOKS = 3
+"""How often to look for a sign that a pooler lends its servers for a transaction only; each takes three statements."""
+
+
+class Listener:
+    """One connection that listens, by the alias LISTEN_DATABASE.
+
+    Args:
+        session: is told when this connection begins and ends.
+        heard: called with the set of payloads, as ``wake`` describes them, of each batch of notifications,
+            and with None after each (re)connect, when anything may have been missed.
+
+    Attributes:
+        works: whether notifications arrive; None while that is not known.
+        is_settled: set once the first try is over, however it went.
+    """
+
+    def __init__(self, session: Session, heard: Callable[[set[str] | None], None]) -> None:
+        self.works: bool | None = None
+        self.is_settled = threading.Event()
+        self._alias = conf.listen_database
+        self._session = session
+        self._heard = heard
+        self._database = QueueConnection(self._alias, "listener")
+        self._connection: Any = None
+        self._stop_read, self._stop_write = os.pipe()
+
+    def pass_once(self) -> float:
+        """Connect if need be, wait for notifications for up to half a minute, pass them on."""
+        try:
+            if self._connection is None:
+                self._connect()
+            if self.works:
+                self._wait()
+        except BaseException:
+            self.close()
+            self.is_settled.set()
+            raise
+        return 0.0 if self.works else TRY_AGAIN_SECONDS
+
+    def stop(self) -> None:
+        """End a wait that is under way; may be called from any thread."""
+        os.write(self._stop_write, b"s")
+
+    def close(self) -> None:
+        self._session.end()
+        self._connection = None
+        self._database.close()
+
+    def _connect(self) -> None:
+        connection: Any = self._database.autocommit()
+        useless = listen(self._database, connection, conf.database)
+        worked, self.works = self.works, useless is None
+        self.is_settled.set()
+        if self.works:
+            self._connection = connection
+            [backend] = connection.execute(BACKEND).fetchone()
+            self._session.begin(backend)
+            self._heard(None)
+            return
+        if worked is not False:
+            logger.warning(
+                "LISTEN by way of %r %s Polling every %g s instead.", self._alias, useless, conf.poll_seconds
+            )
+        self.close()
+        self._session.forgo()
+
+    def _wait(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._connection.fileno(), selectors.EVENT_READ)
+            selector.register(self._stop_read, selectors.EVENT_READ)
+            if not selector.select(PING_SECONDS):
+                self._connection.execute("SELECT 1")  # a dead peer shows itself here; notifications may come along
+        payloads = {notify.payload for notify in self._connection.notifies(timeout=0)}
+        if payloads := {payload for payload in payloads if not payload.startswith(ECHO)}:
+            self._heard(payloads)
+        if only_reads(self._connection):
+            self.close()  # whoever notifies is on another server by now
+
+
+def try_out(listens: str, notifies: str) -> str | None:
+    """Listen as a worker does, for a moment, by connections of its own.
+
+    Args:
+        listens: the alias by which it listens.
+        notifies: the alias by which jobs are enqueued.
+
+    Returns:
+        Why that is of no use: ``DEAF`` or ``FULL``. None: notifications arrive.
+
+    Raises:
+        django.db.Error: a database cannot be reached.
+        psycopg.Error: likewise, once it was.
+    """
+    database = QueueConnection(listens, "doctor")
+    try:
+        return listen(database, database.autocommit(), notifies)
+    finally:
+        database.close()
+
+
+def listen(database: QueueConnection, connection: Any, notifies: str) -> str | None:
+    """Listen, and see whether a notification arrives that was sent the way that enqueuers send theirs.
+
+    Args:
+        connection: that of ``database``.
+        notifies: the alias by which jobs are enqueued.
+
+    Returns:
+        Why it is of no use to listen; None: it is.
+    """
+    other = QueueConnection(notifies, "listener echo")
+    try:
+        if database.is_pooled and is_lent(connection, other):
+            return DEAF
+        [backend] = connection.execute(BACKEND).fetchone()
+        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
+        if useless := _hears_not(connection, other, is_direct=not database.is_pooled):
+            unlisten(connection, backend)
+        return useless
+    finally:
+        other.close()
+
+
+def _hears_not(connection: Any, other: QueueConnection, *, is_direct: bool) -> str | None:
+    payload = ECHO + secrets.token_hex(8)
+    try:
+        announce(other, [payload])
+    except Error as error:
+        if is_over_limit(error):
+            return FULL
+        raise
+    deadline = time.monotonic() + ECHO_SECONDS
+    while (left := deadline - time.monotonic()) > 0:
+        if any(notify.payload == payload for notify in connection.notifies(timeout=left, stop_after=1)):
+            return None
+    if is_direct:  # a server tells what it has before it answers, however long this process or that one stood still
+        connection.execute("SELECT 1")
+    return None if any(notify.payload == payload for notify in connection.notifies(timeout=0)) else DEAF
+
+
+def is_lent(connection: Any, other: QueueConnection) -> bool:
+    """Whether a pooler gives the server of ``connection`` to others between its transactions.
+
+    A sign is proof. Where none shows, as when ``other`` by chance is lent other servers only, that is none.
+    """
+    for _ in range(LOOKS):
+        before = connection.execute(BACKEND).fetchone()
+        with other.transaction():
+            if other.rows(BACKEND, {}) == [before] or connection.execute(BACKEND).fetchone() != before:
+                return True
+    return False
+
+
+def unlisten(connection: Any, backend: int) -> None:
+    """Let a server that was lent for one LISTEN listen no more; there, it would go on for whoever is lent it next."""
+    for _ in range(UNLISTENS):
+        with connection.transaction():
+            connection.execute("UNLISTEN *")
+            [reached] = connection.execute(BACKEND).fetchone()
+        if reached == backend:
+            return

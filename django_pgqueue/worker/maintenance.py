@@ -1,0 +1,271 @@
+"""Runs the passes of housekeeping for one command, in turn, each when it is due."""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.notify import CANCEL, CHANNEL, announce_or_warn, of_queue
+from django_pgqueue.jobs import leases as heartbeat
+from django_pgqueue.jobs.counters import Meter
+from django_pgqueue.jobs.tally import Tally
+from django_pgqueue.maintenance.bulk_runner import Operations
+from django_pgqueue.maintenance.concurrency_sweeper import Sweep
+from django_pgqueue.maintenance.expirer import Expiry
+from django_pgqueue.maintenance.fair_keys import FairKeys
+from django_pgqueue.maintenance.pending_work import Chores, is_drained, look
+from django_pgqueue.maintenance.promoter import Promoted, promote
+from django_pgqueue.maintenance.queue_rows import end_pauses, note_queues
+from django_pgqueue.maintenance.reaper import settle_dead_process
+from django_pgqueue.maintenance.unique_keys import UniqueKeys
+from django_pgqueue.schedules.enqueuer import Compute, Scheduler, directly
+from django_pgqueue.services import LONGEST_SLEEP_SECONDS, Duties, Slice, spell
+from django_pgqueue.worker.heartbeat import Pulse
+from django_pgqueue.worker.processes import Crew
+from django_pgqueue.worker.reaper import Reaper
+from django_pgqueue.worker.worker_process import Process
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+QUEUES_SECONDS = 10.0
+DRAIN_LOOK_SECONDS = 0.05
+
+UNSETTLED_SECONDS = 0.1
+"""Interval between looks at what a process has left that has just ended: more may come, or a row is locked."""
+
+SOON_SECONDS = 1.0
+"""Timeout of those looks; from then on they are as far apart as this."""
+
+FINISH_SECONDS = 5.0
+"""Timeout of the settling of what is left when the command ends."""
+
+LOCKED_SECONDS = 0.2  # what is due and could not be promoted is held by somebody
+
+
+class Steward:
+    """Everything that any worker may do at any time, and what only this one can: settle and replace its children.
+
+    Args:
+        pulse: says whether this worker may judge others.
+        wake: called with what is announced to all, for the own children: queues that have work again.
+        drained: called when the plan is to drain and nothing is left to do; None otherwise.
+        meter: as of ``Tally``.
+        compute: calls functions of the project that compute the keys of schedules.
+    """
+
+    def __init__(
+        self,
+        alias: str,
+        crew: Crew,
+        pulse: Pulse,
+        *,
+        wake: Callable[[set[str]], None],
+        drained: Callable[[], None] | None,
+        meter: Meter | None = None,
+        compute: Compute = directly,
+    ) -> None:
+        self.database = QueueConnection(alias, "housekeeping")
+        self._crew = crew
+        self._wake = wake
+        self._drained = drained
+        self._promoting = Slice()
+        self._has_told = False  # of a pooler that statements cannot be prepared behind
+        self._chores = Chores()
+        self._look_at_queues_at = 0.0  # not before, monotonic
+        self._sweep = Sweep(self.database, self._announce)
+        self._tally = Tally(self.database, meter)
+        self._reaper = Reaper(self.database, crew, pulse, tell=self._tell, tally=self._tally)
+        self._expiry = Expiry(self.database, self.admit, self._tally)
+        self._unique = UniqueKeys(self.database, self._tally)
+        self._scheduler = Scheduler(self.database, self._call, compute)
+        self._operations = Operations(self.database, self._pass_on)
+        self.duties = Duties(
+            self.settle_ended,
+            self._fill,
+            self._tell_of_pooler,
+            self._reaper.forget_workers,
+            self._look,
+            self._reap,
+            self._reap_gone,
+            self._expire,
+            self._scheduler.declare_schedules,
+            self._fire_schedules,
+            self._promote,
+            self._look_at_queues,
+            FairKeys(self.database).keep_turns,
+            self._prune_tombstones,
+            self._retake,
+            self._admit,
+            self._carry_on,
+            self._add_counts,
+            self._look_whether_drained,
+        )
+
+    def pass_once(self) -> float:
+        """Do what is due; return the seconds until the next pass.
+
+        This thread may meet another server before the heart knows of it. There nobody's session is to be seen yet.
+        """
+        try:
+            return self.duties.pass_once()
+        except Exception:
+            self._reaper.put_off()
+            raise
+
+    def admit(self, keys: Collection[str]) -> None:
+        """Let in the next jobs of these concurrency keys, "" stands for any, in the next pass; from any thread."""
+        self._sweep.hear(keys)
+
+    def finish(self) -> None:
+        """Settle what is left, for some seconds at most, and add the last counts.
+
+        Raises:
+            django.db.Error: the database is away, and what is not settled is left to its leases.
+        """
+        until = time.monotonic() + FINISH_SECONDS
+        while (pause := self.settle_ended()) is not None and time.monotonic() < until:
+            time.sleep(pause)
+        self._tally.add(is_last=True)
+
+    def _fill(self) -> float | None:
+        self._crew.fill(self.database)
+        return self._crew.next_start_seconds()
+
+    def _tell_of_pooler(self) -> None:
+        if self.database.is_preparing is False and conf.prepared_statements is None and not self._has_told:
+            logger.warning(
+                "Statements are not prepared, which takes the database more time: there is a pooler before %r that "
+                "does not keep track of them. Set its max_prepared_statements, or PGQUEUE['PREPARED_STATEMENTS'] to "
+                "False if that is how it is.",
+                self.database.alias,
+            )
+            self._has_told = True
+
+    def settle_ended(self) -> float | None:
+        """Settle what ended children left, and remove their rows; return when to try the rest again, in seconds."""
+        for process in list(self._crew.ended):
+            if self._settle(process) and not heartbeat.deregister(self.database, [process.worker_id]):
+                self._crew.ended.remove(process)
+                process.close()
+            # else a row is locked, as by a heartbeat that does not know yet that the process has ended
+        if not self._crew.ended:
+            return None
+        is_soon = any(process.ended_seconds < SOON_SECONDS for process in list(self._crew.ended))
+        return UNSETTLED_SECONDS if is_soon else SOON_SECONDS
+
+    def _settle(self, process: Process) -> bool:
+        """Settle what is there of one; return whether nothing is left, nor can come, for which its marks are needed.
+
+        The server may still be at a claim that a process sent which ended then, killed, or by a job that has called
+        ``os._exit(0)``: it is committed all the same. But a session that outlives every statement is held by another
+        process, a copy that a job has made by fork.
+        """
+        may_come = (
+            not process.marks.has_ended_turns()
+            and process.ended_seconds <= 2.0 * conf.statement_timeout_seconds
+            and heartbeat.has_session(self.database, process.worker_id, is_pooled=self.database.is_pooled)
+        )
+        leases = heartbeat.leases(self.database, [process.worker_id])
+        settled = settle_dead_process(
+            self.database,
+            leases,
+            started=process.marks.started(),
+            overdue=process.overdue(),
+            was_stopped=process.was_stopped,
+            was_careful=process.was_careful,
+        )
+        self._tally.count_ends(settled.ends)
+        self._tell(settled.queues, settled.keys)
+        if leases:
+            logger.info(
+                "Process %d left jobs behind: %d sent back, %d dead",
+                *(process.pid, settled.returned, settled.dead),
+            )
+        return not may_come and settled.returned + settled.dead == len(leases)
+
+    def _look(self) -> None:
+        """Ask what there is to do: all that follows costs nothing where there is nothing."""
+        self._chores = look(self.database)
+
+    def _reap(self) -> float | None:
+        return self._reaper.reap_lost() if self._chores.has_running else None
+
+    def _reap_gone(self) -> float | None:
+        return self._reaper.reap_gone(has_running=self._chores.has_running)
+
+    def _expire(self) -> float | None:
+        return self._expiry.expire() if self._chores.has_expired else None
+
+    def _promote(self) -> float:
+        """Promote what is due, for a spell; the next pass looks whether there is more."""
+        due_in = self._chores.due_seconds
+        if due_in is None or due_in > 0:
+            return LONGEST_SLEEP_SECONDS if due_in is None else due_in
+        pause = LOCKED_SECONDS
+        for _ in spell():
+            promoted = self._promote_slice()
+            if not any(promoted):
+                return pause
+            self._tell(promoted.queues, promoted.keys)
+            pause = 0.0
+        return pause
+
+    def _promote_slice(self) -> Promoted:
+        with self._promoting.taken() as limit:
+            return promote(self.database, limit=limit)
+
+    def _fire_schedules(self) -> float | None:
+        return self._scheduler.fire_schedules(self._chores.tick_seconds)
+
+    def _prune_tombstones(self) -> float | None:
+        return self._unique.prune_tombstones() if self._chores.has_tombstones else None
+
+    def _retake(self) -> float | None:
+        return self._unique.retake() if self._chores.has_started else None
+
+    def _admit(self) -> float:
+        return self._sweep.pass_once(anybody_waits=self._chores.has_waiting)
+
+    def _add_counts(self) -> None:
+        if time.monotonic() >= self._tally.add_at():
+            self._tally.add()
+
+    def _carry_on(self) -> float | None:
+        return self._operations.carry_on(self._chores.operation_seconds)
+
+    def _look_at_queues(self) -> None:
+        if time.monotonic() >= self._look_at_queues_at:
+            note_queues(self.database)
+            end_pauses(self.database)
+            self._look_at_queues_at = time.monotonic() + QUEUES_SECONDS
+
+    def _look_whether_drained(self) -> float | None:
+        if self._drained is None:
+            return None
+        if is_drained(self.database, served=self._crew.plan.served, worker_ids=self._crew.worker_ids()):
+            self._drained()
+        return DRAIN_LOOK_SECONDS
+
+    def _tell(self, queues: Collection[str], keys: Collection[str]) -> None:
+        """Tell of queues that have jobs again, and of concurrency keys whose next jobs may be admitted."""
+        self._announce(set(queues))
+        self.admit(keys)
+
+    def _announce(self, queues: set[str]) -> None:
+        """Wake the own children at once, other workers by NOTIFY."""
+        if queues:
+            self._call({of_queue(queue) for queue in queues})
+
+    def _call(self, payloads: set[str]) -> None:
+        self._wake(payloads)
+        if conf.notify or CANCEL in payloads:
+            announce_or_warn(self.database, sorted(payloads))
+
+    def _pass_on(self, announcements: Mapping[str, set[str]]) -> None:
+        """Send what verbs have announced."""
+        for channel, payloads in announcements.items():
+            if channel == CHANNEL:
+                self._call(payloads)
+            else:
+                announce_or_warn(self.database, sorted(payloads), channel=channel)

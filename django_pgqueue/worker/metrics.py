@@ -1,0 +1,120 @@
+"""Shared-memory counters of the processes, and of what is enqueued here, for the page of metrics."""
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from django.db import connections
+
+from django_pgqueue.jobs.counters import HISTOGRAM_WIDTH, HISTOGRAMS, OTHERS, ROW_WIDTH, ROWS, Kind, Meter
+from django_pgqueue.signals import job_enqueued
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Laid out as in a meter.
+
+    Attributes:
+        rows: of each queue and task.
+        histograms: of all processes together.
+    """
+
+    rows: dict[Kind, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0] * ROW_WIDTH))
+    histograms: list[list[float]] = field(default_factory=lambda: [[0.0] * HISTOGRAM_WIDTH for _ in HISTOGRAMS])
+
+
+class Meters:
+    """The meters of a command; from any thread.
+
+    Args:
+        most: of so many queues and tasks the sums are told apart; all others share a row without names.
+    """
+
+    def __init__(self, most: int = ROWS) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._living: list[Meter] = []
+        self._past = Sums()
+        self._named: set[Kind] = set()
+
+    def made(self) -> Meter:
+        """Make a meter for a process that begins, or for the supervisor itself."""
+        meter = Meter()
+        with self._lock:
+            self._living.append(meter)
+        return meter
+
+    def retire(self, meter: Meter) -> None:
+        """Keep the sums of a process that has ended, and let go of its memory."""
+        with self._lock:
+            self._living.remove(meter)
+            self._add(self._past, meter)
+
+    def sums(self) -> Sums:
+        """Read what all have done so far."""
+        with self._lock:
+            found = Sums()
+            for kind, row in self._past.rows.items():
+                _add_to(found.rows[kind], row)
+            for mine, past in zip(found.histograms, self._past.histograms, strict=True):
+                _add_to(mine, past)
+            for meter in self._living:
+                self._add(found, meter)
+            return found
+
+    def _add(self, sums: Sums, meter: Meter) -> None:
+        for queue, task, row in meter.rows():
+            _add_to(sums.rows[self._kind(queue, task)], row)
+        for mine, more in zip(sums.histograms, meter.histograms(), strict=True):
+            _add_to(mine, more)
+
+    def _kind(self, queue: str, task: str) -> Kind:
+        """Return under which names to show something: the same for ever, as a sum that changes its name goes down."""
+        kind = (queue, task)
+        if kind not in self._named:
+            if len(self._named) >= self._most:
+                return OTHERS
+            self._named.add(kind)
+        return kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What one command tells of itself.
+
+    Attributes:
+        processes: that live.
+        slots: for plain jobs, and as many for ``async def``.
+        busy: jobs that run.
+        pass_ages: by duty, for how many seconds it has not been done well.
+    """
+
+    sums: Sums
+    processes: int
+    slots: int
+    busy: int
+    pass_ages: Mapping[str, float]
+
+
+def _add_to(sums: list[float], more: Sequence[float] | Iterable[float]) -> None:
+    for place, number in enumerate(more):
+        sums[place] += number
+
+
+# Enqueues
+
+
+def tell_of_enqueued(note: Callable[[str, str, int], None]) -> None:
+    """Call ``note`` from here on with queue, task and number, in the thread that has enqueued and committed."""
+
+    def tell(*, ids: Sequence[int], queue: str, task: str, database: str, **_: Any) -> None:
+        told, connection = partial(note, queue, task, len(ids)), connections[database]
+        if connection.in_atomic_block:
+            connection.on_commit(told, robust=True)
+        else:  # committed, or autocommit is switched off and nobody tells of a commit; to ask which would connect
+            told()
+
+    job_enqueued.connect(tell, weak=False)

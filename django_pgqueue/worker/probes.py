@@ -1,0 +1,208 @@
+"""Answer probes: gather the facts of the command, and say over HTTP whether it is alive and ready."""
+
+import contextlib
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from pathlib import Path
+
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.maintenance.pending_work import oldest_runnable
+from django_pgqueue.services import Loop
+from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.health import STALE_SECONDS, Facts, LoopFacts, ProcessFacts, Verdict, judge, stuck_seconds
+from django_pgqueue.worker.heartbeat import Pulse
+from django_pgqueue.worker.http import Answer, Headers, Page
+from django_pgqueue.worker.processes import Crew
+from django_pgqueue.worker.shared_state import now
+from django_pgqueue.worker.worker_process import Process
+
+LOOK_SECONDS = 1.0
+
+
+class Backlog:
+    """Asks the database how long jobs have to wait, seldom enough to take a tenth of one connection's time."""
+
+    def __init__(self, alias: str, queues: tuple[str, ...]) -> None:
+        self.database = QueueConnection(alias, "health")
+        self.oldest = 0.0
+        self.asked_at = time.monotonic()
+        self._served = Served.of(queues)
+
+    def pass_once(self) -> float:
+        """Ask once; return the seconds until the next time."""
+        begun = time.monotonic()
+        self.oldest = oldest_runnable(self.database, self._served)
+        self.asked_at = time.monotonic()
+        return min(max(LOOK_SECONDS, 10 * (self.asked_at - begun)), STALE_SECONDS / 2)
+
+
+class Health:
+    """Looks at one command once a second, and tells everyone who wants to know.
+
+    Args:
+        loops: the supervisor's threads whose work nobody else does; those that were not started do not count.
+        is_stopping: whether the command has been told to stop.
+        tell: called with each verdict, and with whether all planned processes are at work.
+    """
+
+    def __init__(
+        self,
+        crew: Crew,
+        pulse: Pulse,
+        backlog: Backlog,
+        loops: Sequence[Loop],
+        *,
+        is_stopping: Callable[[], bool],
+        tell: Callable[[Verdict, bool], None],
+    ) -> None:
+        self.watched_at = time.monotonic()  # written by the main thread
+        self._crew = crew
+        self._pulse = pulse
+        self._loops = loops
+        self._backlog = backlog
+        self._is_stopping = is_stopping
+        self._tell = tell
+        self._turns: dict[int, tuple[int, float]] = {}  # of each process, and when they were last seen to grow
+
+    def pass_once(self) -> float:
+        """Judge, and tell; return the seconds until the next time."""
+        facts = self._facts()
+        self._tell(judge(facts), sum(process.is_at_work for process in facts.processes) >= facts.planned)
+        return LOOK_SECONDS
+
+    def _facts(self) -> Facts:
+        plan, at = self._crew.plan, time.monotonic()
+        processes = [process for process in list(self._crew.living) if not process.is_leaving]
+        self._turns = {process.worker_id: self._turned(process, at) for process in processes}
+        return Facts(
+            is_stopping=self._is_stopping(),
+            unwatched_seconds=at - self.watched_at,
+            unbeaten_seconds=now() - self._pulse.last,
+            lease_seconds=self._crew.lease_seconds,
+            planned=plan.processes,
+            loops=tuple(loop_facts(loop) for loop in self._loops if loop.ident is not None),
+            processes=tuple(
+                process_facts(process, unturned_seconds=at - self._turns[process.worker_id][1]) for process in processes
+            ),
+            oldest_seconds=self._backlog.oldest,
+            unasked_seconds=at - self._backlog.asked_at,
+            max_age_seconds=plan.health_max_age,
+            stuck_seconds=stuck_seconds(),
+        )
+
+    def _turned(self, process: Process, at: float) -> tuple[int, float]:
+        turns, (before, since) = process.marks.turns(), self._turns.get(process.worker_id, (-1, at))
+        return (turns, since) if turns == before else (turns, at)
+
+
+def loop_facts(loop: Loop) -> LoopFacts:
+    """Return what there is to know of a thread."""
+    return LoopFacts(duty=loop.duty, is_alive=loop.is_alive(), pass_seconds=loop.pass_seconds(), failures=loop.failures)
+
+
+def process_facts(process: Process, *, unturned_seconds: float) -> ProcessFacts:
+    """Return what there is to know of a process; ``unturned_seconds``: seconds since its pump has turned."""
+    return ProcessFacts(
+        pid=process.pid,
+        is_at_work=process.is_at_work,
+        unturned_seconds=unturned_seconds,
+        failures=process.marks.failures(),
+    )
+
+
+# Probes
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+FRESH_SECONDS = 10.0
+"""A verdict is made each second. One that is older says only that nobody judges any more."""
+
+
+class Probes:
+    """Passes verdicts on to whoever has been named in the plan or the environment."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._file = Path(plan.health_file) if plan.health_file else None
+        self._systemd = os.environ.get("NOTIFY_SOCKET", "")
+        self._is_started = False  # as systemd knows
+        self._verdict: Verdict | None = None
+        self._told_at = 0.0
+        self._is_asked = bool(plan.health_port)
+        self.pages: dict[str, Page] = {"/live": self._live, "/ready": self._ready}
+
+    @property
+    def are_wanted(self) -> bool:
+        """Whether anybody wants to know."""
+        return bool(self._is_asked or self._file or self._systemd)
+
+    def tell(self, verdict: Verdict, is_at_work: bool) -> None:  # noqa: FBT001 - the two halves of what is told
+        """Take note of a verdict and pass it on; systemd first, as a disk that is full need not be its end."""
+        self._verdict, self._told_at = verdict, time.monotonic()
+        if self._systemd:
+            self._tell_systemd(verdict, is_at_work=is_at_work)
+        if self._file:
+            write(self._file, verdict)
+
+    def stopping(self) -> None:
+        """Say that the command is about to end on purpose."""
+        if self._systemd:
+            notify(self._systemd, "STOPPING=1")
+
+    def close(self) -> None:
+        """Say nothing more."""
+        if self._file:
+            self._file.unlink(missing_ok=True)
+
+    def _live(self, _: Headers) -> Answer:
+        """Answer whether the command is alive."""
+        return self._answer(lambda verdict: verdict.dead)
+
+    def _ready(self, _: Headers) -> Answer:
+        """Answer whether it does its work."""
+        return self._answer(lambda verdict: verdict.unready)
+
+    def _answer(self, problems_of: Callable[[Verdict], tuple[str, ...]]) -> Answer:
+        if self._verdict is None or time.monotonic() - self._told_at > FRESH_SECONDS:
+            problems: tuple[str, ...] = ("nobody has looked yet" if self._verdict is None else "nobody looks any more",)
+        else:
+            problems = problems_of(self._verdict)
+        status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
+        return Answer.json({"ok": not problems, "problems": problems}, status)
+
+    def _tell_systemd(self, verdict: Verdict, *, is_at_work: bool) -> None:
+        lines = [f"STATUS={'; '.join(verdict.unready) or 'at work'}"]
+        if is_at_work and not self._is_started:
+            self._is_started = True
+            lines.append("READY=1")
+        if verdict.is_live:
+            lines.append("WATCHDOG=1")
+        notify(self._systemd, "\n".join(lines))
+
+
+def write(path: Path, verdict: Verdict) -> None:
+    """Rewrite the file, as a whole, where the command is alive; remove it where it is not."""
+    if not verdict.is_live:
+        path.unlink(missing_ok=True)
+        return
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    report = {"live": verdict.is_live, "ready": verdict.is_ready, "problems": verdict.unready}
+    new.unlink(missing_ok=True)  # of a command with this pid that was killed; or a link that somebody has laid
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:
+        file.write(json.dumps(report) + "\n")
+    new.replace(path)
+
+
+def notify(address: str, message: str) -> None:
+    """Send one message to systemd; one that does not arrive is missed by nobody but it.
+
+    Source: https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html
+    """
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.connect(f"\0{address[1:]}" if address.startswith("@") else address)
+        sender.send(message.encode())

@@ -1,0 +1,315 @@
+"""The children of one supervisor: who lives, who has ended, and which places are to be filled."""
+
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+
+from django.db import Error, connections
+
+from django_pgqueue.db.connections import Database, QueueConnection
+from django_pgqueue.db.errors import is_locked
+from django_pgqueue.db.queries import statement
+from django_pgqueue.jobs import leases
+from django_pgqueue.jobs.counters import Meter
+from django_pgqueue.retry_policy import reconnect_delay
+from django_pgqueue.version import VERSION
+from django_pgqueue.worker.child import Brief
+from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.health import stuck_seconds
+from django_pgqueue.worker.metrics import Meters
+from django_pgqueue.worker.shared_state import now
+from django_pgqueue.worker.worker_process import Process
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+LOCK_MILLISECONDS = 20
+"""Timeout of the wait for a row of ``pgqueue_workers`` that is locked."""
+
+STUCK_PART = 0.8
+"""Maximum part of the time after which probes take a command for dead that a process of it may go without a turn."""
+
+
+class Crew:
+    """Shared by the supervisor's threads. Lists are copied before they are walked.
+
+    Args:
+        plan: how many children there are to be, and what they do.
+        supervisor_id: stands in their rows.
+        lease_seconds: how long a silent child keeps its jobs.
+        meters: where they sum up what they do, for metrics; None: nobody reads it.
+    """
+
+    def __init__(self, plan: Plan, *, supervisor_id: int, lease_seconds: int, meters: Meters | None = None) -> None:
+        self.plan = plan
+        self.lease_seconds = lease_seconds
+        self.living: list[Process] = []
+        self._parting: list[Process] = []  # on their way from the living to those that have ended
+        self.ended: list[Process] = []  # their jobs are not settled yet
+        self.changed_read, self._changed = os.pipe()  # tells the main thread that there is news
+        self._supervisor_id = supervisor_id
+        self._meters = meters
+        self._vacancies = [Vacancy()] * plan.processes
+        self._finished = 0  # jobs, by processes that have ended
+        self._is_crowded_told = False
+        self._closed = False
+        self._door = threading.Lock()  # nobody comes in while it is being closed
+
+    def fill(self, database: Database) -> None:
+        """Start a process in each place whose time has come."""
+        for vacancy in [vacancy for vacancy in self._vacancies if vacancy.seconds_left() == 0]:
+            worker_id = self._write_down(database)
+            assert worker_id is not None  # noqa: S101 - only those who ask for an id may get none
+            process = None
+            try:
+                process = self._made(worker_id, vacancy)
+                is_in = self._let_in(process, vacancy)
+            except BaseException:
+                self._put_off(vacancy)
+                self._discard(database, worker_id, process)
+                raise
+            if not is_in:
+                self._discard(database, worker_id, process)
+
+    def close(self) -> None:
+        """Start nobody any more."""
+        with self._door:
+            self._closed = True
+            self._vacancies.clear()
+
+    def part_with(self, process: Process) -> None:
+        """Take an ended child off the list of the living; its jobs are to be settled, its place to be filled."""
+        self._parting.append(process)
+        self.living.remove(process)
+        self._finished += process.marks.finished()
+        self._retire(process.meter)
+        if process.is_replaced and (process.is_leaving or self._closed) and process.exit_code == 0:
+            logger.info("Process %d is recycled", process.pid)
+        elif process.is_replaced:
+            logger.warning("Process %d ended (%s) while it was replaced", process.pid, ending(process.exit_code))
+        elif not self._closed:
+            has_crashed = not process.was_stopped and (bool(process.exit_code) or not process.marks.has_ended_turns())
+            failures = process.failures + 1 if has_crashed and process.is_young else 0
+            is_careful = has_crashed and bool(failures or process.marks.unbegun())
+            logger.warning(
+                "Process %d ended (%s), starting another%s",
+                *(process.pid, ending(process.exit_code), ", careful at first" if is_careful else ""),
+            )
+            self._vacancies.append(Vacancy(failures, replaces=process.replaces, is_careful=is_careful))
+        self.ended.append(process)  # from here on it belongs to housekeeping, which closes it
+        self._parting.remove(process)
+
+    def recycle(self) -> bool:
+        """See to the processes that have used up what they may; return whether a place is to be filled.
+
+        One at a time, so that the others work on. The new process is started first, and when it is at work the old one
+        is told to leave: there is no pause. Jobs of an old one that do not end are left alone; but there are never more
+        old ones than places, so whatever jobs do, there are no more than twice as many processes as planned.
+        """
+        for process in [process for process in self.living if process.is_leaving]:
+            process.leave()
+        if self.is_recycling():
+            self._let_go()
+            return False
+        worn = next((process for process in list(self.living) if not process.is_replaced and process.excess()), None)
+        if worn is None or self._is_crowded(worn):
+            return False
+        logger.info("Recycling process %d: %s", worn.pid, worn.excess())
+        worn.is_replaced = True
+        self._vacancies.append(Vacancy(replaces=worn))
+        return True
+
+    def part_with_deaf(self) -> None:
+        """End the processes whose jobs do not stop, when their other jobs have ended, or have had the grace for it."""
+        for process in list(self.living):
+            if not (deaf := process.deaf()):
+                continue
+            if process.give_up(is_stuck=self.is_stuck(process)):
+                logger.warning("Process %d runs %d job(s) that do not stop: it takes no more", process.pid, len(deaf))
+            if process.is_hopeless(deaf, self.plan.grace_seconds):
+                logger.warning("Process %d is ended, %d job(s) in it do not stop", process.pid, len(deaf))
+                process.kill()
+
+    def part_with_stuck(self) -> bool:
+        """Look whether the pumps of all turn, and end those that have not for minutes; to be called once a second.
+
+        Some job holds the interpreter, or all threads wait for each other: no time limit and no order is obeyed there.
+        So the jobs that run there pay for it. The time is longer than a pump may wait for the database, whose process
+        looks just the same from outside: what ends a process sooner, for another reason, costs no attempt.
+
+        Returns:
+            Whether one turns again that had not for a lease.
+        """
+        turns_again, patience = False, max(STUCK_PART * stuck_seconds(), 2.0 * self.lease_seconds)
+        for process in list(self.living):
+            was_stuck = self.is_stuck(process)
+            process.look()
+            turns_again |= was_stuck and not self.is_stuck(process)
+            if process.unturned_seconds >= patience:
+                logger.error("Process %d is ended: for %d s it has not turned", process.pid, process.unturned_seconds)
+                process.kill(is_crash=True)
+                process.unturned_seconds = 0.0
+        return turns_again
+
+    def is_stuck(self, process: Process) -> bool:
+        """Whether the pump of a process has not turned for more than a lease."""
+        return process.unturned_seconds > self.lease_seconds
+
+    def is_recycling(self) -> bool:
+        """Whether a process that is to replace another is not yet at work."""
+        # Vacancies first: one goes when its process is in.
+        return any(vacancy.replaces for vacancy in list(self._vacancies)) or any(
+            process.replaces for process in list(self.living)
+        )
+
+    def order(self, word: str, detail: str = "") -> None:
+        """Give the same order to all who live."""
+        for process in list(self.living):
+            process.order(word, detail)
+
+    def worker_ids(self) -> list[int]:
+        """Return the ids under which jobs may still be running."""
+        # In the order in which a process passes from one list to the next, so that it is in one that is still read.
+        return [process.worker_id for process in (*self.living, *self._parting, *self.ended)]
+
+    def finished(self) -> int:
+        """Return how many jobs all processes so far have run and written down."""
+        return self._finished + sum(process.marks.finished() for process in list(self.living))
+
+    def next_start_seconds(self) -> float | None:
+        """Return the seconds until a place is to be filled; None if all are."""
+        return min((vacancy.seconds_left() for vacancy in self._vacancies), default=None)
+
+    def ring(self) -> None:
+        """Wake the main thread."""
+        os.write(self._changed, b"!")
+
+    def register_again(self, database: QueueConnection, process: Process) -> None:
+        """Write a living process down whose row is gone: it was silent for so long that others took it for dead.
+
+        Or it has ended since the caller looked who lives, and was settled: then it gets no other row. Or its row is
+        locked, which is not waited for: such a process is not judged.
+        """
+        try:
+            with database.transaction():
+                database.rows(statement("lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
+                worker_id = self._write_down(database, process.worker_id)
+        except Error as error:
+            if not is_locked(error):
+                raise
+            return
+        if worker_id is None:
+            return
+        if process in self.living:
+            logger.warning("Process %d was taken for dead and is registered again", process.pid)
+        else:
+            leases.deregister(database, [process.worker_id])
+
+    def _let_go(self) -> None:
+        """Tell old processes to leave whose replacement is at work."""
+        for process in list(self.living):
+            if process.replaces and process.is_at_work:
+                logger.info("Process %d takes over from process %d", process.pid, process.replaces.pid)
+                process.replaces.leave()
+                process.replaces = None
+
+    def _is_crowded(self, worn: Process) -> bool:
+        """Whether so many old processes still run jobs that no other may join them."""
+        leaving = sum(process.is_leaving for process in list(self.living) if process is not worn)
+        is_crowded = leaving >= self.plan.processes
+        if is_crowded and not self._is_crowded_told:
+            logger.warning(
+                "Process %d is not recycled before one of %d has ended that still run what they had", worn.pid, leaving
+            )
+        self._is_crowded_told = is_crowded
+        return is_crowded
+
+    def _write_down(self, database: Database, worker_id: int | None = None) -> int | None:
+        return leases.register(
+            database,
+            supervisor_id=self._supervisor_id,
+            host=socket.gethostname(),
+            name=self.plan.name,
+            version=VERSION,
+            concurrency=self.plan.concurrency,
+            queues=self.plan.queues,
+            lease_seconds=self.lease_seconds,
+            worker_id=worker_id,
+        )
+
+    def _let_in(self, process: Process, vacancy: "Vacancy") -> bool:
+        with self._door:
+            if self._closed:
+                return False
+            process.start()
+            self.living.append(process)
+            self._vacancies.remove(vacancy)
+        self.ring()
+        return True
+
+    def _put_off(self, vacancy: "Vacancy") -> None:
+        """Fill a place later in which no process could be started, as where memory or descriptors are short."""
+        with self._door:
+            if vacancy in self._vacancies:
+                self._vacancies.remove(vacancy)
+                self._vacancies.append(
+                    Vacancy(vacancy.failures + 1, replaces=vacancy.replaces, is_careful=vacancy.is_careful)
+                )
+
+    def _discard(self, database: Database, worker_id: int, process: Process | None) -> None:
+        """Forget a process that was not started, or not even made."""
+        if process is not None:
+            process.discard()
+            self._retire(process.meter)
+        leases.deregister(database, [worker_id])
+
+    def _made(self, worker_id: int, vacancy: "Vacancy") -> Process:
+        """Make a process for a place; to be started.
+
+        Raises:
+            OSError: memory or descriptors are short.
+        """
+        plan = self.plan
+        databases = {alias: connections[alias].settings_dict["NAME"] for alias in connections}
+        brief = Brief(
+            worker_id, plan.queues, plan.concurrency, plan.verbosity, databases, is_careful=vacancy.is_careful
+        )
+        meter = self._meters.made() if self._meters else None
+        try:
+            process = Process(brief, plan, failures=vacancy.failures, replaces=vacancy.replaces, meter=meter)
+        except BaseException:
+            self._retire(meter)
+            raise
+        process.marks.extend(now() + self.lease_seconds)
+        return process
+
+    def _retire(self, meter: Meter | None) -> None:
+        if self._meters and meter:
+            self._meters.retire(meter)
+
+
+class Vacancy:
+    """A place to be filled: at once, or after a pause where processes keep dying young.
+
+    Args:
+        replaces: who has the place until then.
+        is_careful: the process is to claim one job at a time at first, see ``CAREFUL_SECONDS``.
+    """
+
+    def __init__(self, failures: int = 0, *, replaces: Process | None = None, is_careful: bool = False) -> None:
+        self.failures = failures
+        self.is_careful = is_careful
+        self.replaces = replaces
+        self._start_at = time.monotonic() + (reconnect_delay(failures) if failures else 0.0)
+
+    def seconds_left(self) -> float:
+        return max(self._start_at - time.monotonic(), 0.0)
+
+
+def ending(exit_code: int | None) -> str:
+    """Say in words how a process ended."""
+    if exit_code is not None and exit_code < 0:
+        return f"killed by {signal.Signals(-exit_code).name}"
+    return f"exit code {exit_code}"

@@ -1,0 +1,90 @@
+"""What running jobs tell of themselves, on its way from them to the pump, which writes it into their rows.
+
+A job may tell as often as it likes: only the latest counts, and it is written once a second. What is unwritten when
+the run ends goes before its outcome, in the same transaction.
+"""
+
+import itertools
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+from django_pgqueue.db.connections import Answer, QueueConnection
+from django_pgqueue.jobs import context
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.records import Outcome
+from django_pgqueue.worker.shared_state import Marks
+
+PAUSE_SECONDS = 1.0
+"""The news of one job are written no more often than this; the first at once."""
+
+AT_ONCE = 500
+"""So many runs that go on are written together, besides those that end."""
+
+
+class Sent(NamedTuple):
+    """News on their way."""
+
+    runs: list[CurrentJob]
+    answer: Answer
+
+
+class UnwrittenNews:
+    """The news that are not written yet. ``tell`` may be called from any thread, all else is the pump's.
+
+    Args:
+        ring: wakes the pump.
+    """
+
+    def __init__(self, ring: Callable[[], None], marks: Marks) -> None:
+        self._ring = ring
+        self._marks = marks
+        self._told: deque[CurrentJob] = deque()
+        self._pending: dict[int, CurrentJob] = {}  # by mark
+        self._sent: list[CurrentJob] = []  # whose news are on their way
+
+    def tell(self, current: CurrentJob) -> None:
+        """Take note that a run has news."""
+        self._told.append(current)
+        self._ring()
+
+    def wait_until(self) -> float:
+        """Return when there will be something to write, monotonic; in the past if there is now."""
+        if self._told:
+            return 0.0
+        return min((run.written_at + PAUSE_SECONDS for run in self._pending.values()), default=math.inf)
+
+    def send(self, database: QueueConnection, outcomes: Collection[Outcome]) -> Sent | None:
+        """Send what is due, and the last news of the runs whose outcomes are sent next; None if there are none."""
+        while self._told:
+            run = self._told.popleft()
+            self._pending[run.mark] = run
+        if not self._pending:
+            return None
+        now, ended = time.monotonic(), {outcome.job.mark for outcome in outcomes}
+        last = [run for mark, run in self._pending.items() if mark in ended]  # there is no later for them
+        due = (
+            run for mark, run in self._pending.items() if mark not in ended and now >= run.written_at + PAUSE_SECONDS
+        )
+        self._sent = [*last, *itertools.islice(due, AT_ONCE)]
+        return Sent(self._sent, context.send(database, self._sent)) if self._sent else None
+
+    def took(self, sent: Sent | None) -> None:
+        """Learn from the answer. What is locked is tried again; whose job is not held any more is heard no more."""
+        if sent is None:
+            return
+        written, now = {job_id for (job_id,) in sent.answer.fetchall()}, time.monotonic()
+        for run in sent.runs:
+            run.written_at = now
+            if run.id in written:
+                del self._pending[run.mark]
+            elif run.mark not in self._marks.held():
+                del self._pending[run.mark]
+                run.tell = None
+
+    def forget(self) -> None:
+        """Give up what was sent last. What has been told since then is still to be written."""
+        for run in self._sent:
+            self._pending.pop(run.mark, None)

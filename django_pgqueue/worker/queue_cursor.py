@@ -1,0 +1,335 @@
+"""Where a pump claims next: which queues may have work, and how far down in each a claim has to look.
+
+The claim index keeps an entry for each row that was claimed until no snapshot can see the queued version any more, and
+VACUUM removes it. While somebody holds an old snapshot, as a long report or a backup does, these entries pile up at the
+head of the queue, and each claim from the head walks over all of them. So most claims begin after the last job that was
+taken. What comes in below, as a higher priority, a late commit or a retry, is found by a full scan: after ten times as
+long as the last one took, or three times if it was announced, and after a second at most.
+
+A queue whose claim fails, as for a damaged row, is set back: it waits for a time of its own, and the next claim has its
+transaction to itself. If it was a full scan that failed, the claims in between go on. The look for queues that have
+work is treated likewise: while it fails, queues whose work is announced are claimed from. A connection that ends while
+a queue is claimed from sets that queue back when it has happened twice in a row: once may be chance.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from django.db import Error
+
+from django_pgqueue.conf import conf
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.db.errors import one_line
+from django_pgqueue.jobs import claim
+from django_pgqueue.jobs.claim import Claim, Place, ready_queues
+from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.records import ClaimedJob
+from django_pgqueue.retry_policy import reconnect_delay
+from django_pgqueue.worker.limits_cache import KnownGates
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+FULL_SCAN_SECONDS = 1.0
+"""A job below the low-water mark waits no longer than this for a full scan."""
+
+REMEMBERED = 1000
+"""Of more queues than this, only those are kept in mind that are owed a full scan; others begin with one."""
+
+FULL_SCAN_SHARE = 10
+"""Full scans are no closer than so many times their own duration."""
+
+CALLED_SHARE = 3
+"""The same where work was announced since: it may be below, as the turns of a fair key are, or a higher priority."""
+
+
+LONGEST_SETBACK_SECONDS = 60.0
+"""Maximum pause between two claims that fail; from the second one on it follows how long they keep the pump."""
+
+
+@dataclass(slots=True)
+class Setback:
+    """A queue whose claims have failed, without anything else in their transaction."""
+
+    failures: int  # in a row
+    retry_at: float  # not before, monotonic
+    called_retry_at: float  # nor before this, if there was a call
+    is_of_full_scans: bool  # a claim above the low-water mark has gone well since, so these go on
+    reason: str
+
+    def called(self) -> None:
+        """Take note that work was announced."""
+        self.retry_at = min(self.retry_at, self.called_retry_at)
+
+
+@dataclass(slots=True)
+class Shore:
+    """What is known of one queue."""
+
+    low_water: Place | None = None  # claims between full scans begin after it
+    full_scan_at: float = 0.0  # not before, monotonic
+    called_scan_at: float = 0.0  # nor before this, if there was a call
+    is_owed: bool = False  # there may be jobs that only a full scan finds
+
+    def above(self) -> Place | None:
+        """Return where the next claim begins; None for a full scan."""
+        return self.low_water if time.monotonic() < self.full_scan_at else None
+
+    def called(self) -> None:
+        """Take note that work was announced."""
+        self.full_scan_at = min(self.full_scan_at, self.called_scan_at)
+
+    def took(self, claimed: Claim, jobs: list[ClaimedJob], seconds: float) -> None:
+        if jobs:
+            self.low_water = jobs[-1].place
+        if claimed.above is None:
+            now = time.monotonic()
+            self.full_scan_at = now + min(FULL_SCAN_SHARE * seconds, FULL_SCAN_SECONDS)
+            self.called_scan_at = now + min(CALLED_SHARE * seconds, FULL_SCAN_SECONDS)
+        self.is_owed = claimed.above is not None or bool(jobs)
+
+
+class Intake:
+    """Not safe for two threads at once.
+
+    Args:
+        queues: those to claim from, as ``Served`` takes them; empty means all.
+        gates: what is known of their gates.
+    """
+
+    def __init__(self, queues: tuple[str, ...], gates: KnownGates) -> None:
+        self._served = Served.of(queues)
+        self._gates = gates
+        self._ready: dict[str, None] = {}  # queues that may have work, in the order in which to ask them
+        self._shores: dict[str, Shore] = {}
+        self._setbacks: dict[str, Setback] = {}
+        self._asked: tuple[str, bool] | None = None  # the last claim: its queue, "" for a look, and whether a full scan
+        self._suspected: str | None = None  # likewise the queue with whose claim the connection ended the last time
+        self._look_at = 0.0  # when to look at all queues again, monotonic
+        self._failed_looks = 0  # in a row, sent apart
+        self._retry_look_at = 0.0  # no look before, monotonic
+
+    def hear(self, queues: Collection[str] | None) -> None:
+        """Take note that some queues have work; None: perhaps any."""
+        if queues is None:
+            self._look_at = 0.0
+        else:
+            self._add(queues)
+            for queue in queues:
+                if shore := self._shores.get(queue):
+                    shore.called()
+                if self._setbacks and self._is_out(queue):
+                    self._setbacks[queue].called()
+
+    def among(self, queues: Iterable[str]) -> list[str]:
+        """Return those of the queues that are served."""
+        return self._served.among(queues)
+
+    def lower(self, queue: str, place: Place) -> None:
+        """Take note that a queue may have work behind a place: the next claim begins there, or before."""
+        shore = self._shores.setdefault(queue, Shore())
+        if shore.low_water is not None:
+            shore.low_water = min(shore.low_water, place)
+        self._add([queue])
+
+    def wait_until(self) -> float:
+        """Return when there will be a reason to claim, monotonic; in the past if there is one already."""
+        if self._ready:
+            return 0.0
+        shores = self._shores.items()
+        owed = (shore.full_scan_at for queue, shore in shores if shore.is_owed and not self._is_out(queue))
+        set_back = (setback.retry_at for setback in self._setbacks.values())
+        return min([self._next_look_at(), self._gates.reopen_at(), *owed, *set_back])
+
+    def has_to_retry(self) -> bool:
+        """Whether to claim apart: from a queue that was set back, or after a look at all queues that has failed."""
+        if self._failed_looks and time.monotonic() >= self._next_look_at():
+            return True
+        return bool(self._setbacks) and self._due_setback() is not None
+
+    def gates_changed(self, queues: Iterable[str]) -> None:
+        """Take note that these queues were paused, resumed, limited or not."""
+        for queue in queues:
+            self._ready.pop(queue, None)
+            self._shores.pop(queue, None)  # a limited queue has none, and to a paused one no full scan is owed
+        self._add(self._served.among(queues))
+
+    def ended(self, queues: Iterable[str]) -> None:
+        """Take note that jobs of these limited queues have ended, which may have been what kept others out."""
+        self._add(self._gates.ended(queues))
+
+    def send(
+        self, database: QueueConnection, *, limit: int, most_limited: int, worker_id: int, apart: bool = False
+    ) -> Claim | None:
+        """Send a claim to the first queue that may have work; None if there is none.
+
+        Args:
+            limit: how many jobs to take.
+            most_limited: how many to take of a queue that is limited: none is to be fetched ahead there, where it would
+                keep others out.
+            apart: nothing else is in the transaction, so that a queue that was set back may be tried again.
+        """
+        now = time.monotonic()
+        self._asked = ("", False)
+        if now >= self._next_look_at() and (apart or not self._failed_looks):
+            self._look(database, now)
+        self._add(queue for queue, shore in self._shores.items() if shore.is_owed and now >= shore.full_scan_at)
+        self._add(self._gates.reopened())
+        queue = (self._retried(most_limited) if apart and self._setbacks else None) or self._next(most_limited)
+        if queue is None:
+            return None
+        if self._gates.is_limited(queue):
+            self._asked = (queue, False)
+            return claim.send_limited(database, queue, limit=min(limit, most_limited), worker_id=worker_id)
+        shore = self._shores.setdefault(queue, Shore())
+        above = shore.above() if apart or queue not in self._setbacks else shore.low_water
+        self._asked = (queue, above is None)
+        return claim.send(database, queue, limit=limit, worker_id=worker_id, above=above)
+
+    def forget_asked(self) -> None:
+        """Forget the last claim, before the next one: it must not answer for a connection that cannot be opened."""
+        self._asked = None
+
+    def ended_connection(self) -> bool:
+        """Learn that the connection has ended during the last claim, which was sent apart.
+
+        Returns:
+            Whether that is to count as a failure of this queue: it has happened twice in a row, or the queue was set
+            back already.
+        """
+        if self._asked is None:
+            return False
+        queue, _ = self._asked
+        if queue in self._setbacks or (not queue and self._failed_looks):
+            return True
+        is_second = queue == self._suspected
+        self._suspected = queue
+        return is_second
+
+    def failed(self, error: Error, seconds: float) -> None:
+        """Learn that the last claim has failed, which was sent apart: set its queue back.
+
+        Args:
+            seconds: how long it took to fail.
+        """
+        if self._asked is None:
+            return
+        queue, is_full_scan = self._asked
+        if not queue:
+            self._look_failed(error, seconds)
+            return
+        now, before, shore = time.monotonic(), self._setbacks.get(queue), self._shores.get(queue)
+        failures, reason = before.failures + 1 if before else 1, one_line(error)
+        delay, seconds = reconnect_delay(failures), seconds if before else 0.0  # a lock may be gone the next time
+        retry_at = now + max(delay, min(FULL_SCAN_SHARE * seconds, LONGEST_SETBACK_SECONDS))
+        called_retry_at = now + max(delay, min(CALLED_SHARE * seconds, LONGEST_SETBACK_SECONDS))
+        goes_on = False
+        if is_full_scan and shore is not None:
+            shore.full_scan_at = shore.called_scan_at = retry_at
+            goes_on = before is not None and before.is_of_full_scans
+            if before is None and shore.low_water is not None:
+                retry_at = now  # by a claim above the low-water mark
+        self._setbacks[queue] = Setback(failures, retry_at, min(retry_at, called_retry_at), goes_on, reason)
+        if self._is_out(queue):
+            self._ready.pop(queue, None)
+        if failures % 10 == 1 or (before and before.reason != reason):
+            logger.warning("Jobs of queue %r cannot be claimed (failure %d): %s", queue, failures, reason)
+
+    def _look(self, database: QueueConnection, now: float) -> None:
+        """Look which queues have work."""
+        self._add(ready_queues(database, self._served))
+        self._look_at = now + conf.poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+        if self._suspected == "":
+            self._suspected = None
+        if self._failed_looks:
+            logger.warning("The look for queues that have work succeeds again after %d failures", self._failed_looks)
+        self._failed_looks, self._retry_look_at = 0, 0.0
+
+    def _look_failed(self, error: Error, seconds: float) -> None:
+        """Put the look at all queues off, and go on with those that are known to have work."""
+        self._failed_looks += 1
+        delay = max(reconnect_delay(self._failed_looks), min(FULL_SCAN_SHARE * seconds, LONGEST_SETBACK_SECONDS))
+        self._retry_look_at = time.monotonic() + delay
+        if self._failed_looks % 10 == 1:
+            logger.warning(
+                "The look for queues that have work fails (failure %d): %s", self._failed_looks, one_line(error)
+            )
+
+    def _next_look_at(self) -> float:
+        return max(self._look_at, self._retry_look_at)
+
+    def took(self, claimed: Claim, jobs: list[ClaimedJob], seconds: float) -> None:
+        """Learn from the answer to a claim; a queue that gave less than it was asked for has nothing more for now.
+
+        It may have had rows that others were just editing, so it is owed a full scan.
+
+        Args:
+            seconds: how long the claim took, whatever was sent along with it included.
+        """
+        self._ready.pop(claimed.queue, None)
+        if self._suspected == claimed.queue:
+            self._suspected = None
+        if self._setbacks:
+            self._recovered(claimed)
+        if claimed.is_limited:
+            self._took_limited(claimed, len(jobs))
+            return
+        self._shores[claimed.queue].took(claimed, jobs, seconds)
+        if len(self._shores) > REMEMBERED:
+            self._shores = {queue: shore for queue, shore in self._shores.items() if shore.is_owed}
+        if len(jobs) == claimed.limit:
+            self._add([claimed.queue])  # where all are served, at the end: they take turns
+
+    def _recovered(self, claimed: Claim) -> None:
+        """Take note that a claim of a queue has gone well that may have been set back."""
+        setback = self._setbacks.get(claimed.queue)
+        if setback and claimed.above is not None:
+            if not setback.is_of_full_scans:
+                setback.is_of_full_scans, setback.retry_at = True, self._shores[claimed.queue].full_scan_at
+        elif setback:
+            del self._setbacks[claimed.queue]
+            logger.warning("Jobs of queue %r can be claimed again after %d failures", claimed.queue, setback.failures)
+
+    def _due_setback(self) -> str | None:
+        """Return the queue that was set back and is to be tried again now."""
+        now = time.monotonic()
+        return next((queue for queue, setback in self._setbacks.items() if now >= setback.retry_at), None)
+
+    def _retried(self, most_limited: int) -> str | None:
+        """Return that queue; one that is limited waits while so many of its jobs are held already."""
+        queue = self._due_setback()
+        if queue and most_limited <= 0 and self._gates.is_limited(queue):
+            self._setbacks[queue].retry_at = time.monotonic() + reconnect_delay(1)
+            return None
+        return queue
+
+    def _is_out(self, queue: str) -> bool:
+        """Whether a queue was set back altogether."""
+        setback, shore = self._setbacks.get(queue), self._shores.get(queue)
+        goes_on = setback is None or (setback.is_of_full_scans and shore is not None and shore.low_water is not None)
+        return not goes_on
+
+    def _took_limited(self, claimed: Claim, number: int) -> None:
+        has_more, token_seconds = claimed.left()
+        if number == claimed.limit:
+            self._add([claimed.queue])
+        elif has_more:
+            self._gates.shut(claimed.queue, token_seconds)
+
+    def _next(self, most_limited: int) -> str | None:
+        """Return the queue to ask; one that is limited waits while so many of its jobs are held already."""
+        for queue in list(self._ready):
+            if most_limited > 0 or not self._gates.is_limited(queue):
+                return queue
+            del self._ready[queue]
+            self._gates.shut(queue, 0.0)
+        return None
+
+    def _add(self, queues: Iterable[str]) -> None:
+        if self._setbacks:
+            queues = [queue for queue in queues if not self._is_out(queue)]
+        self._ready.update((queue, None) for queue in queues if self._gates.is_open(queue))
+        if self._served.wanted and len(self._ready) > 1:
+            self._ready = dict.fromkeys(self._served.among(self._ready))

@@ -1,0 +1,174 @@
+"""When to reap: what this worker must have seen of itself, and of others, before it judges them."""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.jobs import leases
+from django_pgqueue.jobs.tally import Tally
+from django_pgqueue.maintenance.reaper import forget_workers, lapsed_workers, locked_workers, reap_gone, reap_lost
+from django_pgqueue.records import Reaped
+from django_pgqueue.services import Slice
+from django_pgqueue.worker.heartbeat import BEAT_SECONDS, RECONNECTED_SECONDS, SILENT_SECONDS, Absences, Pulse
+from django_pgqueue.worker.processes import Crew
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+REAP_SECONDS = 1.0
+FORGET_SECONDS = 3600.0
+
+GRACE_SECONDS = 1.0
+"""Maximum delay of a heartbeat that still counts as in time."""
+
+GAP_SECONDS = 2.0
+"""Maximum time that counts from one look to the next: in a longer one the server may have stood still for all."""
+
+
+class Lapses:
+    """For how long the leases of others have been seen to have passed, or their rows to be locked.
+
+    One look proves nothing: the clock of the database may have been put forward, or its server may have stood still for
+    all, and a process that lives says so with its next heartbeat.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, float] = {}  # for how many seconds, by the id of a worker process
+        self._looked_at = 0.0  # monotonic
+
+    def silent(self, lapsed: Mapping[int, float | None], *, unknown_seconds: float) -> list[int]:
+        """Return whose lease had passed at each look for longer than its heartbeats are apart.
+
+        Args:
+            lapsed: whose lease has passed now, and how far apart its heartbeats are; None: not known.
+            unknown_seconds: how far apart those are whose row does not say so.
+        """
+        now = time.monotonic()
+        more = min(now - self._looked_at, GAP_SECONDS)
+        self._seen = {worker_id: self._seen.get(worker_id, -more) + more for worker_id in lapsed}
+        self._looked_at = now
+        return [
+            worker_id
+            for worker_id, seconds in lapsed.items()
+            if self._seen[worker_id] >= (unknown_seconds if seconds is None else seconds) + GRACE_SECONDS
+        ]
+
+    def known(self) -> set[int]:
+        """Return whose had passed at the last look."""
+        return set(self._seen)
+
+    def forget(self, worker_ids: Iterable[int]) -> None:
+        for worker_id in worker_ids:
+            self._seen.pop(worker_id, None)
+
+
+class Reaper:
+    """Three duties of the steward.
+
+    Args:
+        crew: the children of this command, of which it knows better than by their sessions.
+        pulse: says whether this worker may judge others.
+        tell: called with the queues and the concurrency keys of the jobs that were reaped.
+        tally: counts them.
+    """
+
+    def __init__(
+        self,
+        database: QueueConnection,
+        crew: Crew,
+        pulse: Pulse,
+        *,
+        tell: Callable[[Collection[str], Collection[str]], None],
+        tally: Tally,
+    ) -> None:
+        self._database = database
+        self._crew = crew
+        self._pulse = pulse
+        self._tell = tell
+        self._tally = tally
+        self._reaping = Slice()
+        self._lapses = Lapses()
+        self._locks_of_lost, self._locks_of_gone = Lapses(), Lapses()
+        self._absences = Absences()
+        self._judge_from = 0.0  # not before, by sessions; monotonic
+        self._forget_at = self._reap_at = self._look_at = 0.0  # likewise
+
+    def put_off(self) -> None:
+        """Judge nobody by sessions for a while: this may be another server, where nobody's is to be seen yet."""
+        self._judge_from = time.monotonic() + RECONNECTED_SECONDS
+
+    def forget_workers(self) -> None:
+        """Remove the rows of those that are long gone, once an hour."""
+        if time.monotonic() >= self._forget_at:
+            forget_workers(self._database)
+            self._forget_at = time.monotonic() + FORGET_SECONDS
+
+    def reap_lost(self) -> float | None:
+        """Settle what has no lease any more, once a second; after an outage the living need time to say so.
+
+        Returns:
+            0 where there may be more, else None.
+        """
+        if not self._pulse.is_steady() or time.monotonic() < self._reap_at:
+            return None
+        self._reap_at = time.monotonic() + REAP_SECONDS
+        lapsed = lapsed_workers(self._database, session_seconds=BEAT_SECONDS)
+        silent = self._lapses.silent(lapsed, unknown_seconds=self._pulse.lease_seconds / 3)
+        if not (lost := self._judged(silent, self._locks_of_lost)):
+            return None
+        with self._reaping.taken() as limit:
+            reaped = reap_lost(self._database, lost, limit=limit)
+        has_more = self._report(reaped, limit)
+        self._reap_at = 0.0 if has_more else time.monotonic() + REAP_SECONDS
+        return 0.0 if has_more else None
+
+    def reap_gone(self, *, has_running: bool) -> float | None:
+        """Settle what commands were running that are gone: a lease's time would only be lost on them.
+
+        One that lives has told its children by then to start nothing. After an outage all get time to connect.
+
+        Args:
+            has_running: whether any job runs at all.
+
+        Returns:
+            0 where there may be more, else None.
+        """
+        is_new_here = not self._pulse.has_stood(RECONNECTED_SECONDS) or time.monotonic() < self._judge_from
+        if is_new_here or not has_running:
+            self._absences.forget()
+        elif time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + REAP_SECONDS
+            if gone := self._judged(self._absences.gone(self._absent), self._locks_of_gone):
+                with self._reaping.taken() as limit:
+                    reaped = reap_gone(self._database, gone, limit=limit)
+                if self._report(reaped, limit):
+                    self._look_at = 0.0
+                    return 0.0
+        return None
+
+    def _absent(self) -> set[int]:
+        return set(leases.absent(self._database, seconds=SILENT_SECONDS)).difference(self._crew.worker_ids())
+
+    def _judged(self, worker_ids: Collection[int], locks: Lapses) -> list[int]:
+        """Return those whose jobs may be taken: of locked rows, only those that have been locked for a lease.
+
+        Until then their processes may live and be unable to say so, and they get the time for it afterwards. But what
+        holds the lock may be the last heartbeat of a machine that is lost, half of which has come.
+
+        Args:
+            locks: for how long the rows of those have been locked that were found silent in the same way.
+        """
+        locked = locked_workers(self._database, worker_ids) if worker_ids else set()
+        released = locks.known() - locked
+        overdue = locks.silent(dict.fromkeys(locked, self._pulse.lease_seconds), unknown_seconds=0.0)
+        self._lapses.forget(released)
+        spared = (locked | released).difference(overdue)
+        return [worker_id for worker_id in worker_ids if worker_id not in spared]
+
+    def _report(self, reaped: Reaped, limit: int) -> bool:
+        """Tell what was reaped; return whether that is as much as was to be."""
+        if reaped.returned or reaped.dead:
+            logger.warning("Reaped jobs of lost workers: %d go back, %d dead", reaped.returned, reaped.dead)
+            self._tally.count_ends(reaped.ends)
+            self._tell(reaped.queues, reaped.keys)
+        return reaped.returned + reaped.dead >= limit

@@ -1,0 +1,172 @@
+"""Memory that a child shares with its supervisor: what it holds, what it has started, and until when it may start more.
+
+When a child dies, the supervisor knows from here at once which jobs were started (their attempt counts) and which were
+only fetched (it does not). Plain aligned stores, no lock: a process can be killed between any two instructions.
+"""
+
+import multiprocessing
+import time
+from collections.abc import Iterable
+from multiprocessing.context import SpawnContext
+from typing import Any
+
+from django_pgqueue.records import ClaimedJob
+
+CAPACITY = 4096
+"""The most jobs a child may hold, finished ones that are not yet written included."""
+
+FETCHED, RUNNING, ENDED = 0, 1, 2
+"""How far a job that is held has come."""
+
+
+class Marks:
+    """One cell for each job a child holds. Written by the child, read by the supervisor; ``deadline`` the other way."""
+
+    def __init__(self, context: SpawnContext | None = None) -> None:
+        context = context or multiprocessing.get_context("spawn")
+        self._open(
+            (
+                context.RawArray("q", CAPACITY),
+                context.RawArray("b", CAPACITY),
+                context.RawArray("q", 5),
+                context.RawArray("d", 1),
+                context.RawArray("q", CAPACITY),
+                context.RawArray("d", CAPACITY),
+            )
+        )
+
+    def _open(self, memory: tuple[Any, ...]) -> None:
+        """Look at the memory by views: they are read and written at several times the speed of the arrays beneath."""
+        self._memory = memory
+        held, started, counts, deadline, limited, limits = (memoryview(array).cast("B") for array in memory)
+        self._held = held.cast("q")
+        self._started = started.cast("b")
+        self._counts = counts.cast("q")  # turns, finished jobs, failures in a row, jobs with a time limit, end
+        self._deadline = deadline.cast("d")
+        self._limited = limited.cast("q")  # the mark of the last job in this cell that had a time limit
+        self._limits = limits.cast("d")  # and when that passes, monotonic
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self._memory
+
+    def __setstate__(self, memory: tuple[Any, ...]) -> None:
+        self._open(memory)
+
+    def start(self, cell: int) -> None:
+        """Note that the job of this cell is being called: from here on its attempt counts."""
+        self._started[cell] = RUNNING
+
+    def limit(self, cell: int, mark: int, until: float) -> None:
+        """Note that the job of this cell, which is being called, is to be over at an instant, monotonic.
+
+        Under its mark: the next job in this cell need not take it back.
+        """
+        self._limits[cell], self._limited[cell] = until, mark
+        self._counts[3] += 1
+
+    def end(self, cell: int) -> None:
+        """Note that the job of this cell has been called, and what it came to is to be written."""
+        self._started[cell] = ENDED
+
+    def hold(self, cells: Iterable[int], jobs: Iterable[ClaimedJob]) -> None:
+        """Note what has been claimed, a cell for each job."""
+        for cell, job in zip(cells, jobs, strict=True):
+            self._started[cell] = FETCHED
+            self._held[cell] = job.id ^ job.lease_token
+
+    def free(self, cells: Iterable[int]) -> None:
+        for cell in cells:
+            self._held[cell] = 0
+
+    def held(self) -> set[int]:
+        """Return the marks of all jobs the child holds."""
+        return set(self._held)
+
+    def started(self) -> set[int]:
+        """Return the marks of all jobs that were started and whose outcome is not known to be written."""
+        return {mark for mark, started in zip(self._held, self._started, strict=True) if mark and started}
+
+    def unbegun(self) -> set[int]:
+        """Return the marks of all jobs that are held and were not started."""
+        return {mark for mark, started in zip(self._held, self._started, strict=True) if mark and not started}
+
+    def running(self) -> set[int]:
+        """Return the marks of jobs that are in a slot."""
+        return {mark for mark, state in zip(self._held, self._started, strict=True) if mark and state == RUNNING}
+
+    def busy(self) -> int:
+        """Return how many jobs are in a slot."""
+        return self._started.tobytes().count(RUNNING)
+
+    def overdue(self, at: float) -> set[int]:
+        """Return the marks of jobs that are in a slot although their time limit had passed at an instant, monotonic."""
+        if not self._counts[3]:
+            return set()
+        limits = zip(self._limited, self._limits, strict=True)
+        return self.running() & {mark for mark, until in limits if until < at}
+
+    def turned(self) -> None:
+        """Note that a turn of the pump is over: whatever was claimed in it is in the book."""
+        self._counts[0] += 1
+
+    def turns(self) -> int:
+        return self._counts[0]
+
+    def end_turns(self) -> None:
+        """Note that the pump has ended: all that it has claimed is settled, and its connection is closed."""
+        self._counts[4] = 1
+
+    def has_ended_turns(self) -> bool:
+        """Whether the pump has ended; what ends the process earlier, with whatever exit code, ends it in the middle."""
+        return self._counts[4] > 0
+
+    def add_finished(self, number: int) -> None:
+        """Note that so many jobs more have been run and written down."""
+        self._counts[1] += number
+
+    def finished(self) -> int:
+        return self._counts[1]
+
+    def note_failures(self, number: int) -> None:
+        """Note how many turns in a row have failed at the database."""
+        self._counts[2] = number
+
+    def failures(self) -> int:
+        return self._counts[2]
+
+    def extend(self, until: float) -> None:
+        """Allow the child to start jobs until this instant of ``now()``."""
+        self._deadline[0] = until
+
+    def renew(self, until: float) -> None:
+        """Extend after a heartbeat; if the lease had lapsed meanwhile, the child first has to ``resume()``.
+
+        Others may have run by now what it had fetched before, and nothing of that may be started. The sign says so: it
+        costs those who ask before each job nothing.
+        """
+        self._deadline[0] = until if self.may_start() else -until
+
+    def shorten(self, until: float) -> None:
+        """Let the lease end at this instant, if it would end later; one that has lapsed stays so."""
+        deadline = self._deadline[0]
+        self._deadline[0] = min(deadline, until) if deadline > 0 else max(deadline, -until)
+
+    def has_lapsed(self) -> bool:
+        """Whether the lease stands again after it had lapsed, and the child has not resumed."""
+        return self._deadline[0] < 0
+
+    def resume(self) -> None:
+        """Start jobs again: what was fetched before the lapse is given back."""
+        self._deadline[0] = abs(self._deadline[0])
+
+    def may_start(self) -> bool:
+        """Whether the process's lease stands. A frozen process that thaws finds it has passed."""
+        return now() < self._deadline[0]
+
+
+def now() -> float:
+    """Return seconds by a clock that goes on while the machine sleeps, where there is one."""
+    return time.clock_gettime(CLOCK)
+
+
+CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

@@ -1,0 +1,388 @@
+"""Where user code runs: threads for plain tasks, lanes of one event loop for ``async def``.
+
+A slot takes a job from the inbox, runs it, and puts the outcome into the outbox. It writes nothing to the database.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import logging
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
+
+from django_pgqueue import registry
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.executor import arun, run, sought
+from django_pgqueue.jobs.failure import failure, unknown_task
+from django_pgqueue.jobs.interrupts import Border, LaneBorder, ThreadBorder
+from django_pgqueue.records import ClaimedJob, Ended, Fate, Outcome
+from django_pgqueue.worker.cleanup import check_connections, drop_connections, is_tidy, opened, own_caches, tidy
+from django_pgqueue.worker.progress import UnwrittenNews
+from django_pgqueue.worker.shared_state import Marks
+from django_pgqueue.worker.timeouts import Limits, Run
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+Work = tuple[int, ClaimedJob, "registry.TaskDefinition"]
+
+T = TypeVar("T")
+
+IDLE_SECONDS = 5.0
+"""A slot that has been idle for longer looks whether its connections still work before it runs user code on them."""
+
+ANSWER_SECONDS = 3.0
+"""Timeout of a lane's wait for its thread: above that of a check, and below the patience with jobs that do not stop."""
+
+
+class Slots:
+    """All slots of one child.
+
+    Args:
+        concurrency: how many plain tasks run at once in threads, and how many ``async def`` tasks in the event loop.
+        marks: where a job is marked as started.
+        outbox: where outcomes go.
+    """
+
+    def __init__(self, concurrency: int, marks: Marks, outbox: "queue.SimpleQueue[Ended | None]") -> None:
+        self.concurrency = concurrency
+        self.outbox = outbox
+        self._running: dict[int, Run] = {}  # by cell
+        self._doomed: set[int] = set()  # marks of jobs that were killed before a slot began them
+        self._refused: set[int] = set()  # marks of jobs that were not begun when the process's lease lapsed
+        self._limits = Limits(self._running)
+        self._marks = marks
+        self._inbox: queue.SimpleQueue[Work] = queue.SimpleQueue()
+        self._put_back: deque[Work] = deque()  # by slots that check their connections first
+        self._checking: set[object] = set()  # slots that check their connections, and can begin nothing meanwhile
+        self._threads = 0
+        self._lanes = Lanes(self)
+        self.news = UnwrittenNews(lambda: outbox.put(None), marks)
+        self._tell = self.news.tell
+
+    def accept(self, cell: int, job: ClaimedJob) -> None:
+        """Hand a claimed job over; at once an outcome if its task is unknown.
+
+        Called by the pump, which whatever stands in a row must not end.
+        """
+        task = registry.find(job.task) or (sought(job) if job.rest else None)
+        if task is None:
+            self.outbox.put((cell, unknown_task(job)))
+        elif task.is_async:
+            self._lanes.accept((cell, job, task))
+        else:
+            self._inbox.put((cell, job, task))
+            if self._threads < self.concurrency:
+                self._threads += 1
+                threading.Thread(target=self._work, name=f"pgqueue-slot-{self._threads}", daemon=True).start()
+
+    def waiting(self) -> int:
+        """Return how many jobs no slot has begun."""
+        return self._inbox.qsize() + len(self._put_back) + self._lanes.waiting()
+
+    def checking(self) -> int:
+        """Return how many slots check their connections and have nothing to begin then."""
+        return max(len(self._checking) - self.waiting(), 0) if self._checking else 0
+
+    @contextlib.contextmanager
+    def check(self, slot: object) -> Iterator[None]:
+        """Count a slot as one that checks its connections; when it has done so, the pump may claim for it."""
+        self._checking.add(slot)
+        try:
+            yield
+        finally:
+            self._checking.discard(slot)
+            if not self.waiting():
+                self.outbox.put(None)
+
+    def withdraw(self) -> list[tuple[int, ClaimedJob]]:
+        """Take back all jobs that no slot has begun, with their cells."""
+        unrun = [*_emptied(self._put_back), *self._lanes.withdraw()]
+        try:
+            while True:
+                unrun.append(self._inbox.get_nowait())
+        except queue.Empty:
+            return [(cell, job) for cell, job, _ in unrun]
+
+    def cancel(self, mark: int) -> None:
+        """Stop the job of this mark, which somebody has killed; again does nothing. One not begun will not run."""
+        self._doomed.add(mark)  # before looking who runs: a slot that begins looks the other way round
+        for job, current, border in self._running.copy().values():
+            if job.mark == mark and not current.is_cancelled:
+                current.is_cancelled = True
+                current.stop_at = time.monotonic() + border.courtesy_seconds
+                self._limits.mind(current)
+        self._doomed &= self._marks.held()
+
+    def refuse(self, marks: set[int]) -> None:
+        """Begin none of these jobs any more: a slot may just have taken one, and others may have run it by now."""
+        self._refused = marks
+
+    def begin(self, cell: int, job: ClaimedJob, border: Border) -> CurrentJob | None:
+        """Mark a job as started, unless the process's lease has passed meanwhile: then it goes back unrun."""
+        if not self._marks.may_start() or (self._refused and job.mark in self._refused):
+            self.outbox.put((cell, Outcome(job, Fate.RELEASED)))
+            return None
+        self._marks.start(cell)
+        current = CurrentJob(job, self._tell)
+        self._running[cell] = job, current, border
+        if job.timeout_seconds or self._doomed:
+            self._limit(cell, job, current)
+        return current
+
+    def end(self, cell: int, outcome: Outcome) -> None:
+        del self._running[cell]
+        self._marks.end(cell)
+        self.outbox.put((cell, outcome))
+
+    def disown(self) -> None:
+        """Have nothing more to do with any job, in a copy of this process that a job has made by fork.
+
+        A copy that comes back from the job instead of ending would hand in an outcome, and take other jobs.
+        """
+        vars(self)["end"] = lambda *_: os._exit(os.EX_SOFTWARE)
+
+    def _limit(self, cell: int, job: ClaimedJob, current: CurrentJob) -> None:
+        """Set the time of a job that has just begun; one that was killed gets none, and dies before it runs."""
+        if job.was_killed or job.mark in self._doomed:
+            current.is_cancelled = True
+        elif job.timeout_seconds:
+            current.stop_at = time.monotonic() + job.timeout_seconds
+            self._marks.limit(cell, job.mark, current.stop_at)
+            self._limits.mind(current)
+
+    def _work(self) -> None:
+        ended, caches, border = time.monotonic(), own_caches(), ThreadBorder(opened())
+        while True:
+            work = (self._put_back and _popped(self._put_back)) or self._inbox.get()
+            if time.monotonic() - ended > IDLE_SECONDS and opened():
+                checked = self._check(work)
+                ended = time.monotonic()
+                if checked is None:
+                    continue
+                work = checked
+            cell, job, task = work
+            current = self.begin(cell, job, border)
+            if current is None:
+                continue
+            try:
+                outcome = run(task, job, current, border)
+            except BaseException as error:  # noqa: BLE001 - a slot must outlive whatever a job brings
+                border.leave()
+                outcome = failure(task, job, error, current)
+            if border.was_hit:
+                border.was_hit = False
+                drop_connections()
+            tidy(caches)
+            ended = time.monotonic()
+            self.end(cell, outcome)
+
+    def _check(self, work: Work) -> Work | None:
+        """Check this thread's connections, and return the job to begin then; None: the pump has withdrawn it.
+
+        A server that does not answer may keep the check waiting. So the job is put back for that time: what a slot has
+        taken and not begun can be given back by nobody, nor killed, and its time limit has not begun.
+        """
+        self._put_back.append(work)
+        with self.check(threading.get_ident()):
+            check_connections()
+        return _popped(self._put_back)
+
+
+def _popped(works: deque[Work]) -> Work | None:
+    """Return the first, which may be gone: several threads take from these."""
+    try:
+        return works.popleft()
+    except IndexError:
+        return None
+
+
+def _emptied(works: deque[Work]) -> list[Work]:
+    return list(iter(lambda: _popped(works), None))
+
+
+class Lanes:
+    """The event loop's slots: as many at once as there are threads. Each job is an asyncio task of its own.
+
+    A lane lends its jobs one thread for the sync code that ``async def`` tasks call. Lanes do not share theirs: the
+    ORM's async methods run there, and would wait for each other.
+    """
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self._pending: deque[Work] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lanes: list[Lane] = []
+        self._free: list[Lane] = []
+        self._opening = 0  # lanes that are about to take a job each
+        self._is_called = False  # the loop has been told that there is something pending, and has not looked yet
+
+    def accept(self, work: Work) -> None:
+        loop = self._loop or self._start()
+        self._pending.append(work)
+        if not self._is_called:
+            self._is_called = True
+            loop.call_soon_threadsafe(self._arrive)
+
+    def waiting(self) -> int:
+        return len(self._pending)
+
+    def withdraw(self) -> list[Work]:
+        return _emptied(self._pending)
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        loop = self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._serve, args=(loop,), name="pgqueue-event-loop", daemon=True).start()
+        return loop
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run the loop for ever; SystemExit in some task of a job ends it, and must not end the others."""
+        while True:
+            try:
+                loop.run_forever()
+            except BaseException:
+                logger.exception("A job has stopped the event loop; it goes on")
+
+    def _arrive(self) -> None:
+        """Fill free lanes, and open new ones, for all that has arrived; called once for many."""
+        self._is_called = False  # before looking: what arrives from here on calls again
+        while len(self._pending) > self._opening and (lane := self._free_lane()):
+            self._open(lane)
+
+    def _free_lane(self) -> "Lane | None":
+        if self._free:
+            return self._free.pop()
+        if len(self._lanes) >= self._slots.concurrency:
+            return None
+        self._lanes.append(Lane(asyncio.get_running_loop()))
+        return self._lanes[-1]
+
+    def _open(self, lane: "Lane") -> None:
+        self._opening += 1
+        task = asyncio.get_running_loop().create_task(self._run(lane), context=lane.context.copy())
+        lane.border.task = task
+
+    async def _run(self, lane: "Lane") -> None:
+        """Run the next job, which may be cancelled; then tidy up, which may not; then go on with the one after it.
+
+        A job is taken when the lane can begin it, and begun at once, for the reason why slots put theirs back.
+        """
+        try:
+            if lane.is_stale():
+                with self._slots.check(lane):
+                    await lane.call(check_connections)
+            work = _popped(self._pending)
+        finally:
+            self._opening -= 1
+        if work is None:  # the pump has withdrawn it
+            self._free.append(lane)
+            return
+        cell, job, task = work
+        try:
+            if current := self._slots.begin(cell, job, lane.border):
+                try:
+                    outcome = await arun(task, job, current, lane.border)
+                except BaseException as error:  # noqa: BLE001 - a lane must outlive whatever a job brings
+                    outcome = failure(task, job, error, current)
+                if not await lane.is_tidy():
+                    await lane.call(tidy)
+                self._slots.end(cell, outcome)
+        finally:
+            if len(self._pending) > self._opening:
+                self._open(lane)
+            else:
+                self._free.append(lane)
+
+
+class LaneThread(ThreadPoolExecutor):
+    """One thread for sync code, begun with its first call, which knows the calls that have not ended.
+
+    Attributes:
+        pending: calls that have not ended, the one that is running included.
+        is_used: whether there was a call.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(max_workers=1)
+        self.pending: set[Future[Any]] = set()
+        self.is_used = False
+
+    def submit(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        self.is_used = True
+        call = super().submit(function, *args, **kwargs)
+        self.pending.add(call)
+        call.add_done_callback(self.pending.discard)  # before that of the event loop, which comes later
+        return call
+
+
+class Lane:
+    """One place in the event loop, with a context and a thread for sync code of its own."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.border = LaneBorder(loop)
+        self.context = contextvars.copy_context()
+        self._sensitive = ThreadSensitiveContext()
+        self.context.run(SyncToAsync.thread_sensitive_context.set, self._sensitive)  # as entering it does
+        self.context.run(own_caches)
+        self._connections: list[Any] | None = None  # those of its thread, once it has one
+        self._ended = time.monotonic()
+        self._take_thread()
+
+    def is_stale(self) -> bool:
+        """Whether the lane has been idle for so long that its connections may have died, or its thread is in use."""
+        if self._thread.pending:  # by what an earlier job has left behind
+            return True
+        return bool(self._connections) and time.monotonic() - self._ended > IDLE_SECONDS
+
+    async def is_tidy(self) -> bool:
+        """Whether the last job has left nothing behind; asks the lane's thread only if it must: that takes long."""
+        if not self._thread.is_used:
+            return True
+        if self._connections is None or self._thread.pending:
+            self._connections = await self.call(opened)
+        self._ended = time.monotonic()
+        return all(is_tidy(connection) for connection in self._connections or ())
+
+    async def call(self, function: Callable[[], T]) -> T | None:
+        """Call what is ours in the lane's thread, in a task that no cancel left behind by user code can reach.
+
+        A thread that does not answer still runs what a job has left behind, or waits for a server that is silent. The
+        lane goes on with another one.
+
+        Returns:
+            What it returns; None where it fails, or the thread does not come to it.
+        """
+        calling, until = asyncio.ensure_future(sync_to_async(function)()), time.monotonic() + ANSWER_SECONDS
+        while not calling.done() and (left := until - time.monotonic()) > 0:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([calling], timeout=left)
+        if not calling.done():
+            self._leave_thread()
+            return None
+        if error := calling.exception():
+            logger.error("A lane of the event loop cannot be tidied up", exc_info=error)
+            return None
+        return calling.result()
+
+    def _leave_thread(self) -> None:
+        """Let the next sync code have a new thread; the old one closes its connections when it comes to that, and ends.
+
+        With the new thread come new connections.
+        """
+        logger.warning("A thread of the event loop does not answer for %g s: it gets a successor", ANSWER_SECONDS)
+        self._connections = None
+        left = self._thread
+        self._take_thread()
+        left.submit(drop_connections)
+        left.shutdown(wait=False)
+
+    def _take_thread(self) -> None:
+        """Give sync code a new thread; asgiref looks here for it."""
+        self._thread = SyncToAsync.context_to_thread_executor[self._sensitive] = LaneThread()

@@ -1,0 +1,364 @@
+"""The parent process of a worker command: it starts, watches and stops, and never runs a job."""
+
+import json
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import wait
+from typing import Any
+
+from django.db import Error, OperationalError, connections
+
+from django_pgqueue.conf import conf
+from django_pgqueue.db.notify import CANCEL, OPERATE, gates_of, keys_of, queues_of
+from django_pgqueue.exceptions import ConfigurationError
+from django_pgqueue.maintenance.user_code import KeyThread, UserThread
+from django_pgqueue.services import Loop
+from django_pgqueue.signals import sent_elsewhere
+from django_pgqueue.version import VERSION
+from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.heartbeat import Heart, Session
+from django_pgqueue.worker.http import Address, Page, Pages
+from django_pgqueue.worker.janitor import Janitor
+from django_pgqueue.worker.listener import Listener
+from django_pgqueue.worker.maintenance import Steward
+from django_pgqueue.worker.metrics import Figures, Meters, tell_of_enqueued
+from django_pgqueue.worker.probes import Backlog, Health, Probes
+from django_pgqueue.worker.processes import Crew
+
+
+@contextmanager
+def stop_signals(handle: Callable[[int], None]) -> Iterator[None]:
+    """Call ``handle`` with the number of each SIGTERM and SIGINT that comes inside; afterwards all is as it was before.
+
+    For the main thread only. What handles them may come between any two instructions of it, and must not log.
+    """
+
+    def called(number: int, _frame: Any) -> None:
+        handle(number)
+
+    previous = {number: signal.signal(number, called) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+# Supervisor
+#
+# The supervisor owns the signals, the rows in ``pgqueue_workers``, the heartbeat, LISTEN and housekeeping, each on a
+# thread of its own, so no handler can starve them. Children hear from it through pipes and die with it.
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+FAREWELL_SECONDS = 5.0
+
+LONG_SECONDS = 60.0
+"""Maximum time that a duty of housekeeping takes without being named in the log."""
+
+SETTLE_SECONDS = 10.0
+"""The first line of the log says whether LISTEN works; it waits so long for the answer, on a machine that is slow."""
+
+
+class Supervisor:
+    """Runs a plan to its end.
+
+    Args:
+        plan: what to do.
+        metrics: makes the page of metrics of what tells the figures; None: there is none.
+
+    Raises:
+        ConfigurationError: probes or metrics cannot be answered at the planned address.
+    """
+
+    def __init__(self, plan: Plan, metrics: Callable[[Callable[[], Figures]], Page] | None = None) -> None:
+        self.plan = plan
+        self._probes = Probes(plan)
+        self._pages = Pages(self._planned_pages(metrics(self.figures) if metrics else None))
+        self._meters = Meters()
+        meter = self._meters.made() if metrics else None
+        self.alias = conf.database
+        self.crew = Crew(
+            plan,
+            supervisor_id=secrets.randbits(63),
+            lease_seconds=conf.lease_seconds,
+            meters=self._meters if metrics else None,
+        )
+        self._signals_seen: list[str] = []
+        self._is_long_told = False
+        self._is_unguarded = False  # the main module runs its command whenever it is imported
+        self._stop_until: float | None = None  # stopping: how long to wait for running jobs, monotonic
+        session = Session(changed=self._session_changed)
+        self._heart = Heart(self.alias, self.crew, session, told_to_stop=self._told_to_stop)
+        self._receivers, self._keys = UserThread("signals"), KeyThread()
+        self._steward = Steward(
+            self.alias,
+            self.crew,
+            self._heart.pulse,
+            wake=self._heard,
+            drained=self._drained if plan.drain else None,
+            meter=meter,
+            compute=self._keys.compute,
+        )
+        self._listener = Listener(session, self._heard)
+        self._janitor = Janitor(self.crew)
+        self._heart_loop = Loop("heartbeat", self._heart.pass_once, longest_pause=conf.lease_seconds / 3)
+        self._house_loop = Loop("housekeeping", self._keep_house, stop=self._steward.duties.stop)
+        self._listen_loop = Loop("listener", self._listener.pass_once, stop=self._listener.stop)
+        self._janitor_loop = Loop("maintenance", self._janitor.pass_once, stop=self._janitor.stop)
+        self._loops = (self._house_loop, self._heart_loop, self._listen_loop, self._janitor_loop)
+        self._backlog = Backlog(self.alias, plan.queues)
+        self._backlog_loop = Loop("look at the backlog", self._backlog.pass_once)
+        self._health = Health(
+            self.crew,
+            self._heart.pulse,
+            self._backlog,
+            (self._house_loop, self._heart_loop, self._backlog_loop),
+            is_stopping=lambda: self._is_stopping,
+            tell=self._probes.tell,
+        )
+        self._health_loop = Loop("health", self._health.pass_once)
+        if meter:
+            tell_of_enqueued(meter.enqueued)
+
+    def run(self) -> None:
+        """Work until drained or told to stop by SIGTERM or SIGINT; a second signal does not wait for running jobs.
+
+        Returns when all children have ended and what they left is settled.
+
+        Raises:
+            ConfigurationError: no child can ever work.
+        """
+        connections.close_all()
+        try:
+            with stop_signals(self._stop_on):
+                self._start()
+                while self.crew.living or not self._is_stopping:
+                    self._watch()
+                self._finish()
+        finally:
+            for process in self.crew.living:
+                process.kill()
+            self._pages.close()
+            self._probes.close()
+        if self._is_unguarded:
+            raise ConfigurationError(
+                f"{getattr(sys.modules['__main__'], '__file__', 'The script')} runs its command whenever it is "
+                "imported, as each worker process does, so none of them can work. Put its last lines under  "
+                'if __name__ == "__main__":  or start the worker by python -m django pgqueue_worker.'
+            )
+
+    def figures(self) -> Figures:
+        """Tell what this command does and has done; from any thread."""
+        living, at = list(self.crew.living), time.monotonic()
+        done_at = {**self._steward.duties.done_at, **self._janitor.duties.done_at}
+        done_at |= {loop.duty: loop.done_at for loop in self._loops if loop.done_at is not None}
+        return Figures(
+            sums=self._meters.sums(),
+            processes=len(living),
+            slots=len(living) * self.plan.concurrency,
+            busy=sum(process.marks.busy() for process in living),
+            pass_ages={duty: at - done for duty, done in done_at.items()},
+        )
+
+    def stop(self) -> None:
+        """Stop gracefully; called again, stop now. May be called from a signal handler or any thread."""
+        grace = 0.0 if self._is_stopping else self.plan.grace_seconds
+        self._stop_until = time.monotonic() + grace
+        self.crew.ring()
+
+    def _planned_pages(self, metrics: Page | None) -> dict[Address, dict[str, Page]]:
+        pages: dict[Address, dict[str, Page]] = defaultdict(dict)
+        if self.plan.health_port:
+            pages[self.plan.health_host, self.plan.health_port] |= self._probes.pages
+        if metrics:
+            pages[self.plan.metrics_host, self.plan.metrics_port]["/metrics"] = metrics
+        return pages
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self._stop_until is not None
+
+    def _stop_on(self, number: int) -> None:
+        self._signals_seen.append(signal.Signals(number).name)  # logged by _watch: a handler may interrupt logging
+        self.stop()
+
+    def _start(self) -> None:
+        self._house_loop.start()
+        self._heart_loop.start()
+        self._janitor_loop.start()
+        self._start_probes()
+        self._pages.start()
+        if self.plan.listen:
+            self._listen_loop.start()
+            self._listener.is_settled.wait(SETTLE_SECONDS)
+        listen = "on" if self._listener.works else f"off, polling every {conf.poll_seconds:g} s"
+        settings = connections[self.alias].settings_dict
+        logger.info(
+            "pgqueue worker %s on %s: database %s, queues %s, %d process(es) x %d, LISTEN %s",
+            VERSION,
+            socket.gethostname(),
+            f"{self.alias} ({settings['NAME']}@{settings['HOST'] or 'local'})",
+            ", ".join(self.plan.queues) or "all",
+            self.plan.processes,
+            self.plan.concurrency,
+            listen,
+        )
+
+    def _start_probes(self) -> None:
+        if self.plan.health_max_age:
+            self._backlog_loop.start()
+        if self._probes.are_wanted:
+            self._health_loop.start()
+
+    def _watch(self) -> None:
+        """Wait until a child ends, a signal comes or a moment has passed; see to it."""
+        self._health.watched_at = time.monotonic()
+        news = self.crew.changed_read
+        sentinels = [process.sentinel for process in self.crew.living]
+        is_impatient = self._is_stopping or self.crew.is_recycling()
+        ready = wait([*sentinels, news], timeout=0.2 if is_impatient else 1.0)
+        if news in ready:
+            os.read(news, 1024)
+            self._beat_now()  # a new child's pid is to be written down
+        for process in list(self.crew.living):
+            if process.has_ended(is_ending=process.sentinel in ready):
+                if process.is_unguarded:
+                    self._is_unguarded = True
+                    self.crew.close()
+                    self.stop()
+                self.crew.part_with(process)
+                self._house_loop.wake()
+        while self._signals_seen:
+            name = self._signals_seen.pop(0)
+            logger.info("Stopping on %s%s", name, self._patience_after(name))
+        self.crew.part_with_deaf()
+        if self.crew.part_with_stuck():
+            self._beat_now()  # it may begin jobs again once its lease is renewed
+        self._tell_of_long_duty()
+        if self._stop_until is not None:
+            self._press_to_stop(self._stop_until)
+        elif self.crew.recycle():
+            self._house_loop.wake()
+
+    def _keep_house(self) -> float:
+        with sent_elsewhere(self._receivers.call_later):
+            return self._steward.pass_once()
+
+    def _tell_of_long_duty(self) -> None:
+        """Name the duty in which housekeeping hangs, as where a receiver of a signal does not come back."""
+        seconds = self._steward.duties.doing_seconds()
+        if seconds < LONG_SECONDS:
+            self._is_long_told = False
+        elif not self._is_long_told:
+            self._is_long_told = True
+            logger.error(
+                "Housekeeping has been at its duty %s for %d s, and does no other", self._steward.duties.doing, seconds
+            )
+
+    def _patience_after(self, name: str) -> str:
+        """Say how long running jobs are waited for after a signal, and how to wait no longer."""
+        grace = (self._stop_until or 0.0) - time.monotonic()
+        if grace <= 0:
+            return ", not waiting for jobs"
+        if not (busy := sum(process.marks.busy() for process in list(self.crew.living))):
+            return ""
+        again = "press Ctrl-C again to stop now" if name == "SIGINT" else "a second signal stops now"
+        return f": waiting up to {grace:.0f} s for {busy} running job{'s' if busy > 1 else ''}; {again}"
+
+    def _press_to_stop(self, until: float) -> None:
+        """Tell the children to stop, and end those whose time is over."""
+        self.crew.close()
+        self.crew.order("stop")
+        if time.monotonic() > until:
+            for process in list(self.crew.living):
+                logger.warning("Process %d has not stopped in time and is ended", process.pid)
+                process.kill()
+
+    def _finish(self) -> None:
+        """Settle what the children left, remove their rows, close everything."""
+        self.crew.close()
+        self._probes.stopping()
+        for loop in self._loops:
+            loop.stop()
+        for loop in self._loops:
+            if loop.is_alive():
+                loop.join(FAREWELL_SECONDS)
+        for process in list(self.crew.living):  # came in while the door was being closed
+            process.kill()
+            process.has_ended(is_ending=True)
+            self.crew.part_with(process)
+        try:
+            if self._house_loop.is_alive():
+                raise OperationalError(f"housekeeping is still at its duty {self._steward.duties.doing}")
+            with sent_elsewhere(self._receivers.call_later):
+                self._steward.finish()
+        except Error as error:
+            logger.warning("What this worker left is not settled, its leases will run out: %s", error)
+        self._keys.close(0)
+        if not self._receivers.close(FAREWELL_SECONDS):
+            logger.warning("Receivers of signals have not returned, and are not waited for any longer")
+        self._close_connections()
+        self._stop_probes()
+        logger.info("Stopped")
+
+    def _close_connections(self) -> None:
+        """Close those of threads that have ended; one that has not may be in the middle of using its own."""
+        for loop, owner in (
+            (self._house_loop, self._steward.database),
+            (self._heart_loop, self._heart.database),
+            (self._listen_loop, self._listener),
+            (self._janitor_loop, self._janitor.database),
+        ):
+            if not loop.is_alive():
+                owner.close()
+
+    def _stop_probes(self) -> None:
+        """Stop these last: a command is alive until it has settled everything."""
+        for loop in (self._backlog_loop, self._health_loop):
+            loop.stop()
+            if loop.is_alive():
+                loop.join(FAREWELL_SECONDS)
+        self._backlog.database.close()
+
+    def _drained(self) -> None:
+        if not self._is_stopping:
+            logger.info("Drained")
+            self.stop()
+
+    def _told_to_stop(self, by: str) -> None:
+        if not self._is_stopping:
+            logger.info("Stopping, as %s has asked for", by)
+            self.stop()
+
+    def _beat_now(self) -> None:
+        self._heart_loop.wake()
+
+    def _session_changed(self) -> None:
+        self._heart.mind_session()
+        self._beat_now()
+
+    def _heard(self, payloads: set[str] | None) -> None:
+        """Wake the children for queues they serve, and whoever else is meant; None stands for all that can be heard."""
+        if payloads is None or CANCEL in payloads:
+            self._beat_now()
+        if keys := {""} if payloads is None else keys_of(payloads):
+            self._steward.admit(keys)
+            self._house_loop.wake()
+        if payloads is None:
+            self.crew.order("wake")
+            return
+        if OPERATE in payloads:
+            self._house_loop.wake()
+        if self.plan.served.among(gates_of(payloads)):
+            self.crew.order("gates")
+        if queues := self.plan.served.among(queues_of(payloads)):
+            self.crew.order("wake", json.dumps(queues))

@@ -1,0 +1,96 @@
+"""Interrupts the jobs of one process that have had their time, or that somebody has killed.
+
+One thread, started for the first of them; for a job without a time limit nothing is done. Whoever does not listen is
+left to the supervisor, which sees from the marks that he still runs, even where nothing can run in this process.
+"""
+
+import logging
+import math
+import threading
+import time
+
+from django_pgqueue.exceptions import JobKilled, TimeLimitExceeded
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.interrupts import Border
+from django_pgqueue.log_lines import fields
+from django_pgqueue.records import ClaimedJob
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+PATIENCE_SECONDS = 5.0
+"""So long a job may go on after it has been interrupted. Then it counts as one that does not listen."""
+
+REPEAT_SECONDS = 2.0
+"""Meanwhile it is interrupted again: some code swallows whatever is raised."""
+
+SOON_SECONDS = 0.05
+"""An interruption that came to nothing is tried again after this."""
+
+Run = tuple[ClaimedJob, CurrentJob, Border]
+"""A job that is running in a slot."""
+
+
+class Limits:
+    """Watches the runs of one child.
+
+    Args:
+        running: the runs, by cell; kept by the slots.
+    """
+
+    def __init__(self, running: dict[int, Run]) -> None:
+        self._running = running
+        self._looks_at = math.inf  # when the thread will look again, monotonic
+        self._woken = threading.Event()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def mind(self, current: CurrentJob) -> None:
+        """See to it that a run is interrupted at its ``stop_at``; may be called from any thread."""
+        if current.stop_at < self._looks_at:
+            self._woken.set()
+            if self._thread is None:
+                self._start()
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="pgqueue-limits", daemon=True)
+                self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            self._woken.clear()
+            self._looks_at = math.inf  # before looking: whoever begins from here on wakes this thread
+            try:
+                self._looks_at = self._look()
+            except Exception:
+                logger.exception("Time limits cannot be enforced; tried again in a moment")
+                self._looks_at = time.monotonic() + REPEAT_SECONDS
+            left = self._looks_at - time.monotonic()
+            self._woken.wait(None if left == math.inf else max(left, 0.0))
+
+    def _look(self) -> float:
+        """Interrupt the runs whose time has come; return when the next one's will, monotonic."""
+        now = time.monotonic()
+        runs = self._running.copy().values()
+        for job, current, border in runs:
+            if current.stop_at <= now:
+                _press(job, current, border, now)
+        return min((current.stop_at for _, current, _ in runs), default=math.inf)
+
+
+def _press(job: ClaimedJob, current: CurrentJob, border: Border, now: float) -> None:
+    """Interrupt a run; one that was interrupted long ago is left alone."""
+    if not current.interrupted_at:
+        current.interrupted_at = now
+        current.is_overdue = not current.is_cancelled
+    if now - current.interrupted_at >= PATIENCE_SECONDS:
+        current.stop_at = math.inf
+        logger.error(
+            "Job %s (%s) does not stop, %s: its process is to be ended",
+            *(job.id, job.task, "though killed" if current.is_cancelled else f"its {job.timeout_seconds} s are over"),
+            extra=fields(job),
+        )
+    else:
+        is_hit = border.interrupt(current, JobKilled if current.is_cancelled else TimeLimitExceeded)
+        current.stop_at = now + (REPEAT_SECONDS if is_hit else SOON_SECONDS)
