@@ -68,16 +68,16 @@ def settle_dead_process(
         started: the marks of the jobs it had started.
         overdue: the marks of those among them whose time limit had passed, though they still ran.
         was_stopped: the supervisor ended the process itself, because its time to stop was over.
-        was_careful: it ended by itself, and claimed one job at a time: if there is one that it had not begun, that is
-            what has ended it, and what had started goes back as from a process that was stopped.
+        was_careful: it ended by itself, and claimed one job at a time: if there is one that it had not begun, and none
+            that it had, that is what has ended it. Beside one that had started, it is that one that pays.
     """
     unbegun = {lease.mark for lease in leases if lease.mark not in started}
-    culprit = unbegun if was_careful and len(unbegun) == 1 else frozenset()
+    culprit = unbegun if was_careful and not started and len(unbegun) == 1 else frozenset()
 
     def goes_back(lease: Lease) -> bool:
         if lease.mark in culprit or lease.is_cancelled:
             return False
-        return lease.mark not in started or bool((was_stopped or culprit) and lease.max_attempts > 1)
+        return lease.mark not in started or (was_stopped and lease.max_attempts > 1)
 
     timed_out = [lease for lease in leases if lease.mark in overdue and not lease.is_cancelled]
     rest = [lease for lease in leases if lease.mark not in overdue or lease.is_cancelled]

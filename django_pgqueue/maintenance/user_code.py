@@ -46,9 +46,17 @@ class UserThread:
             logger.warning("Receivers of signals keep up again; %d signals were dropped", self._dropped)
             self._dropped = 0
         self._calls.put(call)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=f"pgqueue-{self._name}", daemon=True)
-            self._thread.start()
+        if self._thread is None or not self._thread.is_alive():
+            self._start()
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name=f"pgqueue-{self._name}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system allows no more threads
+            logger.exception("No thread can be started; the next call tries again")
+        else:
+            self._thread = thread
 
     def close(self, seconds: float) -> bool:
         """End the thread after the calls that wait; return whether they were made within a timeout.
@@ -65,9 +73,9 @@ class UserThread:
         while (call := self._calls.get()) is not None:
             try:
                 call()
+                close_broken_connections()
             except BaseException:
                 logger.exception("Receivers of a signal failed; the worker goes on")
-            close_broken_connections()
         connections.close_all()
 
 
@@ -96,7 +104,7 @@ class KeyThread:
             return future.result(KEY_SECONDS)
         except TimeoutError:
             if future.done():
-                raise
+                return future.result()
         self._late[name] = future  # type: ignore[assignment]  # which is only asked whether it is done
         self._thread.close(0)
         self._thread = UserThread("keys")

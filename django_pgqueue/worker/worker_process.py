@@ -122,7 +122,8 @@ class Process:
     def was_careful(self) -> bool:
         """Whether it has ended by itself while it claimed one job at a time."""
         lived = (self._ended_at or math.inf) - self._started_at
-        return self._is_careful and not self.was_stopped and lived < CAREFUL_SECONDS
+        has_ended_itself = not self.was_stopped and not self.marks.has_ended_turns()
+        return self._is_careful and has_ended_itself and lived < CAREFUL_SECONDS
 
     @property
     def is_at_work(self) -> bool:
