@@ -1,4 +1,4 @@
-"""Which queues a worker serves, and in which order: names, patterns with ``*``, and exclusions."""
+"""Queues that a worker serves, in their order: names, patterns with ``*``, and exclusions."""
 
 import functools
 import re

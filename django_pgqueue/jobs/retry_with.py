@@ -21,7 +21,7 @@ class Refused(Enum):
     """Why there is no new job."""
 
     GONE = auto()  # it is not dead any more
-    CHANGING = auto()  # somebody else is just changing it
+    CHANGING = auto()  # another transaction has locked it
     KEY_HELD = auto()  # a live job has its unique key
     ALREADY = auto()  # the same form has been sent before
 

@@ -2,9 +2,9 @@
 
 The claim index keeps an entry for each row that was claimed until no snapshot can see the queued version any more, and
 VACUUM removes it. While a session holds an old snapshot, as a long report or a backup does, these entries pile up at
-the head of the queue, and each claim from the head walks over all of them. So most claims begin after the last job that was
-taken. What comes in below, as a higher priority, a late commit or a retry, is found by a full scan: after ten times as
-long as the last one took, or three times if it was announced, and after a second at most.
+the head of the queue, and each claim from the head walks over all of them. So most claims begin after the last job that
+was taken. What comes in below, as a higher priority, a late commit or a retry, is found by a full scan: after ten times
+as long as the last one took, or three times if it was announced, and after a second at most.
 
 A queue whose claim fails, as for a damaged row, is set back: it waits for a time of its own, and the next claim has its
 transaction to itself. If it was a full scan that failed, the claims in between go on. The look for queues that have
