@@ -161,8 +161,8 @@ def _series(alias: str, minutes: int, number: int, queue: str | None, now: dt.da
 
 # The last minutes
 #
-# Other than in ``flow``, the minute that is not over belongs to them: who looks now wants to see what began now. And of
-# how long jobs waited and ran there is more to tell than the mean.
+# Other than the series above, they include the minute that is not over: a page about now shows what began now. And of
+# waiting and running times they have percentiles, not the mean alone.
 
 SHARES = (0.5, LATE, 0.99)
 """The percentiles that are shown."""

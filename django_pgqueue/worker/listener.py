@@ -52,7 +52,7 @@ class Listener:
 
     Args:
         session: is told when this connection begins and ends.
-        heard: called with the set of payloads, as ``wake`` describes them, of each batch of notifications,
+        heard: called with the set of payloads, as ``db.notify`` describes them, of each batch of notifications,
             and with None after each (re)connect, when anything may have been missed.
 
     Attributes:
