@@ -35,7 +35,7 @@ Beside one job in pure Python, every other thread waits for this time when it wa
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """What a child needs to know."""
+    """Parameters of a child."""
 
     worker_id: int
     queues: tuple[str, ...]

@@ -7,7 +7,7 @@ from django_pgqueue.jobs.queue_selector import Served
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one command is to do; validated by the command before anything starts.
+    """Plan of one worker command; validated by the command before anything starts.
 
     Args:
         queues: served in this order, as ``Served`` takes them; empty means all.
@@ -47,5 +47,5 @@ class Plan:
 
     @property
     def served(self) -> Served:
-        """Which queues, and in which order."""
+        """The queues that are served, in their order."""
         return Served.of(self.queues)

@@ -116,7 +116,7 @@ class Errands:
 
 
 class Speed:
-    """How fast this child works and how long a turn takes: what decides how much to fetch ahead."""
+    """Speed of this child and duration of a turn, which decide how much to fetch ahead."""
 
     def __init__(self) -> None:
         self.prefetch = 0
@@ -146,7 +146,7 @@ class Speed:
 
 
 class Turn(NamedTuple):
-    """What one turn has brought.
+    """Result of one turn.
 
     Attributes:
         claim: what was asked for jobs; None: nothing was.

@@ -41,7 +41,7 @@ class ProcessFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What one look at a command has found."""
+    """Facts from one look at a command."""
 
     is_stopping: bool
     unwatched_seconds: float  # since the main thread has looked after its processes
@@ -58,7 +58,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What keeps a command from being alive, and from being ready; nothing does where there are no words."""
+    """Reasons why a command is not alive, and not ready; empty: it is."""
 
     dead: tuple[str, ...]
     unready: tuple[str, ...]

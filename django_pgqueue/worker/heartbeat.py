@@ -66,7 +66,7 @@ class Session:
 
     @property
     def beat_seconds(self) -> float:
-        """How far apart heartbeats may be, by what others can see of this command."""
+        """Maximum interval between heartbeats, by what others can see of this command."""
         if self.is_lost:
             return SIGN_OF_LIFE_SECONDS
         return BEAT_SECONDS if self.pid else math.inf

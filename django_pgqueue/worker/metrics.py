@@ -83,7 +83,7 @@ class Meters:
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What one command tells of itself.
+    """Figures of one command.
 
     Attributes:
         processes: that live.

@@ -66,7 +66,7 @@ class Setback:
 
 @dataclass(slots=True)
 class Shore:
-    """What is known of one queue."""
+    """State of one queue."""
 
     low_water: Place | None = None  # claims between full scans begin after it
     full_scan_at: float = 0.0  # not before, monotonic
