@@ -173,7 +173,7 @@ class Left(StrEnum):
 
 
 class Standing(NamedTuple):
-    """Where a job stands; the columns of ``left_alone.sql``."""
+    """State of a job that was left alone; the columns of ``left_alone.sql``."""
 
     id: int
     status: str | None  # None: not live

@@ -126,7 +126,7 @@ Act = Callable[[Sequence[int]], Mapping[str, Sequence[int]]]
 
 @dataclass
 class Tally:
-    """What has come of it so far."""
+    """Result so far."""
 
     done: Counter[str] = field(default_factory=Counter)
     left: Counter[Left] = field(default_factory=Counter)

@@ -26,14 +26,14 @@ TRIES, PAUSE_SECONDS = 10, 0.01
 
 
 class News(NamedTuple):
-    """What a run has told of itself last, as JSON text; None: nothing."""
+    """Latest progress and metadata that a run has set, as JSON text; None: nothing."""
 
     progress: str | None
     metadata: str | None
 
 
 class CurrentJob:
-    """What a running task may know of its job."""
+    """The job of a running task, as the task may see it."""
 
     is_cancelled = False
     """Whether this job was asked to stop. Check it in long loops."""
@@ -93,7 +93,7 @@ class CurrentJob:
 
     @property
     def lease_token(self) -> int:
-        """What proves the right to run it."""
+        """Proof of the right to run it."""
         return self._job.lease_token
 
     @property

@@ -46,7 +46,7 @@ def dead_letter_parameters(letters: Sequence[DeadLetter], *, by: str | None = No
 
 
 class Requeued(NamedTuple):
-    """What a requeue came to."""
+    """Result of a requeue."""
 
     ids: list[int]  # to be run again
     held_by: dict[int, int]  # stay dead: for each of them, the live job that has its unique key

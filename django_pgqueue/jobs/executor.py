@@ -358,7 +358,7 @@ def _call_atomic(
 
 @dataclass(slots=True)
 class _Progress:
-    """How far an atomic run has come."""
+    """Progress of an atomic run."""
 
     has_begun: bool = False  # the transaction
     outcome: Outcome | None = None  # of the task's function, which has returned
@@ -369,7 +369,7 @@ class _Progress:
 
 
 class Conflicts:
-    """How many runs of a job have ended in a conflict, one after the other, in this process. Safe for all threads."""
+    """Numbers of conflicts in a row, by job, at the end of runs in this process. Safe for all threads."""
 
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}  # by job id; the latest last

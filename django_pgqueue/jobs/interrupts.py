@@ -35,10 +35,10 @@ taken, for all threads of the process. They are never long in there."""
 
 
 class Border(Protocol):
-    """What those who interrupt see."""
+    """Interface for the interrupting threads."""
 
     courtesy_seconds: float
-    """How long a killed job may look at ``is_cancelled`` before it is interrupted."""
+    """Time for a killed job to look at ``is_cancelled`` before it is interrupted."""
 
     def interrupt(self, current: CurrentJob, kind: type[JobInterrupted]) -> bool:
         """Interrupt a run, if it is in user code; called from another thread, one at a time.

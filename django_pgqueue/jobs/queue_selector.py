@@ -13,7 +13,7 @@ EXCEPT = "-"
 
 
 class Served:
-    """What stands behind ``--queues``.
+    """Selection of queues by ``--queues``.
 
     Args:
         wanted: names and patterns, served in strict order; what one pattern matches takes turns. Empty means all.

@@ -18,7 +18,7 @@ logger = logging.getLogger("django_pgqueue")
 
 
 class Refused(Enum):
-    """Why there is no new job."""
+    """Reason why there is no new job."""
 
     GONE = auto()  # it is not dead any more
     CHANGING = auto()  # another transaction has locked it
@@ -27,7 +27,7 @@ class Refused(Enum):
 
 
 class Retried(NamedTuple):
-    """What a retry came to.
+    """Result of a retry.
 
     Attributes:
         id: of the new job; None where there is none.

@@ -102,7 +102,7 @@ def positions(name: str) -> Iterator[tuple[str, int]]:
 
 
 class Source(StrEnum):
-    """Which table, by the statement that reads it."""
+    """Table of jobs, by the statement that reads it."""
 
     LIVE = "select_live"
     DEAD = "select_dead"
@@ -111,7 +111,7 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """Which jobs; what is empty or None matches any.
+    """Filter of jobs; what is empty or None matches any.
 
     Args:
         queues: names, one of which it is.
@@ -168,7 +168,7 @@ class Filter:
 
 
 class Page(NamedTuple):
-    """What one statement has found; the columns of ``select_live.sql``."""
+    """Result of one statement; the columns of ``select_live.sql``."""
 
     next_id: int | None  # the next page begins behind it; None: that was all
     until_id: int | None  # the newest when the first page was read; None: there are none
