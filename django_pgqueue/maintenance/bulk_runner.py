@@ -73,7 +73,7 @@ class Step(NamedTuple):
 
 
 class Carried(NamedTuple):
-    """What a pass came to."""
+    """Result of a pass."""
 
     operation_id: int | None = None  # None: none is due, or others are at it
     done: int = 0

@@ -70,7 +70,7 @@ class Admissions:
         return self._again_at if self._missed else math.inf
 
     def send(self, database: QueueConnection, *, limit: int = LOCKED_AT_ONCE) -> Admission | None:
-        """Send the admission of up to ``limit`` keys; None if there is none. The others are owed on."""
+        """Send the admission of up to ``limit`` keys; None if there is none. The others stay due."""
         if self._missed and time.monotonic() >= self._again_at:
             self._due = self._missed | self._due
             self._missed = {}

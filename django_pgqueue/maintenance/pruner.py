@@ -61,7 +61,7 @@ class Stretch(NamedTuple):
 
 
 class Pruned(NamedTuple):
-    """How many jobs were removed."""
+    """Numbers of rows removed."""
 
     timed: int  # finished ones with a time of their own
     dead: int

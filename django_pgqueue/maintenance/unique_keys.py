@@ -29,7 +29,7 @@ LOOK_SECONDS = 1.0
 
 
 class Retaken(NamedTuple):
-    """How far a pass of ``retake`` has come."""
+    """Result of a pass of ``retake``."""
 
     taken: int  # jobs that have their key again
     superseded: Kinds  # jobs that died, because newer ones have theirs

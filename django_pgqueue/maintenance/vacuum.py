@@ -41,7 +41,7 @@ REMEDY = "Set PGQUEUE['MAINTENANCE_DATABASE'] to an alias whose role owns it, or
 
 
 class Signs(NamedTuple):
-    """What the server's counters say of the jobs table."""
+    """The server's counters of the jobs table."""
 
     dead: int
     live: int
@@ -51,7 +51,7 @@ class Signs(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """Who holds the oldest snapshot of this database."""
+    """Holder of the oldest snapshot of this database."""
 
     xid: str
     name: str
@@ -61,7 +61,7 @@ class Holder(NamedTuple):
 
 
 class Rights(NamedTuple):
-    """What the role of a connection may do."""
+    """Rights of the role of a connection."""
 
     may_vacuum: bool
     may_partition: bool
@@ -69,7 +69,7 @@ class Rights(NamedTuple):
 
 
 class Vacuumed(NamedTuple):
-    """What a VACUUM did."""
+    """Result of a VACUUM."""
 
     dead: int  # rows before
     left: int  # dead rows after
@@ -78,7 +78,7 @@ class Vacuumed(NamedTuple):
 
 @dataclass
 class Past:
-    """What one worker knows of the VACUUMs before. Kept by the caller between passes, written by ``vacuum``."""
+    """Memory of the VACUUMs before, of one worker. Kept by the caller between passes, written by ``vacuum``."""
 
     vacuums: int | None = None
     horizon: str | None = None  # the oldest snapshot under which the last one ran
