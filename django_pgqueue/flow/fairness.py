@@ -29,7 +29,7 @@ START: Place = ("", "", -32768)
 
 
 class Front(NamedTuple):
-    """Where a key stands: the columns of ``fronts.sql``."""
+    """Position of a key: the columns of ``fronts.sql``."""
 
     queue: str
     fair_key: str

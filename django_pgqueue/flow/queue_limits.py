@@ -150,7 +150,7 @@ def default_burst(rate: int, period_seconds: float) -> int:
 
 
 class Gate(NamedTuple):
-    """What is said of one queue."""
+    """Pause and limits of one queue."""
 
     is_paused: bool
     max_running: int | None
@@ -164,14 +164,14 @@ class Gate(NamedTuple):
 
     @property
     def fill_seconds(self) -> float | None:
-        """How long an empty bucket takes to be full; None without a rate."""
+        """Time for an empty bucket to be full; None without a rate."""
         if not (self.rate and self.period_seconds and self.burst):
             return None
         return self.burst * self.period_seconds / self.rate
 
 
 class Gates(NamedTuple):
-    """What is said of queues, on its way."""
+    """Pauses and limits of queues, on their way."""
 
     answer: Answer
 
