@@ -80,7 +80,7 @@ def directly(_: str, call: Callable[[], Ticks]) -> Ticks:
 
 
 class Turn(NamedTuple):
-    """What is to be done about one schedule that is due."""
+    """Work on one schedule that is due."""
 
     row: ScheduleRow
     next_at: dt.datetime

@@ -152,7 +152,7 @@ def restore_schedules(names: Iterable[str], *, by: str, database: str | None = N
 
 
 class LastJob(NamedTuple):
-    """What became of the latest job of a schedule."""
+    """Outcome of the latest job of a schedule."""
 
     status: str  # a status of a live job; or retrying, dead, finished, gone
     reason: str = ""  # dead
