@@ -196,7 +196,7 @@ def _retry(database: Database, leases: Sequence[Lease]) -> dict[int, str | None]
     return {job_id: key for job_id, _, key in database.rows(statement("retry"), parameters)}
 
 
-# Workers of other hosts
+# Lost workers
 
 
 def lapsed_workers(database: Database, *, session_seconds: float) -> dict[int, float | None]:
