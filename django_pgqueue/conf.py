@@ -1,4 +1,4 @@
-"""The settings under ``PGQUEUE``, typed, each with its default and unit. Read when asked for, never at import."""
+"""Settings under ``PGQUEUE``, typed, each with its default and unit. Read when asked for, never at import."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -106,7 +106,7 @@ class Settings:
 
     @property
     def poll_seconds(self) -> float:
-        """How often an idle worker process looks for work that nobody announced, in seconds. Default: 1."""
+        """Interval at which an idle worker process polls for work that was not announced, in seconds. Default: 1."""
         return float(self._get("POLL_SECONDS"))
 
     @property
@@ -116,7 +116,7 @@ class Settings:
 
     @property
     def dead_retention_days(self) -> int | None:
-        """Days after which dead jobs are removed. Default: None, they stay until somebody purges them."""
+        """Days after which dead jobs are removed. Default: None, they stay until they are purged."""
         days: int | None = self._get("DEAD_RETENTION_DAYS")
         return days
 
@@ -164,7 +164,7 @@ class Settings:
 
     @property
     def immediate_errors(self) -> str:
-        """What becomes of errors of jobs that run so: ``"raise"`` them to whoever commits, or ``"log"`` them alone.
+        """Handling of errors of jobs that run so: ``"raise"`` them where the transaction commits, or only ``"log"``.
 
         Default: ``"raise"``.
         """

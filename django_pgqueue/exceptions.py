@@ -1,4 +1,4 @@
-"""What can go wrong, the two ways in which a job steers its own fate, and the two in which others end it.
+"""Exceptions: errors, the two by which a job steers its own fate, and the two by which it is interrupted.
 
 ::
 
@@ -17,7 +17,7 @@
     │   ├── JobFailed                                  it is dead
     │   └── ResultNotKept      (LookupError)           it has finished, and what it returned is not there
     ├── LeaseLost                                      the right to finish this run has passed on
-    ├── JobLost                                        what the history says where nobody was left to raise it
+    ├── JobLost                                        in the history alone: the worker died
     ├── JobExpired
     ├── JobSuperseded
     └── Redacted                                       what the log says where arguments are not to be seen
@@ -29,7 +29,7 @@
 
     JobInterrupted             (BaseException)
     ├── TimeLimitExceeded                              the attempt has had its time
-    └── JobKilled                                      somebody wants it to stop
+    └── JobKilled                                      it was asked to stop
 """
 
 import datetime as dt
@@ -97,7 +97,7 @@ class JobNotCommitted(NoResult):
 
 
 class JobFailed(NoResult):
-    """The job is dead: it will not run again unless somebody requeues it.
+    """The job is dead: it will not run again unless it is requeued.
 
     Attributes:
         reason: why it is dead, a ``Reason``.
@@ -122,7 +122,7 @@ class LeaseLost(PgQueueError):  # noqa: N818 - the name says what is wrong
 
 
 class JobLost(PgQueueError):  # noqa: N818 - the name says what is wrong
-    """The worker died while it was running the job. Nobody raises it: a ``TaskResult`` names it among its errors."""
+    """The worker died while it was running the job. Never raised: a ``TaskResult`` names it among its errors."""
 
 
 class JobExpired(PgQueueError):  # noqa: N818 - the name says what is wrong
@@ -191,4 +191,4 @@ class TimeLimitExceeded(JobInterrupted):
 
 
 class JobKilled(JobInterrupted):
-    """Somebody killed the job. It goes to ``dead_jobs``, whatever the task raises then; unless it returns."""
+    """The job was killed. It goes to ``dead_jobs``, whatever the task raises then; unless it returns."""

@@ -1,4 +1,4 @@
-"""The names of Django's Tasks framework, by either spelling: ``django.tasks``, or the backport ``django-tasks``.
+"""Names of Django's Tasks framework, by either spelling: ``django.tasks``, or the backport ``django-tasks``.
 
 Import it late, and only where the framework is in use: projects that have neither use their own tasks all the same.
 """
@@ -73,7 +73,7 @@ HAS_BACKPORT_BESIDE: Final = NAME != backport.PACKAGE
 
 
 def has_receivers(signal: Signal) -> bool:
-    """Whether anybody but the framework itself listens to one of its signals, or to that of the backport beside it."""
+    """Whether code outside the framework listens to one of its signals, or to that of the backport beside it."""
     own = id(OWN_RECEIVERS[signal])
     return any(receiver[0][0] != own for receiver in signal.receivers) or _beside(signal) is not None
 

@@ -1,7 +1,7 @@
 """Hooks around the insert of jobs and around each run, for tracing, error reports and immediate mode.
 
-Faces put themselves in here when apps are loaded, so that the floors below need not know of them. Where nobody has,
-this costs a look at an empty list. Unlike receivers of signals they act in the very context of what they surround.
+Integrations register here when apps are loaded, so that the floors below need not know of them. Without any, this
+costs a look at an empty list. Unlike receivers of signals they act in the very context of what they surround.
 """
 
 import logging
@@ -41,7 +41,7 @@ class Insertion(Protocol):
 
 
 class Unseen:
-    """An insert that nobody watches."""
+    """An insert without hooks."""
 
     metadata: Mapping[str, str] = {}
 
@@ -93,7 +93,7 @@ def around_insert(task: Any, number: int) -> Insertion:
     return UNSEEN
 
 
-# Immediate
+# Immediate mode
 
 runners: list[Callable[[str, Collection[int]], None]] = []
 """What runs the jobs: added when apps are loaded. Before, as without ``PGQUEUE["IMMEDIATE"]``, nothing is run."""

@@ -1,4 +1,4 @@
-"""What log lines about jobs have besides their text: fields, which ``extra`` makes attributes of the record.
+"""Fields of log lines about jobs, which ``extra`` makes attributes of the record; and lines safe for a terminal.
 
 The text of a line is constant, its values are its arguments; what a machine may want to know is in the fields, of which
 none is called as an attribute that every record has.
@@ -35,7 +35,7 @@ LONGEST_VALUE = 2000
 
 
 def plain(value: Any) -> str:
-    """Return text that does nothing to a terminal and begins no other line: whoever inserts a row chooses names."""
+    """Return text that does nothing to a terminal and begins no other line: names in rows may be anything."""
     text = str(value)
     return text if text.isprintable() else HARMFUL.sub("?", text.replace("\t", " "))
 
@@ -104,7 +104,7 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 
 def _unquoted(error: BaseException, made: dict[int, BaseException]) -> BaseException:
-    """Return a copy of an error and of those behind it, without details; whoever has raised it still has it whole."""
+    """Return a copy of an error and of those behind it, without details; the code that raised it still has it whole."""
     if id(error) in made:
         return made[id(error)]
     args = tuple(without_detail(one) if isinstance(one, str) else one for one in error.args)

@@ -1,4 +1,4 @@
-"""For the project's own log: which job a line was written for."""
+"""Filter for the project's own log, which adds the running job to each line."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""The tables, as read-only models. Rows are changed by the statements of ``lifecycle/`` and nowhere else.
+"""The tables, as read-only models. Rows are changed by the statements in the ``sql`` folders and nowhere else.
 
 Defaults and checks live in the database, so that a plain ``INSERT INTO pgqueue_jobs (task, args)`` from any language is
 a valid enqueue. Columns are ordered by width, and what a claim overwrites is NOT NULL with a default of the same width:
@@ -260,7 +260,7 @@ class Job(models.Model):
 
 
 class DeadJob(models.Model):
-    """Will not run again until somebody requeues it. Same id and arguments, whole history, and the reason."""
+    """Will not run again until it is requeued. Same id and arguments, whole history, and the reason."""
 
     id = models.BigIntegerField(primary_key=True)
     died_at = models.DateTimeField(_("died at"), db_default=Now())
@@ -379,7 +379,7 @@ class FinishedJob(models.Model):
 
 
 class Queue(models.Model):
-    """A queue that has had jobs, and its gate: what somebody has said about it, that it is paused or limited."""
+    """A queue that has had jobs, and its gate: whether it is paused, and its limits."""
 
     name = models.TextField(_("name"), primary_key=True)
     created_at = models.DateTimeField(db_default=Now())

@@ -303,7 +303,7 @@ def _aware(value: dt.datetime) -> dt.datetime:
     return value if timezone.is_aware(value) else timezone.make_aware(value)
 
 
-# Keys
+# Keys computed from arguments
 
 Compute = Callable[..., str | None]
 

@@ -1,4 +1,4 @@
-"""Records that cross borders: between the database, the pump, the slots and the supervisor."""
+"""Records passed between the database, the consumer, the slots and the supervisor."""
 
 import datetime as dt
 from dataclasses import dataclass, field
@@ -58,7 +58,7 @@ class ClaimedJob(NamedTuple):
 
     @property
     def was_killed(self) -> bool:
-        """Whether somebody killed it while its last run was ending by itself."""
+        """Whether it was killed while its last run was ending by itself."""
         return self.timeout_seconds == KILLED
 
     @property
@@ -79,13 +79,13 @@ class Fate(Enum):
 
     @property
     def word(self) -> str:
-        """What it is called in logs and traces: where the success was recorded is nobody's concern there."""
+        """What it is called in logs and traces: where the success was recorded does not matter there."""
         return "succeeded" if self is Fate.RECORDED else self.name.lower()
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run came to. Made by ``run``, written down by ``ack``; nothing is stored in between."""
+    """Outcome of a run. Made by ``jobs.executor``, written by ``jobs.ack``; nothing is stored in between."""
 
     job: ClaimedJob
     fate: Fate
@@ -95,7 +95,7 @@ class Outcome:
     next_at: dt.datetime | None = None  # REPEATED: due again at, in place of the delay
     reason: Reason | None = None  # DIED
     error: dict[str, Any] | None = None  # RETRIED and DIED: one entry of the history
-    is_awaited: bool = False  # RECORDED: somebody waits for the end of the job
+    is_awaited: bool = False  # RECORDED: a caller waits for the end of the job
 
 
 Ended = tuple[int, Outcome]
@@ -106,9 +106,9 @@ Ended = tuple[int, Outcome]
 class Receipt:
     """What became of a batch of outcomes, by job id. Those neither locked nor stale were written."""
 
-    locked: frozenset[int] = frozenset()  # somebody holds the row; try again with the next flush
+    locked: frozenset[int] = frozenset()  # another session holds the row; try again with the next flush
     stale: frozenset[int] = frozenset()  # the lease is gone; the outcome is dropped
-    awaited: frozenset[int] = frozenset()  # the job has ended, and somebody waits for that
+    awaited: frozenset[int] = frozenset()  # the job has ended, and a caller waits for that
 
 
 class Lease(NamedTuple):

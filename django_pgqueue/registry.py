@@ -1,4 +1,4 @@
-"""The registry: what is known of each task, by its name. Workers look tasks up here.
+"""Registry of tasks by name, with their options. Workers look tasks up here.
 
 Only registered tasks can run. A name that comes out of the database is looked up here and never imported.
 """

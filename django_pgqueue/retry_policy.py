@@ -1,4 +1,4 @@
-"""When a failed attempt is followed by another: backoff, and the exceptions after which there is none."""
+"""Retry policy of failed attempts: backoff, and the exceptions that are not retried."""
 
 import functools
 import inspect
@@ -35,7 +35,7 @@ def reconnect_delay(failures: int) -> float:
     return with_jitter(min(0.1 * 2.0 ** min(failures - 1, 8), 2.0))
 
 
-# Discards
+# Exceptions that are not retried
 
 Kind = type[Exception] | str
 DiscardOn = Kind | Iterable[Kind]

@@ -22,7 +22,7 @@ SPELL_SECONDS = 0.25
 LARGEST_SLICE = 1000
 
 LOOK_SHARE = 20
-"""While an old snapshot makes it dear to look, looks are no closer than so many times their own duration."""
+"""Minimum interval between looks, as a multiple of their own duration, where an old snapshot makes them slow."""
 
 
 def next_look(begun: float, pause: float) -> float:
@@ -128,7 +128,7 @@ class Duties:
         return delay
 
 
-# Loop
+# The thread
 
 
 class Loop(threading.Thread):

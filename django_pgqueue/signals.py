@@ -1,4 +1,4 @@
-"""What happens to jobs, as Django signals. The sender is the task's name (``str``) or ``None`` where it is not known.
+"""Django signals of the transitions of jobs. The sender is the task's name (``str``) or ``None`` where it is not known.
 
 ==================  ===========================================  =====================================================
 signal              sent by                                      arguments
@@ -13,9 +13,9 @@ signal              sent by                                      arguments
 ``job_released``    likewise                                     ``job``, ``outcome``
 ``job_died``        likewise; the pump, where its task has       ``job``, ``outcome``
                     been unknown for too long
-``job_lost``        whoever settles what a dead process left     ``id``, ``task``, ``queue``, ``attempt``,
+``job_lost``        the worker that settles a dead process       ``id``, ``task``, ``queue``, ``attempt``,
                                                                  ``max_attempts``, ``worker``, ``reason``
-``job_expired``     whoever came across jobs that were not       ``ids``, ``database``
+``job_expired``     the worker that found jobs that were not     ``ids``, ``database``
                     started in time
 ``job_superseded``  the pass that found newer jobs to have their      ``ids``, ``database``
                     unique keys
@@ -24,7 +24,7 @@ signal              sent by                                      arguments
 ``job_purged``      the caller of purge, in its transaction      ``ids``, ``by``, ``finished``, ``database``
 ==================  ===========================================  =====================================================
 
-Receivers run in the thread of the sender, but for what housekeeping sends: that has a thread for them. An exception in
+Receivers run in the thread of the sender; maintenance of a worker has a thread of its own for them. An exception in
 one is logged and harms nothing.
 """
 
@@ -66,7 +66,7 @@ OF_FATE: Final = {
 
 
 def announce(signal: Signal, sender: str | None = None, **named: Any) -> None:
-    """Send a signal, if anybody listens. A receiver that calls ``sys.exit()`` ends neither the caller nor a worker."""
+    """Send a signal, if it has receivers. A receiver that calls ``sys.exit()`` ends neither the caller nor a worker."""
     if not signal.receivers:
         return
     send = functools.partial(_send, signal, sender, **named)

@@ -1,4 +1,4 @@
-"""Statuses, reasons and other words that stand in the tables, with the bounds of what may stand there."""
+"""Statuses, reasons and other words stored in the tables, with the bounds of stored values."""
 
 import datetime as dt
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class Reason(StrEnum):
     EXHAUSTED = "exhausted"  # every attempt failed
     DISCARDED = "discarded"  # the task raised Discard
     LOST = "lost"  # its workers died, more often than the job may be attempted
-    KILLED = "killed"  # somebody stopped it
+    KILLED = "killed"  # stopped on request
     EXPIRED = "expired"  # not started before its deadline
     UNKNOWN_TASK = "unknown_task"  # no worker knew the task for a day
     SUPERSEDED = "superseded"  # a newer job has its unique key
@@ -81,7 +81,7 @@ LONGEST_QUEUE, LONGEST_KEY = 128, 500
 LONGEST_NAME = 500
 """Maximum number of characters in the name of a task, and in an alias of ``TASKS``."""
 
-# So many jobs with one concurrency key may run at once, at most.
+# Maximum number of jobs with one concurrency key that may run at once.
 MOST_SLOTS = 1000
 
 # Of the rate of a queue: a year.
@@ -91,7 +91,7 @@ LONGEST_PERIOD_SECONDS = 365 * 24 * 3600
 MAX_LOST = 3
 
 
-# Labels
+# Labels for the admin
 
 STATUSES: Mapping[str, Any] = {
     Status.SCHEDULED: _("scheduled"),

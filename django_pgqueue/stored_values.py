@@ -17,7 +17,7 @@ MOST_DIGITS = 300
 
 
 class Unread(str):
-    """A text that stands in place of a value that Python cannot hold, or that nobody could read."""
+    """A text that stands in place of a value that Python cannot hold, or that is too deep to be read."""
 
     __slots__ = ()
 

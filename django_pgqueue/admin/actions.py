@@ -33,6 +33,10 @@ from django_pgqueue.jobs.search import Filter
 Said = Mapping[str, Any]
 """What was filled in, by field."""
 
+MOST_JOBS = 1000  # that one action takes
+
+MOST_NAMED = 20  # that the confirmation names
+
 
 class Change(NamedTuple):
     """Jobs to which one thing was done."""
@@ -76,9 +80,7 @@ class Verb:
     question_for_all: Any = ""
 
 
-# Table
-
-MOST_JOBS = 1000  # that one action takes
+# The table with actions
 
 
 class VerbsAdmin(BoundedAdmin):
@@ -121,9 +123,7 @@ class VerbsAdmin(BoundedAdmin):
         raise NotImplementedError
 
 
-# Actions
-
-MOST_NAMED = 20  # that the confirmation names
+# The steps of an action
 
 
 def choose(admin: VerbsAdmin, request: HttpRequest, verb: Verb, queryset: QuerySet[Any]) -> HttpResponse:

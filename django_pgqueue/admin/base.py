@@ -1,4 +1,4 @@
-"""What the admins of the queue's tables share: read-only, closed to other lookups, acting by verbs."""
+"""Base of the admins of the queue's tables: read-only, closed to other lookups, acting by verbs."""
 
 import functools
 from typing import Any

@@ -28,7 +28,7 @@ from django_pgqueue.models import DeadJob, FinishedJob, Job
 CAP = 10_000
 MOST_CHOICES = 100
 MOST_CHECKED = 1000
-"""So many rows are looked at again, whether what they were found by may be seen."""
+"""Maximum number of rows that are checked again: whether the value they were found by may be seen."""
 
 AFTER, BEFORE, BELOW = "after", "before", "below"
 CURSORS = (AFTER, BEFORE, BELOW)

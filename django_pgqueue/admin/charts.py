@@ -1,4 +1,4 @@
-"""What ``charts.js`` draws: an island of JSON in the page, and the same numbers as a table for whoever reads that."""
+"""Charts, drawn by ``charts.js``: an island of JSON in the page, and the same numbers as a table for screen readers."""
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Sequence

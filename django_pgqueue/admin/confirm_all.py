@@ -38,6 +38,8 @@ KINDS = {Source.LIVE: "status", Source.DEAD: "reason"}
 UNLISTED = ("older_than_seconds", "error", "before")
 """What no list can be narrowed by."""
 
+SLOWEST = 0.01
+
 
 def in_words(chosen: Filter, source: Source) -> list[tuple[str, str]]:
     """Return what a filter asks for: names and values; empty where it matches all jobs."""
@@ -114,9 +116,7 @@ def query(chosen: Filter, source: Source) -> dict[str, Any] | None:
     return {name: value for name, value in filters.items() if name and value is not None}
 
 
-# Matching
-
-SLOWEST = 0.01
+# Counting the rows that match
 
 
 class RateForm(forms.Form):
@@ -157,7 +157,7 @@ def matching(admin: VerbsAdmin, request: HttpRequest, verb: Verb) -> HttpRespons
 def _count(admin: VerbsAdmin, request: HttpRequest) -> int | None:
     """Count to ``CAP`` and one further, in the order of the list; None: that would take too long.
 
-    Nobody knows either where the list shows what one window of it has.
+    Neither is known where the list shows what one window of it has.
     """
     try:
         with bounded():

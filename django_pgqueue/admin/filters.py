@@ -1,4 +1,4 @@
-"""What lists of jobs can be narrowed by: a closed list, read from the address in one place."""
+"""Filters of the lists of jobs: a closed list, read from the address in one place."""
 
 import datetime as dt
 import re
@@ -67,7 +67,7 @@ def asked_of(request: HttpRequest, lookups: tuple[str, ...]) -> Asked:
 
 
 def filter_of(asked: Asked, *, is_live: bool = False) -> Filter | None:
-    """Return what a list shows as whoever acts on all of it needs it; None: one job, or none, by its id."""
+    """Return what a list shows, for an action on all of it; None: one job, or none, by its id."""
     search = asked.search
     if search.id is not None or search.finds_nothing:
         return None

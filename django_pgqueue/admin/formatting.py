@@ -1,4 +1,4 @@
-"""How values look in the admin."""
+"""Format values for the admin."""
 
 import datetime as dt
 import json
@@ -29,6 +29,8 @@ MINUTE = 60
 
 Column = Callable[[Any, Any], str]
 
+NAMES = {"queue", "key", "task"}
+
 
 def moment(value: dt.datetime | None) -> str:
     """Show an instant in relative words, with the exact time as a tooltip; NEVER is "not yet"."""
@@ -43,7 +45,7 @@ def exact_moment(value: dt.datetime | None) -> str:
 
 
 def pretty_json(value: Any) -> str:
-    """Show JSON indented, big integers and unicode as they are, cut where nobody reads on."""
+    """Show JSON indented, big integers and unicode as they are, cut where it gets long."""
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
     if len(text) > LONGEST_JSON:
         rest = _("… and %(count)s more characters") % {"count": whole(len(text) - LONGEST_JSON)}
@@ -98,7 +100,7 @@ def label(kind: str, words: str) -> str:
 
 
 def progress(value: Any) -> str:
-    """Show progress as ``set_progress`` tells it; whatever else somebody has written there, as JSON."""
+    """Show progress as ``set_progress`` tells it; anything else that is stored there, as JSON."""
     if value is None:
         return "-"
     if not isinstance(value, dict) or not isinstance(value.get("done"), int | float):
@@ -188,12 +190,10 @@ def _entry(entry: Entry) -> dict[str, Any]:
     return {**entry.raw, "error": entry.title, "message": entry.message, "at": at, "ran": ran, "kind": entry.kind}
 
 
-# Sentences
+# Sentences with links
 
 TABLES = {"job": ("job", "deadjob", "finishedjob")}
 """A job is asked for at the first page that the user may see: that knows in which table it is by now."""
-
-NAMES = {"queue", "key", "task"}
 
 
 class Teller:

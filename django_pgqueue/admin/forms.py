@@ -1,4 +1,4 @@
-"""The forms of schedules and queues, and the runs of a schedule."""
+"""Forms of schedules and queues, and the latest runs of a schedule."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -39,6 +39,8 @@ KINDS: dict[type, Any] = {
 }
 NOT: dict[type, Any] = {list: _("This is not a JSON array."), dict: _("This is not a JSON object.")}
 START: dict[str, Any] = {"cron": "", "jitter_seconds": 0, "catch_up": CatchUp.LAST, "catch_up_limit": 100}
+
+RATE = {"rate_limit", "rate_period_seconds", "rate_burst"}
 
 
 def json_field(kind: type, example: str, label: Any) -> forms.JSONField:
@@ -167,9 +169,7 @@ def is_shown_whole(args: Any, kwargs: Any, shown: Any) -> bool:
     return json.dumps([args, kwargs], sort_keys=True) == json.dumps(list(shown), sort_keys=True)
 
 
-# Queue form
-
-RATE = {"rate_limit", "rate_period_seconds", "rate_burst"}
+# Limits of a queue
 
 
 class LimitsForm(QueueModelForm):
@@ -232,7 +232,7 @@ class LimitsForm(QueueModelForm):
         return cleaned
 
 
-# Schedule runs
+# Latest runs of a schedule
 
 MODELS = {DEAD: "deadjob", FINISHED: "finishedjob"}
 

@@ -1,4 +1,4 @@
-"""What staff may do to jobs: the verbs of ``lifecycle/``, in the words of the confirmation and of the answer."""
+"""Actions of staff on jobs: those of ``jobs/actions.py``, in the words of the confirmation and of the answer."""
 
 import functools
 from collections import Counter

@@ -92,7 +92,7 @@ class JobPage:
 
     @property
     def hides_all(self) -> bool:
-        """Whether no argument is shown because nobody here can tell what of it is sensitive."""
+        """Whether no argument is shown because this code does not know which of them are sensitive."""
         return self.task is None and bool(self.one.args or self.one.kwargs)
 
     @cached_property

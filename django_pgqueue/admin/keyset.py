@@ -16,9 +16,11 @@ from django.db.models.expressions import RawSQL
 from django.utils.dateparse import parse_datetime
 
 WINDOW = 100_000
-"""So many rows are looked through for what no index finds."""
+"""Maximum number of rows that are read for what no index finds."""
 
 LONGEST_CURSOR = 1000  # characters
+
+LARGEST_ID = 2**63 - 1
 
 
 class BadCursor(ValueError):  # noqa: N818 - reads as what it is
@@ -207,9 +209,7 @@ def _page(rows: list[Any], *, has_previous: bool, has_next: bool) -> Page:
     return Page(rows, rows[0].cursor_key if has_previous else None, rows[-1].cursor_key if has_next else None)
 
 
-# Ids
-
-LARGEST_ID = 2**63 - 1
+# Job ids from a request
 
 
 def job_ids(texts: Iterable[str]) -> list[int]:

@@ -46,10 +46,10 @@ class Links:
         try:
             return reverse(f"admin:{APP}_{model}_{name}", args=args, current_app=self._site.name)
         except NoReverseMatch:
-            return ""  # a site of somebody's own that has registered less
+            return ""  # a project's own site that has registered less
 
 
-# Crumbs
+# Breadcrumbs
 
 ARE_LISTED = django.VERSION >= (6, 1)
 """From then on it is a list; the stylesheet knows no other."""

@@ -38,6 +38,9 @@ from django_pgqueue.stored_values import Unread, is_whole
 KINDS: dict[str, type] = {"args": list, "kwargs": dict}
 EXAMPLES = {"args": '[17, "x"]', "kwargs": '{"order_id": 17}'}
 
+PERMISSION = "django_pgqueue.change_deadjob"
+REMOVAL = "django_pgqueue.delete_deadjob"
+
 
 def _json_field(label: Any, help_text: Any) -> forms.CharField:
     widget = forms.Textarea(attrs={"rows": 10, "class": "vLargeTextField pgqueue-code", "spellcheck": "false"})
@@ -160,10 +163,7 @@ def _pretty(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-# Retry
-
-PERMISSION = "django_pgqueue.change_deadjob"
-REMOVAL = "django_pgqueue.delete_deadjob"
+# The page
 
 
 def may_retry(admin: VerbsAdmin, request: HttpRequest) -> bool:

@@ -1,4 +1,4 @@
-"""What is typed into the search box of a list of jobs."""
+"""Search box of a list of jobs: parses what is typed."""
 
 import json
 import re

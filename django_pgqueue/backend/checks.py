@@ -1,4 +1,4 @@
-"""What of an alias in ``TASKS`` cannot work. The framework's own system check reports it."""
+"""Checks of an alias in ``TASKS``. The framework's own system check reports it."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -82,7 +82,7 @@ def _wrong_tasks(place: str, given: Any) -> Iterator[CheckMessage]:
 
 
 def _problem_of_path(name: Any) -> tuple[str, str] | None:
-    """Return why nobody would ask for the options under this path, and what to do; None where it is that of a task.
+    """Return why the options under this path would never be used, and what to do; None where it is that of a task.
 
     The task may be one of another alias: ``using(backend=…)`` makes jobs of this one. The settings are trusted, so its
     module is imported.

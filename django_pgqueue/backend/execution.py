@@ -1,4 +1,4 @@
-"""What the framework wants of a run besides: the context, its signals, and its rules for what a task returns."""
+"""Requirements of the framework on a run: the context, its signals, and its rules for what a task returns."""
 
 import datetime as dt
 import functools
@@ -61,7 +61,7 @@ def adapter_of(task: AnyTask) -> FrameworkTaskAdapter:
 
 
 class Run:
-    """One run of a job. A ``TaskResult`` is made where somebody wants one: the task, or a receiver."""
+    """One run of a job. A ``TaskResult`` is made where one is needed: by the task, or by a receiver."""
 
     def __init__(self, task: AnyTask, job: ClaimedJob) -> None:
         self._task = task
@@ -144,7 +144,7 @@ class Run:
         )
 
     def _is_told_of(self, outcome: Outcome) -> bool:
-        """Whether this was the job's last run, and anybody wants to know."""
+        """Whether this was the job's last run, and a receiver or handler wants to know."""
         if outcome.fate in (Fate.RETRIED, Fate.RELEASED):
             return False
         return is_heard(task_finished, _level(outcome))

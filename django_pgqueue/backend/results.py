@@ -18,6 +18,9 @@ from django_pgqueue.results.handle import JobHandle, job
 from django_pgqueue.results.lookup import JobState
 from django_pgqueue.states import DEAD, FINISHED, NOTES, Status
 
+NOBODY = "unknown"
+"""Stands for the worker of an attempt that the history does not have: it keeps the first and the last ten."""
+
 
 def seek(name: str) -> AnyTask | None:
     """Return the task of the framework that a dotted name leads to, or None."""
@@ -83,8 +86,6 @@ STATUSES = {
 }
 """All others are READY: to be run, if perhaps not yet."""
 
-NOBODY = "unknown"
-"""Stands for the worker of an attempt that the history does not have: it keeps the first and the last ten."""
 
 ENDINGS = {
     "worker lost": JobLost,

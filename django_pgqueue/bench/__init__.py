@@ -1,4 +1,4 @@
-"""What ``manage.py pgqueue_bench`` measures, and how.
+"""Measurements of ``manage.py pgqueue_bench``.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What a real worker does: with single jobs on an idle queue, and with a backlog."""
+"""Measure a real worker: with single jobs on an idle queue, and with a backlog."""
 
 import random
 import time
@@ -90,7 +90,7 @@ class Drain:
         """Commit the whole backlog at once to workers that wait for it, and measure until the last job is gone.
 
         Raises:
-            BenchFailed: the command ended or came to a halt, or somebody else took jobs.
+            BenchFailed: the command ended or came to a halt, or another worker took jobs.
         """
         meter = Meter(self.alias, {self.command.pid, *self._pids}, worker_sessions(self.alias))
         committed: list[float] = []

@@ -36,7 +36,7 @@ class Bare:
         """Claim and ack the jobs of the bench's queue; ack the last batch and claim the next in one transaction.
 
         Raises:
-            BenchFailed: somebody else took some of them.
+            BenchFailed: another worker took some of them.
         """
         done, claimed = 0, self._turn([])
         while claimed:

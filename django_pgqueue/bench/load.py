@@ -1,4 +1,4 @@
-"""How much of what a bench runs."""
+"""Load of a bench: numbers of jobs."""
 
 from dataclasses import dataclass
 from typing import Final

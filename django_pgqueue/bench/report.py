@@ -1,4 +1,4 @@
-"""What a bench comes to. The names carry the units, for they are the keys of the JSON."""
+"""Report of a bench. The names carry the units, for they are the keys of the JSON."""
 
 import math
 from collections.abc import Collection

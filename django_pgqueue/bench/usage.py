@@ -1,4 +1,4 @@
-"""What the database and the processes have used so far; None where that cannot be had."""
+"""Resource usage of the database and the processes so far; None where it cannot be read."""
 
 import os
 from collections.abc import Collection

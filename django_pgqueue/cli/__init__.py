@@ -1,1 +1,1 @@
-"""What the management commands share: options, choosing jobs, printing."""
+"""Shared parts of the management commands: options, choosing jobs, printing."""

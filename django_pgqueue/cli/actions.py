@@ -34,6 +34,9 @@ WORDS = {
 TYPES: dict[str, tuple[Callable[[str], Any], str]] = {"queue": (str, "QUEUE"), "priority": (int, "N")}
 """Of what a verb needs: the type, and its word in the help."""
 
+SLICE = 1000
+SAMPLE = 10
+
 
 @dataclass(frozen=True, kw_only=True)
 class Verb:
@@ -55,7 +58,7 @@ class Verb:
 
     @property
     def asks(self) -> bool:
-        """Whether somebody has to say yes where many are chosen."""
+        """Whether the user has to say yes where many are chosen."""
         return self.does.is_destructive
 
     def chosen(self, options: Options) -> actions.Verb:
@@ -106,10 +109,7 @@ VERBS = (
 )
 
 
-# Many
-
-SLICE = 1000
-SAMPLE = 10
+# Actions on chosen jobs
 
 
 class Many:
@@ -127,7 +127,7 @@ class Many:
         self.source = verb.source(options)
         self.ids = list(dict.fromkeys(options["ids"]))
         self.tally = Tally()
-        self.is_stopping = False  # somebody has pressed Ctrl-C: begin no other slice
+        self.is_stopping = False  # Ctrl-C was pressed: begin no other slice
         self._options = options
         self._out = out
         self._filter = filter_from(options, tuple(options.get("status") or options.get("reason") or verb.does.statuses))

@@ -15,6 +15,24 @@ from django_pgqueue.results.handle import JobHandle
 from django_pgqueue.states import DEAD, FINISHED, OnConflict, Scope, Status
 from django_pgqueue.tasks import enqueue_one
 
+OPTIONS = (
+    "queue",
+    "priority",
+    "max_attempts",
+    "timeout",
+    "run_at",
+    "expires",
+    "unique_key",
+    "unique_scope",
+    "unique_for",
+    "on_conflict",
+    "concurrency_key",
+    "concurrency_limit",
+    "fair_key",
+    "metadata",
+)
+"""Those of ``using()`` that have the same name here."""
+
 
 def add_enqueue(parser: argparse.ArgumentParser) -> None:
     """Add those of ``enqueue``. What is left out is as the task says."""
@@ -116,25 +134,7 @@ def add_verb(parser: argparse.ArgumentParser, verb: Verb) -> None:
         parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
-# New
-
-OPTIONS = (
-    "queue",
-    "priority",
-    "max_attempts",
-    "timeout",
-    "run_at",
-    "expires",
-    "unique_key",
-    "unique_scope",
-    "unique_for",
-    "on_conflict",
-    "concurrency_key",
-    "concurrency_limit",
-    "fair_key",
-    "metadata",
-)
-"""Those of ``using()`` that have the same name here."""
+# Enqueueing from the options
 
 
 def enqueue_from(options: dict[str, Any]) -> JobHandle:

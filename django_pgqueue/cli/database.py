@@ -1,4 +1,4 @@
-"""What every command asks first: whether the queue's database is there."""
+"""Connect to the queue's database at the start of a command, and wait until it is there."""
 
 import logging
 import time
@@ -17,7 +17,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 
 def await_database(alias: str, *, seconds: float) -> None:
-    """Connect to a database; where it is away, try again for so long, and log why each time the reason is another.
+    """Connect to a database; where it is away, try again until the timeout, and log each new reason.
 
     What else may be wrong with it is left to the checks.
 

@@ -74,7 +74,7 @@ def number_or_none(text: str) -> int | None:
 
 
 class Rate(NamedTuple):
-    """So many in a time."""
+    """A number in a time."""
 
     number: int
     period: dt.timedelta

@@ -1,4 +1,4 @@
-"""The overview of ``pgqueue_stats``: what is read, and its tables."""
+"""Overview of ``pgqueue_stats``: reading it, and its tables."""
 
 import datetime as dt
 import functools
@@ -24,6 +24,16 @@ from django_pgqueue.insights.worker_info import WorkerState
 from django_pgqueue.jobs.stats import BOUNDS
 
 MINUTES = 5
+
+NUMBERS = ("queued", "scheduled", "waiting", "running", "dead")
+DONE = ("succeeded", "failed", "retried", "died", "lost", "stale")
+
+MOST_FAIL = 0.5
+OLD_SECONDS = 900
+FEW = 10
+
+GAP = "  "
+NARROWEST_NAME = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +67,7 @@ class QueueGlance:
         line: how it stands.
         done: what was done in the time that is looked back at.
         drain_seconds: until nothing is queued, at this pace; None where nothing can be said.
-        tasks: those that took most time first; empty where nobody asked for them.
+        tasks: those that took most time first; empty where they were not asked for.
     """
 
     line: QueueLine
@@ -90,7 +100,7 @@ def look(
 
     Args:
         queues: names of those to look at; none: all, up to 1,000.
-        minutes: so many that are over are looked back at, besides the one that is not; 1 to 1,440.
+        minutes: number of past minutes to include, besides the one that is not over; 1 to 1,440.
 
     Raises:
         TookTooLong: a statement was stopped.
@@ -144,7 +154,7 @@ def _tasks(alias: str, minutes: int) -> Mapping[str, Sequence[TaskGlance]]:
     return found
 
 
-# Paint
+# Colours
 
 
 class Style(Enum):
@@ -199,10 +209,7 @@ def _up_to(line: Line, wide: int) -> Iterable[Piece]:
         yield Piece(text, style)
 
 
-# Report
-
-NUMBERS = ("queued", "scheduled", "waiting", "running", "dead")
-DONE = ("succeeded", "failed", "retried", "died", "lost", "stale")
+# JSON
 
 
 def as_json(glance: Glance, *, with_tasks: bool = False) -> dict[str, Any]:
@@ -263,11 +270,8 @@ def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 6)
 
 
-# Table
+# Rows and columns
 
-MOST_FAIL = 0.5
-OLD_SECONDS = 900
-FEW = 10
 NONE = Piece("-", Style.QUIET)
 
 
@@ -417,10 +421,8 @@ def _percentile(seconds: float | None) -> Piece:
     return Piece(f"{short(seconds)}+" if seconds >= BOUNDS[-1] else short(seconds))
 
 
-# Fit
+# Fitting the table to the terminal
 
-GAP = "  "
-NARROWEST_NAME = 16
 
 Rows = Sequence[Sequence[Row]]
 """Of each queue, those that stay together."""
@@ -460,7 +462,7 @@ def table(rows: Rows, columns: Sequence[Column], *, head: str, wide: int | None 
 
 
 def in_height(rows: Rows, high: int) -> Rows:
-    """Return the queues that have room in so many lines, in their order: those with most to do, where not all have."""
+    """Return the queues that fit into a number of lines, in their order: those with most to do, where not all fit."""
     if sum(map(len, rows)) <= high:
         return rows
     chosen: set[int] = set()

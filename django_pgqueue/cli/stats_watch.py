@@ -39,6 +39,21 @@ MOST_FINDINGS = 0.4
 
 STYLES = {Level.ERROR: Style.BAD, Level.WARNING: Style.WARNING}
 
+PATIENCE_SECONDS = 3.0
+"""Delay of an answer, beyond the usual, from which on it is shown."""
+
+ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l"  # the other screen, no cursor, no wrapping of what is too wide after all
+LEAVE: Final = "\x1b[?7h\x1b[?25h\x1b[?1049l"
+BEGIN: Final = "\x1b[?2026h\x1b[H"  # show nothing before END; from the top
+END: Final = "\x1b[?2026l"
+ERASE_LINE: Final = "\x1b[K"  # from the cursor on, as the next one
+ERASE_REST: Final = "\x1b[J"
+
+CHARACTERS: Final = 6  # where in the modes of a terminal they stand
+
+REDRAW_SECONDS = 1.0
+"""Interval between repaints where there is nothing new: the age of the last answer is shown."""
+
 
 class Room(NamedTuple):
     """Columns and lines of a terminal."""
@@ -106,10 +121,7 @@ def _number(number: int, word: str, plural: str = "s") -> str:
     return f"{number:,} {word}{'' if number == 1 else plural}"
 
 
-# Eye
-
-PATIENCE_SECONDS = 3.0
-"""So much longer than usual an answer may take before somebody is told."""
+# Reading in a thread
 
 
 class Eye:
@@ -148,7 +160,7 @@ class Eye:
     def _run(self) -> None:
         try:
             self._go_on()
-        except Exception as error:  # noqa: BLE001 - whoever shows what was seen raises it
+        except Exception as error:  # noqa: BLE001 - raised by the thread that shows the result
             self.failure = error
             self._saw()
 
@@ -171,18 +183,11 @@ class Eye:
             time.sleep(self._seconds)
 
 
-# Screen
+# The terminal
 #
 # Source: https://invisible-island.net/xterm/ctlseqs/ctlseqs.html
 
-ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l"  # the other screen, no cursor, no wrapping of what is too wide after all
-LEAVE: Final = "\x1b[?7h\x1b[?25h\x1b[?1049l"
-BEGIN: Final = "\x1b[?2026h\x1b[H"  # show nothing before END; from the top
-END: Final = "\x1b[?2026l"
-ERASE_LINE: Final = "\x1b[K"  # from the cursor on, as the next one
-ERASE_REST: Final = "\x1b[J"
 
-CHARACTERS: Final = 6  # where in the modes of a terminal they stand
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SIGNALS: Final = (*STOPPING, signal.SIGTSTP, signal.SIGWINCH)
 QUITTING: Final = set(b"qQ\x03")
@@ -243,7 +248,7 @@ class Screen:
             os.write(self._writing, b"\0")
 
     def wait(self, seconds: float) -> bool:
-        """Wait until something has happened, or for so long; return whether somebody has seen enough."""
+        """Wait until something has happened, or until the timeout; return whether the user wants to quit."""
         sources = [self._reading] if self._keys is None else [self._reading, self._keys]
         ready, _, _ = select.select(sources, [], [], seconds)
         if self._keys in ready and self._quits():
@@ -309,10 +314,7 @@ def _nothing(_number: int, _frame: object) -> None:
     """Let the signal be; ``set_wakeup_fd`` has told of it."""
 
 
-# Watch
-
-REDRAW_SECONDS = 1.0
-"""So often it is drawn again where there is nothing new: how long the database has been silent is told."""
+# The loop
 
 
 def watch(look: Callable[[], Glance], *, alias: str, seconds: float, title: str, has_colours: bool) -> int | None:

@@ -1,7 +1,7 @@
-"""Which database, which connection, and how a statement is run.
+"""Connections to the queue's database, and the ways to run a statement on them.
 
-``CallerConnection`` is the connection of whoever calls, inside their transaction: enqueueing and staff actions use it.
-``QueueConnection`` is a worker's own, apart from user code: claim, ack, heartbeat and housekeeping use it.
+``CallerConnection`` is the caller's connection, inside their transaction: enqueueing and staff actions use it.
+``QueueConnection`` is a worker's own, apart from user code: claim, ack, heartbeat and maintenance use it.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ Parameters = Mapping[str, Any]
 # scan then reads the whole backlog, or sorts it. No statistics can tell which plan is best, so each statement is
 # planned once. What is switched off and done all the same, as a sort of five rows, has an absurd price, for which
 # servers before 18 would compile the plan first, and that takes a second. All of it SET LOCAL: nothing is left behind
-# on a connection that a pooler hands to somebody else.
+# on a connection that a pooler hands to another client.
 SET_LOCAL = (
     "SELECT set_config('statement_timeout', %s, true), set_config('idle_in_transaction_session_timeout', %s, true), "
     "set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), "
@@ -51,7 +51,7 @@ SET_LOCAL_FROM_17 = f"{SET_LOCAL}, set_config('transaction_timeout', %s, true)"
 
 
 class Database(Protocol):
-    """What the verbs of ``lifecycle/`` need of a connection."""
+    """Interface of connections, as the functions of ``jobs/``, ``flow/`` and ``schedules/`` need it."""
 
     alias: str
 
@@ -94,7 +94,7 @@ def bound_by_server(connection: BaseDatabaseWrapper) -> CursorWrapper:
 
     By default Django puts them into its text, which is in ``pg_stat_activity`` and in several logs of the server for
     more people than may read the table. All else is as with any cursor: transaction, log of queries, wrappers. A class
-    of cursors that somebody else has chosen, as to trace them, is left.
+    of cursors that other code has chosen, as to trace them, is left.
     """
     connection.close_if_health_check_failed()  # as cursor() would, which then opens one that binds by itself
     connection.ensure_connection()
@@ -179,7 +179,7 @@ class CallerConnection:
 
 
 class PassConnection:
-    """The connection of a pass of housekeeping, for verbs: what they announce is kept until the pass has committed.
+    """The connection of a maintenance pass: announcements of actions in it are kept until it has committed.
 
     Attributes:
         announcements: payloads by channel, to be sent once the transaction that is open has committed.
@@ -304,7 +304,7 @@ class QueueConnection:
     def lend(self) -> None:
         """Have this thread use this connection where it would use Django's own of the alias, from here on.
 
-        ``autocommit()`` opens it: whoever uses it otherwise may wait for a silent server for ever.
+        ``autocommit()`` opens it: used otherwise, it may wait for a silent server for ever.
         """
         connections[self.alias] = self._wrapper
 
@@ -376,7 +376,7 @@ def caller_of(where: Where) -> Database:
 def only_reads(connection: Any) -> bool:
     """Whether the server takes no writes, as an old primary that is up; another connection may find another server.
 
-    Asks nobody: the server says so itself, with its answer to whatever was asked last.
+    Sends nothing: the server says so with its answer to the last statement.
     Source: https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-ASYNC
     """
     told = connection.info.parameter_status

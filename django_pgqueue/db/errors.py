@@ -1,6 +1,6 @@
-"""What an error of the database means for whoever got it: try again, do less, or give up.
+"""Classify database errors: try again, do less, or give up.
 
-They are asked about Django's errors, whose cause is the driver's.
+The functions take Django's errors, whose cause is the driver's.
 """
 
 import psycopg

@@ -1,4 +1,4 @@
-"""Tell idle workers that there is something to do, and waiters that a job has ended. Who misses it will poll."""
+"""NOTIFY idle workers of work, and waiters of the end of jobs. A process that misses a notification polls."""
 
 import logging
 from collections.abc import Collection, Iterable
@@ -31,7 +31,7 @@ ECHO: Final = "?~"  # then something random: does a notification arrive?
 ENDS: Final = "pgqueue_done"
 
 MOST_KEYS = 100
-"""Whoever makes jobs of more concurrency keys wait does not name them."""
+"""Maximum number of concurrency keys that are named in notifications; more are announced as any key."""
 
 
 def of_queue(name: str) -> str:
@@ -114,7 +114,7 @@ def wake_for_operation(alias: str) -> None:
 
 
 def tell_waiters(database: Database, ids: Collection[int]) -> None:
-    """Announce that jobs have ended for which somebody waits, once that is committed.
+    """Announce the ends of jobs whose results are waited for, once they are committed.
 
     On a connection of the queue's own it is: each of its statements is a transaction, or else this belongs to the same.
     """
@@ -129,7 +129,7 @@ def announce(database: Database, payloads: Collection[str], *, channel: str = CH
     """Send notifications in a transaction of their own, or in the one that is open on ``database``.
 
     Raises:
-        django.db.Error: as the server refuses them; ``is_over_limit``: its queue is full of what somebody has not read.
+        django.db.Error: as the server refuses them; ``is_over_limit``: its queue is full, as a session does not read.
     """
     parameters = {"channel": channel, "payloads": list(payloads)}
     try:

@@ -1,4 +1,4 @@
-"""How statements travel to the server and answers back: many at a time, and never waited for without an end."""
+"""Pipelines: many statements in one round trip, whose answers are never waited for without a timeout."""
 
 import contextlib
 import time

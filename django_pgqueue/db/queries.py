@@ -1,4 +1,4 @@
-"""The only loader of SQL: each statement is a file of its own, in the ``sql`` folder of the subject that runs it.
+"""Loader of SQL statements, the only one: each is a file of its own, in the ``sql`` folder of the subject that runs it.
 
 No two files have the same name, so the name alone finds one.
 """

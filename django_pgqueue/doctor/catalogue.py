@@ -1,4 +1,4 @@
-"""What the models want of the database, what its catalogue has, and the statement that makes what is missing."""
+"""Comparison of the models with the catalogue of the database, and the statements that make what is missing."""
 
 import importlib
 import pkgutil
@@ -76,7 +76,7 @@ class Catalogue:
         return ours, sorted({name for _table, name in names} - {part.name for part in ours})
 
     def making(self, parts: Iterable[Part]) -> list[str]:
-        """Return the statements that make indexes and checks. But for keys, nobody is kept from the table for long."""
+        """Return the statements that make indexes and checks. But for keys, they do not lock the table for long."""
         return [text for part in parts for text in _making(self._alias, part)]
 
 

@@ -1,4 +1,4 @@
-"""A finding, and what several looks read once."""
+"""Findings, and the data that several looks share."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -16,6 +16,10 @@ from django_pgqueue.insights.overview import QueueLine, living_workers
 from django_pgqueue.maintenance import vacuum
 from django_pgqueue.maintenance.vacuum import Signs
 from django_pgqueue.models import Worker
+
+MOST_NAMED = 5
+WIDEST = 200
+"""Maximum width of names and problems, in columns: one may be as large as a job."""
 
 
 class Level(StrEnum):
@@ -53,11 +57,7 @@ class Finding:
         }
 
 
-# Words
-
-MOST_NAMED = 5
-WIDEST = 200
-"""Names and problems are cut to so many columns: one may be as large as a job."""
+# Names in a message
 
 
 def named(names: Sequence[str]) -> str:
@@ -67,7 +67,7 @@ def named(names: Sequence[str]) -> str:
     return _("%(names)s and %(number)s more") % {"names": text, "number": more} if more > 0 else text
 
 
-# View
+# Data read once for all looks
 
 
 class View:

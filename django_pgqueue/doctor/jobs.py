@@ -1,4 +1,4 @@
-"""Look who waits too long, or in vain."""
+"""Look for jobs that wait too long, or in vain."""
 
 import logging
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ FEWEST_ATTEMPTS = 10  # that a share is reckoned from
 
 MOST_QUEUES = 100
 MOST_JOBS = 100
-"""Of each queue so many are looked at for their tasks."""
+"""Maximum number of jobs of each queue whose tasks are looked at."""
 
 
 def old_jobs(view: View) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""All looks, who takes which of them, and what they find: the worst first."""
+"""Report of the doctor: all looks and their findings, the worst first."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ from django_pgqueue.insights.overview import QueueLine, lines
 Look = Callable[[View], Iterable[Finding]]
 
 SCHEMA_LOOKS: tuple[Look, ...] = (columns, indexes, checks, functions, partitions, settings)
-"""What can be seen of the catalogue alone, whoever works and whatever waits: for the system checks too."""
+"""Looks at the catalogue alone, whatever works or waits: for the system checks too."""
 
 LOOKS: tuple[Look, ...] = (
     no_workers,

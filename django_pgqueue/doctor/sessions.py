@@ -30,7 +30,7 @@ class Limit(NamedTuple):
     alike: int  # of these, sessions that may be those of their threads
 
     def others(self, needed: int) -> int:
-        """Return how many sessions are surely none of the workers', who need so many."""
+        """Return how many sessions are surely not of the workers, which need the rest."""
         return self.used - self.workers - min(self.alike, max(needed - self.workers, 0))
 
 

@@ -99,7 +99,7 @@ def _problem_of(schedule: Schedule) -> str:
     if task is None:
         return _("this code does not know %(task)s") % {"task": schedule.task}
     kinds = [IN_JSON.get(type(value), "number") for value in (schedule.args, schedule.kwargs)]
-    if kinds != ["array", "object"]:  # nobody but SQL stores that
+    if kinds != ["array", "object"]:  # only SQL stores that
         return _misshapen(*kinds)
     return _misfit(task, schedule.args, schedule.kwargs)
 

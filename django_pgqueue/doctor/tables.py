@@ -1,4 +1,4 @@
-"""Look at dead rows and who keeps them, partitions, settings, clocks."""
+"""Look at dead rows and the snapshots that keep them, partitions, settings, clocks."""
 
 import datetime as dt
 from collections.abc import Iterator
@@ -107,7 +107,7 @@ def default_partition(view: View) -> Iterator[Finding]:
 
 
 def settings(view: View) -> Iterator[Finding]:
-    """Name storage options that somebody has changed, and a server without autovacuum."""
+    """Name storage options that were changed, and a server without autovacuum."""
     given, has_autovacuum, _rows = _storage(view)
     options = dict(option.split("=", 1) for option in given)
     wrong = {name: options.get(name) for name, wanted in OPTIONS.items() if options.get(name) != wanted}

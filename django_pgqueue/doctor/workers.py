@@ -1,4 +1,4 @@
-"""Look whether anybody is there, hears, and does what staff have asked for."""
+"""Look whether workers are there, get notifications, and carry out what staff have begun."""
 
 import datetime as dt
 from collections.abc import Iterator
@@ -18,13 +18,13 @@ DEAF = dt.timedelta(minutes=1)
 """A worker that is younger may just not have connected yet."""
 
 STALLED = dt.timedelta(minutes=1)
-"""An operation whose next slice was due so long ago is done by nobody: workers look every second."""
+"""Time after which an operation whose slice is due counts as abandoned: workers look every second."""
 
 MOST_OPERATIONS = 100
 
 
 def no_workers(view: View) -> Iterator[Finding]:
-    """Say that nobody runs any job."""
+    """Say that no worker runs any job."""
     if view.workers:
         return
     waiting = [queue.name for queue in view.with_work]
@@ -107,7 +107,7 @@ def versions(view: View) -> Iterator[Finding]:
 
 
 def stalled_operations(view: View) -> Iterator[Finding]:
-    """Say which operations of staff nobody carries on, although a slice is due."""
+    """Say which operations of staff are not carried on, although a slice is due."""
     due = Operation.objects.using(view.alias).filter(ended_at=None, next_at__lt=Now() - STALLED).order_by("next_at")
     stalled = list(due[:MOST_OPERATIONS])
     if not stalled:

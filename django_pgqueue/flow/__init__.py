@@ -1,1 +1,1 @@
-"""What may run now: concurrency keys, limits of queues, fairness."""
+"""Flow control: concurrency keys, pauses and limits of queues, fairness."""

@@ -1,9 +1,10 @@
-"""Let in no more than may run: by concurrency keys, and by the gates of queues.
+"""Admit no more jobs than may run: by concurrency keys, and by the limits of queues.
 
-Whoever lets jobs in must count what is in already, and nobody else may be counting at the same time. So it takes two
-statements of one transaction: the first locks names without waiting, the second counts and lets in for the names that
-were got. Whoever gets no lock tries again later: the holder, which is in the middle of one short transaction, may have
-let in just what there was. No lock outlives that transaction, and none is held while business transactions are open.
+A session that admits jobs must count those admitted already, and no other may count at the same time. So it takes two
+statements of one transaction: the first locks names without waiting, the second counts and admits for the names that
+were locked. A session that gets no lock tries again later: the holder, which is in the middle of one short transaction,
+may have admitted just what there was. No lock outlives that transaction, and none is held while business transactions
+are open.
 """
 
 from collections.abc import Iterable
@@ -14,21 +15,21 @@ from django_pgqueue.db.connections import Answer, QueueConnection
 from django_pgqueue.db.queries import statement
 
 LOCKED_AT_ONCE = 200
-"""All sessions of a server share the room for some thousand locks."""
+"""Maximum number of names in one statement: all sessions of a server share the room for some thousand locks."""
 
 
 class Kind(StrEnum):
-    """What is locked by its name; a key and a queue of the same name do not meet."""
+    """Kind of a locked name; a key and a queue of the same name do not conflict."""
 
     KEY = "key"
     QUEUE = "queue"
 
 
 class Admitted(NamedTuple):
-    """What an admission came to."""
+    """Result of an admission."""
 
     queues: frozenset[str]  # those that have jobs to claim
-    missed: frozenset[str]  # keys that somebody else was counting
+    missed: frozenset[str]  # keys that another session was counting
 
 
 class Locking(NamedTuple):
@@ -38,7 +39,7 @@ class Locking(NamedTuple):
     answer: Answer
 
     def got(self) -> frozenset[str]:
-        """Wait for the answer and return the names that were locked; others are just being counted by somebody else."""
+        """Wait for the answer and return the names that were locked; another session is counting the others."""
         [(names,)] = self.answer.fetchall()
         return frozenset(names)
 

@@ -1,7 +1,7 @@
-"""Fair keys that stand further behind than their turns say.
+"""Let fair keys catch up that stand further behind than their turns say.
 
 A turn is given when a job is enqueued, by what can be seen then. Jobs that could not be seen, because their transaction
-was still open, may turn up far before those of other keys; so may jobs that somebody has moved, or inserted by plain
+was still open, may turn up far before those of other keys; so may jobs that were moved, or inserted by plain
 SQL. Then the first jobs of the others are brought forward, a hundred of each key at a time.
 """
 
@@ -14,13 +14,13 @@ from django_pgqueue.db.connections import Database
 from django_pgqueue.db.queries import statement
 
 MOST_LATE = 10
-"""So many keys catch up in one statement."""
+"""Maximum number of keys that catch up in one statement."""
 
 TOLERATED = dt.timedelta(microseconds=100)
-"""A key may begin so many turns, of a microsecond each, behind the twentieth job of its queue."""
+"""Maximum lag of a key, in turns of a microsecond each, behind the twentieth job of its queue."""
 
 SLOW_SECONDS = 0.02
-"""Where it takes so long to find out where queues begin, that is noted for those who enqueue."""
+"""Duration of the search for the heads of queues from which on they are noted for sessions that enqueue."""
 
 Place = tuple[str, str, int]
 """Where the round of all keys is: queue, fair key, rank."""
@@ -29,7 +29,7 @@ START: Place = ("", "", -32768)
 
 
 class Front(NamedTuple):
-    """Where a key stands: the columns of ``fronts.sql``."""
+    """Position of a key: the columns of ``fronts.sql``."""
 
     queue: str
     fair_key: str
@@ -45,7 +45,7 @@ class Front(NamedTuple):
 
 
 class Round(NamedTuple):
-    """What a pass came to."""
+    """Result of a pass."""
 
     keys: int  # looked at
     late: int  # keys that stood behind

@@ -1,6 +1,6 @@
-"""Say of a queue that it is paused or limited, for all workers; and tell what has been said.
+"""Pause, resume and limit queues for all workers, and read their pauses and limits.
 
-A gate is applied when jobs are claimed. Setting it moves no job, and it counts for jobs however they came into a queue.
+They apply when jobs are claimed: setting one moves no job, and it counts for jobs however they came into a queue.
 """
 
 import datetime as dt
@@ -21,10 +21,10 @@ from django_pgqueue.states import LONGEST_DELAY, LONGEST_PERIOD_SECONDS, LONGEST
 logger = logging.getLogger("django_pgqueue")
 
 MOST: Final = 1_000_000
-"""The largest number of jobs in a limit."""
+"""Maximum number of jobs in a limit."""
 
 BURST_SECONDS: Final = 0.2
-"""Where nobody says how many may start at once: as many as the rate gives in this time, at least one."""
+"""Default burst of a rate: as many jobs as it gives in this time, at least one."""
 
 
 class Unchanged:
@@ -55,7 +55,7 @@ def pause_queue(
         by: who does it; shown to others.
         reason: why; shown to others.
         resume_at: when the pause ends by itself, by the database's clock: an aware datetime, or a timedelta from now.
-            None: when somebody resumes the queue.
+            None: when the queue is resumed.
 
     Returns:
         Whether it had not been paused before.
@@ -117,8 +117,8 @@ def limit_queue(
 
     Args:
         name: the queue; it need not have had a job yet.
-        max_running: so many of its jobs run at once, 1 to 1,000,000. None removes the limit.
-        rate: so many of its jobs are started in each period, 1 to 1,000,000. None removes the limit.
+        max_running: maximum number of its jobs that run at once, 1 to 1,000,000. None removes the limit.
+        rate: maximum number of its jobs that start in each period, 1 to 1,000,000. None removes the limit.
         period: of the rate, in seconds above 0, or a timedelta; a year at most. Default: a second.
         burst: how many may be started at once after a time without starts, 1 to 1,000,000. None: what the rate gives in
             a fifth of a second, at least one.
@@ -145,12 +145,12 @@ def limit_queue(
 
 
 def default_burst(rate: int, period_seconds: float) -> int:
-    """Return how many jobs may be started at once where nobody says."""
+    """Return how many jobs may be started at once by default."""
     return min(max(math.ceil(BURST_SECONDS * rate / period_seconds), 1), MOST)
 
 
 class Gate(NamedTuple):
-    """What is said of one queue."""
+    """Pause and limits of one queue."""
 
     is_paused: bool
     max_running: int | None
@@ -164,14 +164,14 @@ class Gate(NamedTuple):
 
     @property
     def fill_seconds(self) -> float | None:
-        """How long an empty bucket takes to be full; None without a rate."""
+        """Time for an empty bucket to be full; None without a rate."""
         if not (self.rate and self.period_seconds and self.burst):
             return None
         return self.burst * self.period_seconds / self.rate
 
 
 class Gates(NamedTuple):
-    """What is said of queues, on its way."""
+    """Pauses and limits of queues, on their way."""
 
     answer: Answer
 

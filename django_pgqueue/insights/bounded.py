@@ -1,4 +1,4 @@
-"""Reading that ends: no statement takes longer than a limit, and each goes along an index where there is one."""
+"""Bounded reading: no statement takes longer than a limit, and each goes along an index where there is one."""
 
 import contextlib
 from collections.abc import Iterator

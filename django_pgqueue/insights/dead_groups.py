@@ -1,4 +1,4 @@
-"""What jobs have died of: one line for each task, reason, class of error and shape of message."""
+"""Causes of death: one line for each task, reason, class of error and shape of message."""
 
 import datetime as dt
 import json
@@ -36,7 +36,7 @@ class Cause(NamedTuple):
         job_id: the latest job.
         error: the class of its last error; empty where there was none.
         message: what that said, its first line, without values that may not be seen.
-        jobs: how many died of it; more than ``CAP`` means at least so many.
+        jobs: how many died of it; more than ``CAP`` means at least that number.
         hours: the last 24 hours, the earliest first; of the latest ``CAP`` jobs only.
     """
 
@@ -70,7 +70,7 @@ class Causes(NamedTuple):
 
     causes: list[Cause]
     is_more: bool  # earlier ones are behind the last
-    is_partial: bool  # there are so many that some of the earlier ones are left out
+    is_partial: bool  # there are too many, some of the earlier ones are left out
 
 
 def causes(alias: str, *, now: dt.datetime, behind: Sequence[str] | None = None, limit: int = PAGE) -> Causes:

@@ -1,4 +1,4 @@
-"""Why a job is where it is."""
+"""Explain why a job is where it is."""
 
 import datetime as dt
 from collections.abc import Callable, Iterator
@@ -19,6 +19,38 @@ from django_pgqueue.insights.timeline import Kind, entries_of, lines, timeline
 from django_pgqueue.jobs.redaction import scrub_json, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from django_pgqueue.states import MAX_LOST, NEVER, Reason, Scope, Status
+
+TIMES = (
+    "enqueued_at",
+    "run_at",
+    "first_started_at",
+    "started_at",
+    "lease_until",
+    "expires_at",
+    "died_at",
+    "finished_at",
+    "prune_at",
+)
+OPTIONS = (
+    "timeout_seconds",
+    "lease_seconds",
+    "keep",
+    "keep_seconds",
+    "lost",
+    "run_seconds",
+    "unique_key",
+    "unique_scope",
+    "unique_for_seconds",
+    "concurrency_key",
+    "concurrency_limit",
+    "concurrency_slot",
+    "concurrency_strict",
+    "fair_key",
+    "parent_id",
+    "schedule_id",
+    "cancelled_by",
+    "backend",
+)
 
 
 def why(one: Any, alias: str) -> list[Sentence]:
@@ -238,43 +270,11 @@ def _finished(one: FinishedJob) -> Iterator[Sentence]:
         yield say(_("It is kept until about {time}."), time=one.finished_at + days)
 
 
-# Story
+# All that is known of a job
 #
 # What is sensitive in its arguments is left out of all of it.
 
 Story = dict[str, Any]
-
-TIMES = (
-    "enqueued_at",
-    "run_at",
-    "first_started_at",
-    "started_at",
-    "lease_until",
-    "expires_at",
-    "died_at",
-    "finished_at",
-    "prune_at",
-)
-OPTIONS = (
-    "timeout_seconds",
-    "lease_seconds",
-    "keep",
-    "keep_seconds",
-    "lost",
-    "run_seconds",
-    "unique_key",
-    "unique_scope",
-    "unique_for_seconds",
-    "concurrency_key",
-    "concurrency_limit",
-    "concurrency_slot",
-    "concurrency_strict",
-    "fair_key",
-    "parent_id",
-    "schedule_id",
-    "cancelled_by",
-    "backend",
-)
 
 
 def find(job_id: int, alias: str) -> Model | None:

@@ -23,6 +23,13 @@ from django_pgqueue.states import DEAD, FINISHED
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
+QUOTED = {"queue", "key", "task", "schedule"}
+"""Names that people give, which may be any words."""
+
+HEAVY = ("args", "kwargs", "metadata", "progress")
+
+HEAD = ("id", "status", "queue", "priority", "attempts", "when", "task", "error")
+
 
 def whole(number: int) -> str:
     """Return a number with its thousands apart."""
@@ -46,7 +53,7 @@ def rate(number: int, period_seconds: float) -> str:
     return f"{number}/{unit}" if length == 1 else f"{number}/{length:.10g}{unit}"
 
 
-# Sentence
+# Sentences
 
 
 class Ref(NamedTuple):
@@ -59,9 +66,6 @@ class Ref(NamedTuple):
     def __str__(self) -> str:
         return f"'{self.words}'" if self.kind in QUOTED else self.words
 
-
-QUOTED = {"queue", "key", "task", "schedule"}
-"""Names that people give, which may be any words."""
 
 Part = str | int | dt.datetime | Ref | list[Ref]
 
@@ -153,7 +157,7 @@ def _text(part: Part) -> str:
     return whole(part) if isinstance(part, int) else str(part)
 
 
-# Terminal
+# Text for a terminal
 
 plain = log_lines.plain
 
@@ -192,7 +196,7 @@ def cut(text: str, wide: int) -> str:
 
 
 def says_yes(question: str) -> bool:
-    """Whether somebody at the terminal says so."""
+    """Whether the user at the terminal says yes."""
     try:
         return input(question).strip().lower() in {"y", "yes"}
     except EOFError:
@@ -220,15 +224,12 @@ def _beginning(text: str, wide: int) -> str:
     return text[:end]
 
 
-# Rows
+# Rows of jobs
 
 MODELS: dict[Source, type[Model]] = {Source.LIVE: Job, Source.DEAD: DeadJob, Source.FINISHED: FinishedJob}
 
-HEAVY = ("args", "kwargs", "metadata", "progress")
 
 Row = dict[str, Any]
-
-HEAD = ("id", "status", "queue", "priority", "attempts", "when", "task", "error")
 
 
 def rows_of(source: Source, ids: Sequence[int], alias: str) -> list[Row]:

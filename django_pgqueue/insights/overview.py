@@ -39,6 +39,21 @@ PAUSED = Case(
 )
 """Whether a row says that its queue is paused, by the database's clock."""
 
+CAPS = (10_000, 1_000, 100)
+MOST_COUNTED = 100_000
+"""Index entries that counting may read: the more queues, the earlier it stops at each."""
+
+MOST_ESTIMATED = 20
+"""Queues whose backlog is longer than what is counted, and for which the planner is asked."""
+
+MOST_LOOKED_AT = 2_000
+"""Scheduled jobs that are looked at, over all queues; as many waiting ones, and as many running ones.
+
+Their indexes do not know the queue, so each costs a page of the table, which may have to come from the disk.
+"""
+
+FRESH_SECONDS = 1.0
+
 
 @dataclass(frozen=True)
 class QueueState:
@@ -136,20 +151,7 @@ def _unnoted(alias: str) -> list[str]:
     return [name for (name,) in CallerConnection(alias).rows(statement("unnoted_queues"), {"limit": MOST_QUEUES})]
 
 
-# Overview
-
-CAPS = (10_000, 1_000, 100)
-MOST_COUNTED = 100_000
-"""Index entries that counting may read: the more queues, the earlier it stops at each."""
-
-MOST_ESTIMATED = 20
-"""Queues whose backlog is longer than what is counted, and for which the planner is asked."""
-
-MOST_LOOKED_AT = 2_000
-"""Scheduled jobs that are looked at, over all queues; as many waiting ones, and as many running ones.
-
-Their indexes do not know the queue, so each costs a page of the table, which may have to come from the disk.
-"""
+# Numbers of queues
 
 
 class Number(NamedTuple):
@@ -196,7 +198,7 @@ class QueueLine:
 
     @property
     def is_known(self) -> bool:
-        """Whether somebody has noted it, or it has jobs."""
+        """Whether it has a row, or jobs."""
         numbers = (self.queued, self.scheduled, self.waiting, self.running, self.dead)
         return not self.row._state.adding or any(number.value for number in numbers)  # noqa: SLF001 - Django's way
 
@@ -318,7 +320,7 @@ def waiting(lines: Iterable[QueueLine], moving: Collection[str], alias: str) -> 
     """Return how many jobs are queued, by queue: the planner's estimate where counting stopped, of the first that move.
 
     Args:
-        moving: queues that jobs have left; of the others nobody will ask how long it takes.
+        moving: queues that jobs have left; of the others that time is not shown.
     """
     found, estimated = {}, 0
     for line in lines:
@@ -332,12 +334,10 @@ def _capped(counted: int, cap: int) -> Number:
     return Number(min(counted, cap), counted > cap)
 
 
-# Measures
+# A shared look
 #
 # Those who ask meanwhile get the same look, or wait for the one that is under way: however many ask, the database is
 # read once a second at most.
-
-FRESH_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -367,7 +367,7 @@ def look(alias: str | None = None) -> Measures:
 
 
 def here(looking: Callable[[], None]) -> None:
-    """Look in the thread of whoever asks."""
+    """Look in the thread of the caller."""
     looking()
 
 

@@ -1,4 +1,4 @@
-"""What is ahead of a job in its queue, and what keeps the queue from going on."""
+"""Position of a job in its queue, and what keeps the queue from going on."""
 
 import math
 import shlex
@@ -18,6 +18,10 @@ from django_pgqueue.insights.overview import CAP, PAUSED, limits_of, number
 from django_pgqueue.jobs.queue_selector import Served
 from django_pgqueue.models import Job, Queue, Worker
 from django_pgqueue.states import Status
+
+MOST_WORKERS = 1000
+MOST_NAMED = 10
+UNKNOWN_SECONDS = 30  # see jobs.failure
 
 
 def paused(gate: Queue) -> Sentence:
@@ -79,11 +83,7 @@ def _seconds_to_token(gate: Queue, alias: str) -> float:
     return math.ceil(rows[0][1] * 1000) / 1000 if rows else 0.0
 
 
-# Line
-
-MOST_WORKERS = 1000
-MOST_NAMED = 10
-UNKNOWN_SECONDS = 30  # see lifecycle.run
+# Jobs and workers ahead
 
 
 class Holder(NamedTuple):
@@ -176,7 +176,7 @@ def unknown(task: str) -> Iterator[Sentence]:
 
 
 def unserved(queue: str, crew: Crew) -> Iterator[Sentence]:
-    """Yield that nobody is there to run jobs of a queue."""
+    """Yield that no worker serves a queue."""
     if crew.serving:
         return
     name = named("queue", queue)

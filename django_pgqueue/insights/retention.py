@@ -1,4 +1,4 @@
-"""What is said of history and of the tables' care: what there is, how old, and what the next pass does with it."""
+"""History and maintenance of the tables: sizes, ages, and what the next pass will do."""
 
 import datetime as dt
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ class Ages(NamedTuple):
 
 
 class Reader(NamedTuple):
-    """Somebody in the way of partitions; the columns of ``in_the_way.sql``."""
+    """A session that blocks partition maintenance; the columns of ``in_the_way.sql``."""
 
     pid: int
     name: str
@@ -74,7 +74,7 @@ class State:
 
 
 def state_of(alias: str) -> State:
-    """Look at everything. Reads no job, and waits for nobody but who alters the tables."""
+    """Look at everything. Reads no job, and waits only for sessions that alter the tables."""
     database = CallerConnection(alias)
     days = {"dead_days": conf.dead_retention_days, "retention_days": conf.retention_days}
     sizes = database.rows(statement("sizes"), {})
@@ -90,7 +90,7 @@ def state_of(alias: str) -> State:
 
 
 def keeps() -> dict[str, bool | int]:
-    """Return the tasks of this code whose finished jobs are not kept, or kept for so many seconds only."""
+    """Return the tasks of this code whose finished jobs are not kept, or kept for a number of seconds only."""
     options = {name: task.options for name in registry.known() if (task := registry.find(name))}
     return {
         name: one.keep_seconds or one.is_kept for name, one in options.items() if one.keep_seconds or not one.is_kept

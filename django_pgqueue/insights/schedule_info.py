@@ -1,4 +1,4 @@
-"""What people are told of schedules: when they run next, what became of the last job, and what is odd about one."""
+"""Schedules for people: the next run, the outcome of the last job, and what is odd about one."""
 
 import datetime as dt
 from collections.abc import Sequence

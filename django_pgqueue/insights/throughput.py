@@ -1,7 +1,7 @@
 """Rates and run times from the counts per minute.
 
 It is read from ``pgqueue_stats``, to which workers add every ten seconds: the latest figures are that old. Nothing here
-opens a transaction or sets a time limit; whoever shows it does. ``now`` is for tests; None: the database's clock.
+opens a transaction or sets a time limit; the caller does. ``now`` is for tests; None: the database's clock.
 """
 
 import datetime as dt
@@ -17,9 +17,13 @@ HOUR, DAY = 60, 1440  # minutes
 QUARTER = 15
 
 RECENT_MINUTES = 5
-"""The pace of a queue is that of so many last minutes."""
+"""Number of last minutes from which the pace of a queue is computed."""
 
 MOST_COUNTED = 10_000
+
+LATE = 0.95
+
+MOST_TASKS = 1_000
 
 
 class Counts(NamedTuple):
@@ -155,23 +159,20 @@ def _series(alias: str, minutes: int, number: int, queue: str | None, now: dt.da
     return [Stretch(begins_at, Counts(*sums)) for begins_at, *sums in rows]
 
 
-# Recent
+# The last minutes
 #
-# Other than in ``flow``, the minute that is not over belongs to them: who looks now wants to see what began now. And of
-# how long jobs waited and ran there is more to tell than the mean.
+# Other than the series above, they include the minute that is not over: a page about now shows what began now. And of
+# waiting and running times they have percentiles, not the mean alone.
 
-LATE = 0.95
 SHARES = (0.5, LATE, 0.99)
 """The percentiles that are shown."""
-
-MOST_TASKS = 1_000
 
 
 class Recent(NamedTuple):
     """What was done.
 
     Attributes:
-        wait_buckets: how many jobs waited for so and so long, as ``base.buckets`` counts them.
+        wait_buckets: how many jobs waited, in the buckets of ``jobs.stats``.
         run_buckets: the same of how long they ran.
     """
 

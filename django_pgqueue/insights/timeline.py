@@ -1,4 +1,4 @@
-"""The history of a job as steps."""
+"""History of a job as steps of a timeline."""
 
 import datetime as dt
 import json
@@ -17,7 +17,13 @@ from django_pgqueue.models import DeadJob, FinishedJob
 from django_pgqueue.states import LATEST, NEVER, NOTES, Status
 
 LONGEST_SECONDS = 10 * 365 * 24 * 3600.0
-"""Maximum of a run: more is a slip of somebody's."""
+"""Maximum of a run: more is an error in the data."""
+
+SHORTEST = 0.001
+"""Shorter waits are not told of."""
+
+BOUNDS = (1, 10, 60, 600, 3600)
+"""In seconds: between these, one step is drawn longer than another."""
 
 
 class Kind(StrEnum):
@@ -26,7 +32,7 @@ class Kind(StrEnum):
     FAILURE = "failure"  # an attempt has failed
     LOST = "lost"  # its worker died with it
     END = "end"  # it died without another attempt: killed, expired, superseded
-    NOTE = "note"  # somebody has done something to it
+    NOTE = "note"  # an action of staff
 
 
 LOST = "worker lost"
@@ -35,7 +41,7 @@ ENDS = ("killed by ", "expired", "superseded by ", "unknown task")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry, whatever somebody has written there.
+    """One entry, whatever is stored there.
 
     Attributes:
         title: the class of the exception, or what happened.
@@ -102,13 +108,7 @@ def _kind(raw: Mapping[str, Any]) -> Kind:
     return Kind.NOTE if title.startswith(NOTES) else Kind.FAILURE
 
 
-# Timeline
-
-SHORTEST = 0.001
-"""Shorter waits are not told of."""
-
-BOUNDS = (1, 10, 60, 600, 3600)
-"""In seconds: between these, one step is drawn longer than another."""
+# Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Step:
     Attributes:
         kind: enqueued, wait, backoff, failed, lost, note, gap, running, succeeded, finished, died.
         sentence: what happened.
-        at: when it began; None where nobody knows.
+        at: when it began; None where it is not known.
         seconds: how long it took, or has taken so far, or is going to take; None for what took no time, or is unknown.
         is_now: whether it goes on.
     """
@@ -160,7 +160,7 @@ class _Telling:
     """One telling.
 
     Attributes:
-        since: when the last thing ended, after which the job waits; None where nobody knows.
+        since: when the last thing ended, after which the job waits; None where it is not known.
         is_backing_off: whether it waits because of a failure.
         number: the number of the last attempt that was told of.
         ended_at: when it died without another attempt, where it did.

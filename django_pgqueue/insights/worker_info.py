@@ -1,4 +1,4 @@
-"""Workers, operations, and the jobs they hold."""
+"""Workers, bulk operations, and the jobs that workers hold."""
 
 import datetime as dt
 from collections.abc import Iterable
@@ -20,6 +20,8 @@ CAP = 1000
 
 MOST_JOBS = 100
 
+PERCENT = 100
+
 
 @dataclass(frozen=True)
 class WorkerState:
@@ -36,7 +38,7 @@ class WorkerState:
 
     @property
     def is_alive(self) -> bool:
-        """Whether nobody may take its jobs for lost."""
+        """Whether no other worker may take its jobs for lost."""
         return self.row.lease_until > self.at
 
     @property
@@ -103,9 +105,7 @@ def served_text(worker: Worker) -> str:
     return ", ".join(worker.queues) if worker.queues else pgettext("queues", "all")
 
 
-# Operations
-
-PERCENT = 100
+# Bulk operations
 
 
 def somebody_works(alias: str) -> bool:

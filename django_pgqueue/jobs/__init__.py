@@ -1,1 +1,1 @@
-"""What happens to a job: insert, claim, run, acknowledge, and what people do to it. One file for each step."""
+"""Transitions of a job: enqueue, claim, run, acknowledge, and the actions of staff. One file for each step."""

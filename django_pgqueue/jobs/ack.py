@@ -32,7 +32,7 @@ def release_parameters(rows: Sequence[Fenced], delays: Sequence[float] | None = 
     return fence(rows) | {"delays": number_array([0.0] * len(rows) if delays is None else delays)}
 
 
-# Ack
+# Outcomes
 
 
 def write(database: QueueConnection, outcomes: Collection[Outcome]) -> Receipt:
@@ -70,7 +70,7 @@ def receipt(database: Database, outcomes: Collection[Outcome], answers: Sequence
 
 
 def recorded(database: Database, outcomes: Collection[Outcome], *, worker_id: int) -> frozenset[int]:
-    """Return the ids of the outcomes that were written though nobody has heard of it, of those whose lease is gone.
+    """Return the ids of the outcomes that were written though the answer was lost, of those whose lease is gone.
 
     Args:
         outcomes: sent in a transaction that may have been committed.
@@ -97,10 +97,10 @@ def _kind(outcome: Outcome) -> str:
 def finish_alone(database: Database, outcome: Outcome, *, patience_seconds: float = 1.0) -> bool:
     """Remove one job that succeeded, or leave its tombstone, in the transaction of its own handler.
 
-    Notes at the outcome whether somebody waits for it, who is to be told after the commit.
+    Notes at the outcome whether a caller waits for it, which is notified after the commit.
 
     Args:
-        patience_seconds: how long to try while somebody else holds the row.
+        patience_seconds: how long to try while another session holds the row.
 
     Returns:
         False if the lease is gone: the transaction must not commit.

@@ -1,4 +1,4 @@
-"""What people do to jobs: run now, kill, move, set the priority, purge; and why a job was left alone."""
+"""Actions of staff on jobs: kill, run now, move, set the priority, purge; and why a job was left alone."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -16,9 +16,11 @@ from django_pgqueue.options import Options
 from django_pgqueue.signals import announce, job_killed, job_purged
 from django_pgqueue.states import Reason, Status
 
+logger = logging.getLogger("django_pgqueue")
+
 
 class Killed(NamedTuple):
-    """What a kill came to."""
+    """Result of a kill."""
 
     dead: list[int]  # moved to dead_jobs
     requested: list[int]  # running; the worker has been asked
@@ -35,7 +37,7 @@ def kill(ids: Iterable[int], *, by: str, database: Where = None) -> Killed:
         by: who does it; stands in the job's history.
 
     Returns:
-        The ids by what was done. In neither list: gone, or just being changed by somebody else.
+        The ids by what was done. In neither list: gone, or locked by another transaction.
     """
     caller, ids = caller_of(database), list(ids)
     dead = dead_letter(
@@ -51,11 +53,6 @@ def kill(ids: Iterable[int], *, by: str, database: Where = None) -> Killed:
     return Killed(list(dead), requested)
 
 
-# Run now
-
-logger = logging.getLogger("django_pgqueue")
-
-
 def run_now(ids: Iterable[int], *, by: str, database: Where = None) -> list[int]:
     """Make scheduled jobs due at once: delayed ones, and those that back off after a failed attempt.
 
@@ -66,7 +63,7 @@ def run_now(ids: Iterable[int], *, by: str, database: Where = None) -> list[int]
 
     Returns:
         The ids that are queued now, or wait to be admitted by their concurrency key. Missing are those that were not
-        scheduled, or that somebody else is just changing.
+        scheduled, or that another transaction has locked.
     """
     caller = caller_of(database)
     rows = caller.rows(statement("run_now"), {"ids": list(ids), "by": by})
@@ -79,7 +76,7 @@ def run_now(ids: Iterable[int], *, by: str, database: Where = None) -> list[int]
     return done
 
 
-# Bulk
+# Changes and removal
 
 
 def move_jobs(ids: Iterable[int], *, queue: str, by: str, database: Where = None) -> list[int]:
@@ -93,7 +90,7 @@ def move_jobs(ids: Iterable[int], *, queue: str, by: str, database: Where = None
         by: who does it; stands in the job's history.
 
     Returns:
-        The ids moved. Missing are those that run, are gone, or that somebody else is just changing.
+        The ids moved. Missing are those that run, are gone, or that another transaction has locked.
 
     Raises:
         InvalidJob: that is no name of a queue.
@@ -115,7 +112,7 @@ def set_priority(ids: Iterable[int], *, priority: int, by: str, database: Where 
         by: who does it; stands in the job's history.
 
     Returns:
-        The ids changed. Missing are those that run, are gone, or that somebody else is just changing.
+        The ids changed. Missing are those that run, are gone, or that another transaction has locked.
 
     Raises:
         InvalidJob: the priority is out of range.
@@ -135,7 +132,7 @@ def purge(ids: Iterable[int], *, by: str, finished: bool = False, database: Wher
         by: who does it; stands in the log.
 
     Returns:
-        The ids removed. Missing are those that are not there, or that somebody else is just changing.
+        The ids removed. Missing are those that are not there, or that another transaction has locked.
     """
     name = "purge_finished" if finished else "purge_dead"
     caller = caller_of(database)
@@ -157,11 +154,11 @@ def _told(what: str, by: str, ids: list[int]) -> list[int]:
     return ids
 
 
-# Left
+# Reasons for leaving a job alone
 
 
 class Left(StrEnum):
-    """Why, in words that follow a number of jobs."""
+    """Reason for leaving jobs alone, in words that follow their number."""
 
     GONE = "not here any more: finished, killed or removed"
     CHANGING = "just being changed by somebody else; try again"
@@ -176,7 +173,7 @@ class Left(StrEnum):
 
 
 class Standing(NamedTuple):
-    """Where a job stands; the columns of ``left_alone.sql``."""
+    """State of a job that was left alone; the columns of ``left_alone.sql``."""
 
     id: int
     status: str | None  # None: not live
@@ -231,7 +228,7 @@ def why_not_purged(job: Standing) -> Left:
     return Left.CHANGING if job.is_dead else Left.GONE
 
 
-# Verbs
+# Actions by name, for the admin, the commands and bulk operations
 
 Ids = Sequence[int]
 Said = Mapping[str, Any]
@@ -241,7 +238,7 @@ LIVE = tuple(status.value for status in Status if status is not Status.HELD)
 
 
 class Did(StrEnum):
-    """What was done to a job."""
+    """Change made to a job."""
 
     REQUEUED = "requeued"
     DUE = "due"
@@ -253,7 +250,7 @@ class Did(StrEnum):
 
 
 class Done(NamedTuple):
-    """What came of a verb."""
+    """Result of a verb."""
 
     did: Mapping[Did, Ids]
     left: Mapping[int, Left]  # why the others were left alone
@@ -270,7 +267,7 @@ class Verb:
         why: says why others were left alone.
         statuses: those of the live jobs it is for.
         needs: what else has to be said, by name, each with what checks it: it raises InvalidJob.
-        is_destructive: whether somebody should think twice.
+        is_destructive: whether it cannot be undone, so that faces ask twice.
     """
 
     name: str

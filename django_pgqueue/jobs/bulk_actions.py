@@ -1,4 +1,4 @@
-"""Start and stop operations on many jobs that workers carry out, slice by slice."""
+"""Bulk operations: actions on all jobs that match a filter, which workers carry out in slices."""
 
 import dataclasses
 import json
@@ -22,7 +22,9 @@ from django_pgqueue.jobs.search import Filter
 logger = logging.getLogger("django_pgqueue")
 
 FASTEST = 100_000
-"""The highest rate, in jobs a second."""
+"""Maximum rate, in jobs a second."""
+
+MOST_EXAMPLES = 10
 
 
 def begin(
@@ -42,7 +44,7 @@ def begin(
     Args:
         by: who wants it; stands in the history of the jobs.
         said: what the verb needs.
-        rate: so many jobs a second at most, above 0. None: as fast as it goes.
+        rate: maximum number of jobs a second, above 0. None: no limit.
         expected: how many match now, where that is known, for the progress that is shown.
 
     Returns:
@@ -116,17 +118,15 @@ def filter_of(stored_filter: Any) -> Filter:
     return Filter(**values)
 
 
-# Slices
+# Carrying out in slices
 
 Act = Callable[[Sequence[int]], Mapping[str, Sequence[int]]]
 """Does something to a slice of jobs; returns which it was done to, by words that say what."""
 
-MOST_EXAMPLES = 10
-
 
 @dataclass
 class Tally:
-    """What has come of it so far."""
+    """Result so far."""
 
     done: Counter[str] = field(default_factory=Counter)
     left: Counter[Left] = field(default_factory=Counter)

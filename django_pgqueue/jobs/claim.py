@@ -1,4 +1,4 @@
-"""Take due jobs: the only way from queued to running."""
+"""Claim due jobs: the only way from queued to running."""
 
 import random
 import secrets

@@ -1,4 +1,4 @@
-"""The job that runs here: ``current_job()``, its progress and its metadata."""
+"""The running job as its task sees it: ``current_job()``, progress, metadata, cancellation."""
 
 import contextvars
 import datetime as dt
@@ -21,19 +21,22 @@ MOST_DONE = 10**18
 LONGEST_MESSAGE = 500
 """In characters."""
 
+TRIES, PAUSE_SECONDS = 10, 0.01
+"""Maximum tries of an atomic task, and the pause between them: the pump may be writing to the same row."""
+
 
 class News(NamedTuple):
-    """What a run has told of itself last, as JSON text; None: nothing."""
+    """Latest progress and metadata that a run has set, as JSON text; None: nothing."""
 
     progress: str | None
     metadata: str | None
 
 
 class CurrentJob:
-    """What a running task may know of its job."""
+    """The job of a running task, as the task may see it."""
 
     is_cancelled = False
-    """Whether somebody asked for this job to stop. Check it in long loops."""
+    """Whether this job was asked to stop. Check it in long loops."""
 
     is_overdue = False
     """Whether its time limit has passed, and it was interrupted for that."""
@@ -48,12 +51,12 @@ class CurrentJob:
     # For those who write down what it tells.
     has_told: bool = False  # anything at all
     written_at: float = -math.inf  # the last time, monotonic
-    _has_news = False  # since somebody last looked
+    _has_news = False  # since the last look
     _progress: dict[str, Any] | None = None
     _metadata: str | None = None  # JSON
 
     def __init__(self, job: ClaimedJob, tell: Callable[["CurrentJob"], None] | None = None) -> None:
-        self.tell = tell  # called when there are news; None: nobody listens
+        self.tell = tell  # called when there are news; None: they are not wanted
         self._job = job
 
     @property
@@ -90,7 +93,7 @@ class CurrentJob:
 
     @property
     def lease_token(self) -> int:
-        """What proves the right to run it."""
+        """Proof of the right to run it."""
         return self._job.lease_token
 
     @property
@@ -106,7 +109,7 @@ class CurrentJob:
 
         Args:
             done: 0 to 10¹⁸, of whatever is counted.
-            total: likewise; of how much. None: nobody knows.
+            total: likewise; of how much. None: not known.
             message: of 500 characters at most.
 
         Raises:
@@ -148,7 +151,7 @@ class CurrentJob:
         """Let another job like this one follow when it has succeeded: same task, arguments, options and keys.
 
         The job that follows has an id of its own and this one for its parent. It is inserted by the statement that
-        writes down the success: both, or neither. If this run fails, or somebody has asked for the job to stop, none
+        writes down the success: both, or neither. If this run fails, or the job was asked to stop, none
         follows. Of several calls the last counts.
 
         Args:
@@ -199,10 +202,7 @@ def enter(job: CurrentJob) -> None:
     _current.set(job)
 
 
-# Progress
-
-TRIES, PAUSE_SECONDS = 10, 0.01
-"""So often an atomic task tries, and waits in between: the pump may be writing to the same row."""
+# Writing progress and metadata
 
 
 def send(database: QueueConnection, runs: Sequence[CurrentJob]) -> Answer:

@@ -1,7 +1,7 @@
-"""Memory in which a child sums up what it has done, and its supervisor reads it: also when the child has been killed.
+"""Shared-memory counters of a process: written by the child, read by its supervisor, even after a kill.
 
 Plain aligned stores: each number is whole, and what a reader sees of numbers that belong together may be a job apart.
-What outcomes came to is written by one thread, without a lock; what was enqueued, by any.
+Outcomes are counted by one thread, without a lock; enqueued jobs by any.
 """
 
 import json
@@ -23,7 +23,7 @@ ENQUEUED: Final = WIDTH
 ROW_WIDTH: Final = WIDTH + 1
 
 ROWS = 500
-"""Of so many queues and tasks the sums are kept apart; all others share the first row, which has no names."""
+"""Maximum number of pairs of queue and task with sums of their own; others share the first row, without names."""
 
 NAME_BYTES = 1024
 
@@ -37,7 +37,7 @@ HISTOGRAM_WIDTH: Final = 1 + 1 + max(len(BOUNDS), len(SIZES))
 
 
 class Meter:
-    """One row of sums for each queue and task, as ``lifecycle.stats`` lays them out, since the process began."""
+    """One row of sums for each queue and task, as ``jobs.stats`` lays them out, since the process began."""
 
     def __init__(self, context: SpawnContext | None = None) -> None:
         context = context or multiprocessing.get_context("spawn")

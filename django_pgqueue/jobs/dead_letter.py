@@ -1,4 +1,4 @@
-"""Where jobs go that will not run again by themselves, and the way back."""
+"""Move jobs that will not run again to ``dead_jobs``, and requeue them."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ def dead_letter(database: Database, letters: Sequence[DeadLetter], *, by: str | 
     """Move jobs to ``dead_jobs``; those who wait for them are told once that is committed.
 
     Args:
-        by: who wanted it, where somebody did.
+        by: who asked for it; None: the queue itself.
 
     Returns:
         The ids moved, with their concurrency keys, of which others may be admitted now. Other jobs were locked, or
@@ -46,7 +46,7 @@ def dead_letter_parameters(letters: Sequence[DeadLetter], *, by: str | None = No
 
 
 class Requeued(NamedTuple):
-    """What a requeue came to."""
+    """Result of a requeue."""
 
     ids: list[int]  # to be run again
     held_by: dict[int, int]  # stay dead: for each of them, the live job that has its unique key
@@ -63,7 +63,7 @@ def requeue(ids: Iterable[int], *, by: str, database: Where = None) -> Requeued:
 
     Returns:
         What was requeued, and what stays dead for its key. In neither: those that are not dead any more, or that
-        somebody else is just changing.
+        another transaction has locked.
     """
     caller, ids = caller_of(database), list(ids)
     rows = caller.rows(statement("requeue"), {"ids": ids, "by": by})

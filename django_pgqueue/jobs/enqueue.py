@@ -1,4 +1,4 @@
-"""Insert jobs in the caller's transaction; workers are woken, and signals sent, by ``notify``."""
+"""Insert jobs in the caller's transaction, then wake workers and send signals."""
 
 import inspect
 import warnings
@@ -60,7 +60,7 @@ def insert(
     *,
     schedule_id: int | None = None,
 ) -> InsertResult:
-    """Insert one job in the transaction that is open on ``database``, or in one of its own. Notify nobody.
+    """Insert one job in the transaction that is open on ``database``, or in one of its own. Sends no notification.
 
     The arguments must fit the signature: see ``check_signature``.
     """

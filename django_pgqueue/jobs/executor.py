@@ -1,4 +1,4 @@
-"""Run one job, sync or async, and return its outcome; nothing is written here."""
+"""Run one job, sync or async, and return its outcome. Writes nothing, but for an atomic task's own transaction."""
 
 import asyncio
 import contextlib
@@ -33,6 +33,18 @@ from django_pgqueue.signals import OF_FATE, announce, job_finished, job_started,
 from django_pgqueue.stored_values import read_object
 
 logger = logging.getLogger("django_pgqueue.jobs")
+
+UNBEGUN_DELAY_SECONDS = 2.0
+"""Delay of a job whose transaction cannot begin: the database may be away for this slot alone."""
+
+CHARGED_CONFLICTS = 10
+"""Number of the first conflict in a row, at the end of runs of one job in one process, that is an attempt."""
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 2.0
+"""Bounds of the pause after a conflict that is none. The first one in a row has no pause; each later one doubles it."""
+
+REMEMBERED_CONFLICTS = 1000
+"""Maximum number of jobs whose conflicts are counted; of more, the one is forgotten whose last is the longest ago."""
 
 
 @contextlib.contextmanager
@@ -98,7 +110,7 @@ async def atell_of_failure(
 
 
 def _redact(task: registry.TaskDefinition, outcome: Outcome, error: BaseException) -> None:
-    """Raise Redacted in place of an exception whose text has something sensitive in it, if somebody may be told."""
+    """Raise Redacted in place of an exception whose text has something sensitive in it, if the job is dead."""
     if outcome.fate is not Fate.DIED:
         return
     trace = trace_of(error)
@@ -107,11 +119,11 @@ def _redact(task: registry.TaskDefinition, outcome: Outcome, error: BaseExceptio
         raise Redacted(f"\n{kept}") from None
 
 
-# Watched
+# Hooks around a run
 
 
 def watch(task: TaskDefinition, job: ClaimedJob) -> "Watched | None":
-    """Return a run as those in ``hooks.around_runs`` see it; None where none of them has anything to do.
+    """Return a run as those in ``instrumentation.around_runs`` see it; None where none of them has anything to do.
 
     Called where the run begins, in its context, and for each job: so without a context manager.
     """
@@ -146,19 +158,6 @@ class Watched:
 
 
 # Run
-
-
-UNBEGUN_DELAY_SECONDS = 2.0
-"""A job goes back for so long when its transaction cannot begin: the database may be away for this slot alone."""
-
-CHARGED_CONFLICTS = 10
-"""Number of the first conflict in a row, at the end of runs of one job in one process, that is an attempt."""
-
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 2.0
-"""Bounds of the pause after a conflict that is none. The first one in a row has no pause; each later one doubles it."""
-
-REMEMBERED_CONFLICTS = 1000
-"""Maximum number of jobs whose conflicts are counted; of more, the one is forgotten whose last is the longest ago."""
 
 
 def run(task: registry.TaskDefinition, job: ClaimedJob, current: CurrentJob, border: ThreadBorder) -> Outcome:
@@ -310,7 +309,7 @@ def _call(
 
 
 def _repeat(outcome: Outcome, current: CurrentJob) -> None:
-    """Let another job follow, as the task has asked, unless somebody has asked for this one to stop."""
+    """Let another job follow, as the task has asked, unless this one was asked to stop."""
     if current.again is not None and not current.is_cancelled:
         outcome.fate = Fate.REPEATED
         outcome.delay_seconds, outcome.next_at = max(current.again.delay_seconds, 0.0), current.again.due_at
@@ -359,7 +358,7 @@ def _call_atomic(
 
 @dataclass(slots=True)
 class _Progress:
-    """How far an atomic run has come."""
+    """Progress of an atomic run."""
 
     has_begun: bool = False  # the transaction
     outcome: Outcome | None = None  # of the task's function, which has returned
@@ -370,7 +369,7 @@ class _Progress:
 
 
 class Conflicts:
-    """How many runs of a job have ended in a conflict, one after the other, in this process. Safe for all threads."""
+    """Numbers of conflicts in a row, by job, at the end of runs in this process. Safe for all threads."""
 
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}  # by job id; the latest last
@@ -466,7 +465,7 @@ def _result(job: ClaimedJob, value: Any, run_adapter: registry.RunAdapter | None
         return None
 
 
-# Framework
+# Tasks known only to a backend
 
 
 def sought(job: ClaimedJob) -> TaskDefinition | None:

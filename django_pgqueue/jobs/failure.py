@@ -25,9 +25,15 @@ from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.retry_policy import with_jitter
 from django_pgqueue.states import Reason
 
+logger = logging.getLogger("django_pgqueue.jobs")
+
 LONGEST_ERROR_BYTES = 8 * 1024
 OWN_MODULES = "django_pgqueue.jobs."
 LONGEST_TEXT = 16 * LONGEST_ERROR_BYTES  # of an exception, that is looked through for what is sensitive
+
+UNKNOWN_DELAY_SECONDS = 30.0
+LONGEST_BACKOFF_SECONDS = 10 * 365 * 24 * 3600.0
+KILLED = "Somebody asked for it to stop."
 
 
 def describe(error: BaseException, scrub: Scrub = str) -> dict[str, Any]:
@@ -74,13 +80,7 @@ def _storable(text: str, longest: int) -> str:
     return kept.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
-# Failure
-
-logger = logging.getLogger("django_pgqueue.jobs")
-
-UNKNOWN_DELAY_SECONDS = 30.0
-LONGEST_BACKOFF_SECONDS = 10 * 365 * 24 * 3600.0
-KILLED = "Somebody asked for it to stop."
+# Outcomes of failures
 
 
 class NotCharged(JobControl):

@@ -1,4 +1,4 @@
-"""The right to change a running job, as parameters of a statement."""
+"""Fence of a running job, ``(id, lease_token)``, as parameters of a statement."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol

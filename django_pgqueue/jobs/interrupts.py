@@ -1,9 +1,9 @@
-"""The border between the worker and user code: beyond it a run may be interrupted from outside, and only that very run.
+"""Interrupt user code from another thread or task, and only the run that is meant.
 
-An exception that one thread raises in another arrives some bytecodes later, whatever is being executed then. So whoever
-interrupts announces it before looking whether the run is still in user code; and whoever comes back from there says so
-before looking whether somebody has announced it, waits for them, and takes back what is still on its way. Jobs that
-nobody interrupts pay for two attributes.
+An exception that one thread raises in another arrives some bytecodes later, whatever is being executed then. So the
+interrupting thread announces it before it checks that the run is still in user code; a run that leaves user code says
+so before it checks for an announcement, waits for the interrupting thread, and takes back an exception that is still on
+its way. Jobs that are not interrupted pay for two attributes.
 
 Source: https://docs.python.org/3/c-api/threads.html#c.PyThreadState_SetAsyncExc
 """
@@ -24,10 +24,10 @@ from django_pgqueue.exceptions import JobInterrupted, JobKilled
 from django_pgqueue.jobs.context import CurrentJob
 
 AIMING_SECONDS = 0.0001
-"""A run that comes back while somebody aims at it looks so often whether that is over."""
+"""Poll interval of a finishing run that waits for a concurrent interrupt."""
 
 CANCEL_SECONDS = 5.0
-"""A server that does not answer is asked for so long to break a query off."""
+"""Timeout of a query-cancellation request."""
 
 DELICATE = {"logging", "importlib._bootstrap", "importlib._bootstrap_external", "_frozen_importlib"}
 """Modules that take a lock in one statement and see to its release in the next. An exception in between would leave it
@@ -35,10 +35,10 @@ taken, for all threads of the process. They are never long in there."""
 
 
 class Border(Protocol):
-    """What those who interrupt see."""
+    """Interface for the interrupting threads."""
 
     courtesy_seconds: float
-    """How long a killed job may look at ``is_cancelled`` before it is interrupted."""
+    """Time for a killed job to look at ``is_cancelled`` before it is interrupted."""
 
     def interrupt(self, current: CurrentJob, kind: type[JobInterrupted]) -> bool:
         """Interrupt a run, if it is in user code; called from another thread, one at a time.
@@ -89,7 +89,7 @@ class ThreadBorder:
         """
         self._inside = None
         if self._is_aimed_at:
-            while self._is_being_aimed_at:  # whoever does so raises, or sees that it is too late
+            while self._is_being_aimed_at:  # the interrupting thread raises, or sees that it is too late
                 time.sleep(AIMING_SECONDS)
             _raise_in(self._thread_id, None)
             self._is_aimed_at = False
@@ -168,7 +168,7 @@ def _is_cleaning_up(thread_id: int) -> bool:
 
 
 def _break_off(connection: Any) -> None:
-    """Have the server cancel what this connection waits for, in a thread: nobody waits for the server's answer."""
+    """Have the server cancel what this connection waits for, in a thread that waits for its answer."""
     if isinstance(connection, psycopg.Connection) and connection.pgconn.transaction_status == TransactionStatus.ACTIVE:
         threading.Thread(target=_cancel_query, args=(connection,), name="pgqueue-cancel", daemon=True).start()
 

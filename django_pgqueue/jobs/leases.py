@@ -1,4 +1,4 @@
-"""Rows of workers: register, heartbeat, leases, requests to stop."""
+"""Rows of worker processes: register, heartbeat, leases, stop requests."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -51,7 +51,7 @@ class Beat(NamedTuple):
     """The answer to a heartbeat."""
 
     standing: set[int]  # the ids whose rows are there and were renewed
-    stop_by: str | None  # who has asked the command to stop; None: nobody
+    stop_by: str | None  # who has asked the command to stop; None: no stop is requested
 
 
 def beat(
@@ -82,7 +82,7 @@ def beat(
 
 
 def absent(database: Database, *, seconds: float) -> list[int]:
-    """Return which worker processes have lost the session of their command and been silent for so long.
+    """Return which worker processes have lost the session of their command and been silent for these seconds.
 
     One look proves nothing: a session may be terminated while the command lives, and it says so within a second.
     """
@@ -109,9 +109,6 @@ def deregister(database: Database, worker_ids: Sequence[int]) -> set[int]:
     return {worker_id for (worker_id,) in database.rows(statement("deregister"), {"worker_ids": list(worker_ids)})}
 
 
-# Workers
-
-
 def request_stop(worker_ids: Iterable[int], *, by: str, database: Where = None) -> list[int]:
     """Ask the commands of these worker processes to stop, in the caller's transaction.
 
@@ -123,8 +120,8 @@ def request_stop(worker_ids: Iterable[int], *, by: str, database: Where = None) 
         by: who does it; stands in the rows, and in the command's log.
 
     Returns:
-        The ids of the processes that were asked, all those of the commands. Those that somebody has asked before, that
-        are gone, or whose rows somebody is just changing are left out.
+        The ids of the processes that were asked, all those of the commands. Those that were asked before, that are
+        gone, or whose rows another transaction has locked are left out.
     """
     caller = caller_of(database)
     parameters = {"worker_ids": list(worker_ids), "by": by}

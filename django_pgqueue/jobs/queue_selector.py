@@ -1,4 +1,4 @@
-"""Which queues a worker serves, and in which order: names, patterns with ``*``, and exclusions."""
+"""Queues that a worker serves, in their order: names, patterns with ``*``, and exclusions."""
 
 import functools
 import re
@@ -13,7 +13,7 @@ EXCEPT = "-"
 
 
 class Served:
-    """What stands behind ``--queues``.
+    """Selection of queues by ``--queues``.
 
     Args:
         wanted: names and patterns, served in strict order; what one pattern matches takes turns. Empty means all.

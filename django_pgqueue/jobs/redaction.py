@@ -1,4 +1,4 @@
-"""Keep what is sensitive in a job's arguments out of all that is shown or written down about the job.
+"""Redact sensitive arguments of a job wherever the job is shown or written down.
 
 The arguments themselves stand in its row as they are: the task needs them. What is sensitive is said by names of
 parameters, and of keys at any depth: those that a task declares, and those that ``PGQUEUE["SENSITIVE"]`` matches.
@@ -33,7 +33,7 @@ MOST_SPELLINGS = 6 * MOST
 """The same, for a few values of very many lines."""
 
 SHOWN_CHARACTERS = 197
-"""So much is shown of a value that is refused."""
+"""Maximum length of a refused value in a message."""
 
 AnyTask = TaskDefinition | None
 IsSensitive = Callable[[str], bool]
@@ -45,7 +45,7 @@ def shown(task: AnyTask, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """Return a job's arguments as people may see them.
 
     Args:
-        task: None where it is not known, so that nobody can tell what is sensitive: then all of it is.
+        task: None where it is not known, so that all of it counts as sensitive.
     """
     if task is None or task.sensitive is True or not (isinstance(args, list | tuple) and isinstance(kwargs, Mapping)):
         return _hidden(args), _hidden(kwargs)
@@ -97,7 +97,7 @@ def scrub_end(scrub: Scrub, text: str, longest: int) -> str:
     """Return the end of a text, of about ``longest`` characters, scrubbed.
 
     Where a text is cut, the rest of a value may stand, which would not be found. It is shorter than the longest value:
-    so much more is looked at, and left out.
+    this many characters more are looked at, and left out.
     """
     spellings = scrub.spellings if isinstance(scrub, Scrubber) else ()
     spare = max(map(len, spellings), default=0)

@@ -18,16 +18,16 @@ logger = logging.getLogger("django_pgqueue")
 
 
 class Refused(Enum):
-    """Why there is no new job."""
+    """Reason why there is no new job."""
 
     GONE = auto()  # it is not dead any more
-    CHANGING = auto()  # somebody else is just changing it
+    CHANGING = auto()  # another transaction has locked it
     KEY_HELD = auto()  # a live job has its unique key
     ALREADY = auto()  # the same form has been sent before
 
 
 class Retried(NamedTuple):
-    """What a retry came to.
+    """Result of a retry.
 
     Attributes:
         id: of the new job; None where there is none.

@@ -1,7 +1,7 @@
-"""Pages of jobs by filter, and by the value of an argument.
+"""Search for jobs by filter and by the value of an argument, in pages.
 
-The database compares what is stored. What it finds is looked at again here, as it would be shown: by a search for a
-value nobody could otherwise guess what stands behind ``[redacted]``.
+The database compares what is stored. Its matches are compared again here, as they would be shown: else a search for a
+value could guess what stands behind ``[redacted]``.
 """
 
 import contextlib
@@ -24,9 +24,14 @@ from django_pgqueue.stored_values import read
 NUMBER = re.compile(r"-?(0|[1-9]\d{0,99})(\.\d{1,99})?", re.ASCII)
 WORDS = {"true": True, "false": False, "null": None}
 
+INDEX_ONLY = (
+    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), "
+    "set_config('enable_sort', 'off', true), set_config('jit', 'off', true)"
+)
+
 
 def argument_parameters(value: str | None, name: str | None) -> dict[str, Any]:
-    """Return what the statements of ``browse`` need to compare arguments.
+    """Return the parameters by which the select statements compare arguments.
 
     Args:
         value: a text, a number or ``true``, ``false``, ``null``, as it is typed. None: nothing is compared.
@@ -90,19 +95,14 @@ def positions(name: str) -> Iterator[tuple[str, int]]:
             yield task_name, positional.index(name)
 
 
-# Browse
+# Filters and pages
 #
 # A filter may match one row in a million, and no index helps most of them. So nothing is searched for: rows are read
-# along the primary key, so many in a statement, and the next one begins where that has ended.
-
-INDEX_ONLY = (
-    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), "
-    "set_config('enable_sort', 'off', true), set_config('jit', 'off', true)"
-)
+# along the primary key, up to 10,000 in a statement, and the next one begins where that has ended.
 
 
 class Source(StrEnum):
-    """Which table, by the statement that reads it."""
+    """Table of jobs, by the statement that reads it."""
 
     LIVE = "select_live"
     DEAD = "select_dead"
@@ -111,7 +111,7 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """Which jobs; what is empty or None matches any.
+    """Filter of jobs; what is empty or None matches any.
 
     Args:
         queues: names, one of which it is.
@@ -168,11 +168,11 @@ class Filter:
 
 
 class Page(NamedTuple):
-    """What one statement has found; the columns of ``select_live.sql``."""
+    """Result of one statement; the columns of ``select_live.sql``."""
 
     next_id: int | None  # the next page begins behind it; None: that was all
     until_id: int | None  # the newest when the first page was read; None: there are none
-    looked: int  # at so many rows
+    looked: int  # number of rows read
     ids: list[int]
 
 
@@ -180,7 +180,7 @@ def pages(source: Source, chosen: Filter, *, after_id: int = 0, database: str | 
     """Yield the ids that match, ascending: up to 1,000 of up to 10,000 rows at a time.
 
     Ends with the job that was the newest at the first page, so however fast others come in. Each page is a statement of
-    its own, and locks nothing: whoever changes the jobs has to look whether they are still what they were.
+    its own, and locks nothing: a caller that changes the jobs has to check that they still match.
 
     Args:
         after_id: 0 or more; ids begin above it.

@@ -1,4 +1,4 @@
-"""Arguments and results as JSON that PostgreSQL can store: encode fast, and explain slowly."""
+"""Encode arguments and results as JSON that PostgreSQL can store; explain a refusal by the path of the value."""
 
 import contextlib
 import json

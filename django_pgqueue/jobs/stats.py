@@ -1,4 +1,4 @@
-"""Counts per minute in ``pgqueue_stats``, and the buckets of their histograms."""
+"""Add counts per minute to ``pgqueue_stats``, and the buckets of their histograms."""
 
 import math
 import time
@@ -23,6 +23,9 @@ BUCKETS: Final = len(BOUNDS) + 1
 
 SIZES: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0)
 """The same for how many there are at once."""
+
+LOCK_MILLISECONDS = 100
+"""Timeout of the wait for the row of a minute that another process is just adding to."""
 
 
 def counted(seconds: Iterable[float]) -> Counter[int]:
@@ -54,7 +57,7 @@ def percentile(counts: Sequence[float], share: float, *, bounds: Sequence[float]
     return None
 
 
-# Stats
+# Sums per minute
 
 Key = tuple[int, str, str]
 """Minutes since 1970, queue, task."""
@@ -68,9 +71,6 @@ WAIT_BUCKETS = len(NAMES)
 RUN_BUCKETS = WAIT_BUCKETS + BUCKETS
 WIDTH = RUN_BUCKETS + BUCKETS
 
-LOCK_MILLISECONDS = 100
-"""So long the row of a minute is waited for that another process is just adding to."""
-
 
 def add(
     database: QueueConnection, counted: Mapping[Key, Sequence[float]], *, lock_milliseconds: int = LOCK_MILLISECONDS
@@ -78,7 +78,7 @@ def add(
     """Add sums to those of their minutes, queues and tasks, in a transaction of its own; there is one at least.
 
     Args:
-        lock_milliseconds: so long a row is waited for that somebody else has locked.
+        lock_milliseconds: timeout of the wait for a locked row.
 
     Returns:
         The server's clock, in seconds since 1970, less the monotonic one of this machine.

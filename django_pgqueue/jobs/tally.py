@@ -1,4 +1,4 @@
-"""What has become of attempts and jobs, counted as it is written down, and added to ``pgqueue_stats`` now and then.
+"""Count attempts and jobs as their outcomes are written, and add the sums to ``pgqueue_stats`` now and then.
 
 Counting is on the hot path: outcomes are sorted by task, then summed up, with no call for any of them. A process that
 is killed loses what it has counted since it has last added: these are figures for charts, not accounts.
@@ -41,13 +41,13 @@ ADD_SECONDS = 10.0
 REFUSED_SECONDS = 3600.0
 
 LAST_MILLISECONDS = 3000
-"""So long a process that ends waits for a row: it has no next time, and the others that end add to the same rows."""
+"""Timeout of the wait for a row when a process ends: it has no next time, and others that end add to the same rows."""
 
 MOST = 5000
-"""Of so many minutes, queues and tasks a process keeps count until it can add them; what else comes is not counted."""
+"""Maximum number of sums, by minute, queue and task, kept until they can be added; what exceeds it is not counted."""
 
 LONGEST = 600
-"""Of queue and task together, in characters. What is longer is not counted: the index might have no room for it."""
+"""Maximum length of queue and task together, in characters. Longer ones are not counted: they may not fit the index."""
 
 FAILURES = {Reason.EXHAUSTED, Reason.DISCARDED}
 """A job that died of another reason did so without a failed attempt: it was killed, or never started."""
@@ -58,7 +58,7 @@ class Tally:
 
     Args:
         database: whose clock says which minute it is, and where the counts go.
-        meter: counts the same, for those who read it at once; None: nobody does.
+        meter: counts the same, for the page of metrics; None: there is none.
     """
 
     def __init__(self, database: QueueConnection, meter: Meter | None = None) -> None:
@@ -174,7 +174,7 @@ class Tally:
                 row[place] += number
 
     def _sums(self, key: Key) -> list[float]:
-        """Return the sums to add to: those of the key, or some that nobody will see where it has no room."""
+        """Return the sums to add to: those of the key, or some that are thrown away where it has no room."""
         if sums := self._counted.get(key):
             return sums
         sums = [0] * WIDTH

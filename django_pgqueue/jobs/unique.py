@@ -14,10 +14,16 @@ from django_pgqueue.jobs.serialization import Call, encode_many
 from django_pgqueue.options import Keys
 from django_pgqueue.states import OnConflict
 
+MOST_MEETINGS = 100
+"""Maximum insert attempts: the conflicting job may disappear before it can be read."""
+
+MOST_UNDONE = 20_000
+"""Maximum number of calls rolled back while retrying one bulk insert."""
+
 
 @dataclass(slots=True)
 class Met:
-    """What became of the jobs that were met."""
+    """Result of ``meet()``."""
 
     ids: dict[str, int]  # by key, those whose matter is settled
     freed: set[str] = field(default_factory=set)  # keys that jobs which are over have given up
@@ -79,13 +85,7 @@ def _arguments(calls: Sequence[Call]) -> dict[str, Any]:
     }
 
 
-# Keyed
-
-MOST_MEETINGS = 100
-"""A twin that is met may be gone when it is looked for; so often the insert is tried again."""
-
-MOST_UNDONE = 20_000
-"""So many calls are undone for that, each of a bulk as often as the bulk is."""
+# Insert
 
 
 class Keyed(NamedTuple):
@@ -98,7 +98,7 @@ class Keyed(NamedTuple):
 
 @dataclass(slots=True)
 class InsertResult:
-    """What became of some calls."""
+    """Result of an insert, by call."""
 
     ids: list[int]  # in the order of the calls; of a twin, where the call met one
     created: list[bool]  # likewise: whether the job is a new one
@@ -216,7 +216,7 @@ class _Insertion:
         return last._replace(keys=first.keys) if self._options["on_conflict"] == OnConflict.REPLACE else first
 
     def _meet_twins(self) -> set[str]:
-        """Of several calls with one key the last has its way. Return the keys that nobody has any more."""
+        """Of several calls with one key the last has its way. Return the keys that are free by now."""
         chosen = [self._calls[position] for position in self.left]
         last = {str(call.keys.unique): (call.args, call.kwargs) for call in chosen}
         met = meet(self._database, last, self._options)

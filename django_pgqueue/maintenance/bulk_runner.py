@@ -1,11 +1,12 @@
-"""Carry out operations that staff have begun, one bounded slice after the other.
+"""Carry out bulk operations that staff have begun, one bounded slice after the other.
 
-A slice, what came of it and where the next one begins are one transaction, in which the row of the operation is locked.
-So a worker that dies anywhere has done a slice or nothing of it, and no job is seen to twice; the next worker goes on.
+A slice, its outcome and the place where the next one begins are one transaction, in which the row of the operation is
+locked. So a worker that dies anywhere has done a slice or nothing of it, and no job is seen to twice; the next worker
+goes on.
 
 It cannot go round in circles. Jobs are read by ascending id, each operation passes each id once, and it ends with the
-id that was the newest when it began. What has come to the table since the operation was asked for is left out: of a job
-that dies anew, or is enqueued while it runs, nobody said anything.
+id that was the newest when it began. Jobs that have come to the table since the operation was begun are left out, as
+one that dies anew or is enqueued while it runs.
 """
 
 import dataclasses
@@ -34,6 +35,8 @@ LARGEST = 1000
 LOCK_MILLISECONDS = 100
 LONGEST_ERROR = 1000
 
+LOCKED_SECONDS = 0.2  # what is due and cannot be taken is being done by another worker
+
 
 class Operation(NamedTuple):
     """One that is due; the columns of ``take_operation.sql``."""
@@ -54,7 +57,7 @@ class Operation(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What one slice came to."""
+    """Result of one slice."""
 
     after_id: int
     until_id: int | None
@@ -70,7 +73,7 @@ class Step(NamedTuple):
 
 
 class Carried(NamedTuple):
-    """What a pass came to."""
+    """Result of a pass."""
 
     operation_id: int | None = None  # None: none is due, or others are at it
     done: int = 0
@@ -108,7 +111,7 @@ def carry_on(database: QueueConnection, *, limit: int = LARGEST) -> Carried:
 
 
 def prune_operations(database: QueueConnection, *, days: int) -> int:
-    """Remove up to 1,000 operations that ended so many days ago; return how many."""
+    """Remove up to 1,000 operations that ended ``days`` days ago or before; return how many."""
     return len(database.rows(statement("prune_operations"), {"days": days}))
 
 
@@ -217,9 +220,7 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".partition("\n")[0][:LONGEST_ERROR]
 
 
-# Operations
-
-LOCKED_SECONDS = 0.2  # what is due and cannot be taken is being done by another worker
+# The maintenance task
 
 
 class Operations:

@@ -1,4 +1,8 @@
-"""Admit waiting jobs: the keys that are due, and a sweep for those that a crash has left behind."""
+"""Admit waiting jobs to their concurrency keys: those that are due, and those that a crash has left behind.
+
+When a job ends or starts waiting, its key must be checked for free slots. The consumer does this with its next ack,
+maintenance on notification; a periodic sweep catches what both missed.
+"""
 
 import itertools
 import math
@@ -14,9 +18,20 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.flow import concurrency
 from django_pgqueue.flow.concurrency import LOCKED_AT_ONCE, Admission
 
+AGAIN_SECONDS = 0.005
+"""Interval after which a key is tried again that another session was counting."""
+
+TRIES = 20
+"""Maximum number of tries; then the key is left to the sweep."""
+
+SWEEP_SECONDS = 1.0
+
+SWEPT_AT_ONCE = 1000
+"""Maximum number of keys in a sweep: three index entries each."""
+
 
 class Swept(NamedTuple):
-    """What a look at some keys has found."""
+    """Result of a look at some keys."""
 
     keys: list[str]  # a job waits that may be admitted
     last: str  # where to go on; "": that was the end, begin anew
@@ -32,25 +47,8 @@ def sweep(database: Database, *, after: str = "", limit: int = 1000) -> Swept:
     return Swept(keys, last if is_more else "")
 
 
-# Admissions
-#
-# Whoever ends a job, or makes one wait, owes its key an admission. The pump pays with the outcomes it writes, and the
-# steward of each command what is announced to it; what both have missed, the steward's sweep finds.
-
-AGAIN_SECONDS = 0.005
-"""A key that somebody else was just counting is tried again after this."""
-
-TRIES = 20
-"""After so many, it is left to the sweep."""
-
-SWEEP_SECONDS = 1.0
-
-SWEPT_AT_ONCE = 1000
-"""Keys that a sweep looks at: three index entries each."""
-
-
 class Admissions:
-    """The keys that are owed an admission. Not safe for two threads at once."""
+    """The keys whose waiting jobs are still to be admitted. Not safe for two threads at once."""
 
     def __init__(self) -> None:
         self._due: dict[str, int] = {}  # how often each was missed
@@ -72,7 +70,7 @@ class Admissions:
         return self._again_at if self._missed else math.inf
 
     def send(self, database: QueueConnection, *, limit: int = LOCKED_AT_ONCE) -> Admission | None:
-        """Send the admission of up to ``limit`` keys; None if there is none. The others are owed on."""
+        """Send the admission of up to ``limit`` keys; None if there is none. The others stay due."""
         if self._missed and time.monotonic() >= self._again_at:
             self._due = self._missed | self._due
             self._missed = {}

@@ -1,4 +1,4 @@
-"""Bury jobs whose time to start is over."""
+"""Move jobs to ``dead_jobs`` that were not started before they expired."""
 
 import logging
 import time
@@ -15,12 +15,16 @@ from django_pgqueue.services import Slice, next_look
 from django_pgqueue.signals import job_expired
 from django_pgqueue.states import Reason
 
+logger = logging.getLogger("django_pgqueue.worker")
+
+EXPIRE_SECONDS = 5.0
+
 
 class Expired(NamedTuple):
-    """What a pass came to."""
+    """Result of a pass."""
 
     dead: int
-    is_all: bool  # nothing is left but what somebody else holds
+    is_all: bool  # nothing is left but locked rows
     keys: frozenset[str]  # concurrency keys of the dead, of which others may be admitted now
     ends: Ends
 
@@ -28,7 +32,7 @@ class Expired(NamedTuple):
 def expire(database: Database, *, limit: int = 1000) -> Expired:
     """Move up to ``limit`` jobs, 1 to 1,000, that have expired to ``dead_jobs``: queued, scheduled or waiting ones.
 
-    What a worker has claimed by then is left alone, and so are rows that somebody else holds.
+    Jobs that a worker has claimed by then are left alone, and so are locked rows.
     """
     size = ladder_size(limit)
     found = {job_id: rest for job_id, *rest in database.rows(sized("expired", size), {})}
@@ -41,15 +45,8 @@ def expire(database: Database, *, limit: int = 1000) -> Expired:
     return Expired(len(dead), len(found) < size or not dead, freed, ends)
 
 
-# Expiry
-
-logger = logging.getLogger("django_pgqueue.worker")
-
-EXPIRE_SECONDS = 5.0
-
-
 class Expiry:
-    """A duty of the steward; whoever finds out by a claim need not wait for it.
+    """A duty of the steward; a consumer that claims an expired job does not wait for it.
 
     Args:
         admit: called with the concurrency keys of the dead, of which others may be admitted.

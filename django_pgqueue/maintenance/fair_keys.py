@@ -1,4 +1,4 @@
-"""When the steward looks whether fair keys have their turns."""
+"""Maintenance task that lets fair keys catch up with their turns; the pass is in ``flow.fairness``."""
 
 import time
 

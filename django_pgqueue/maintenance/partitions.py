@@ -1,8 +1,8 @@
-"""One partition of finished_jobs for each UTC day: made ahead, dropped when it is older than the retention.
+"""Make one partition of finished_jobs for each UTC day ahead; drop it when it is older than the retention.
 
-Any worker does it, several at once if it happens so: whoever comes second finds it done. Nobody is waited for longer
-than 100 ms, and nothing is drained: a day whose rows lie in the default partition already gets no partition of its own,
-and those rows are pruned there, see ``prune``.
+Any worker does it, several at once if it happens so: the second finds it done. No lock is waited for longer than
+100 ms, and nothing is drained: a day whose rows lie in the default partition already gets no partition of its own, and
+those rows are pruned there, see ``pruner``.
 """
 
 import datetime as dt
@@ -40,7 +40,7 @@ class Partition(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a pass has to do."""
+    """Work of a pass."""
 
     today: dt.date  # in UTC, by the database's clock
     present: Sequence[Partition]
@@ -49,11 +49,11 @@ class Plan(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What a pass has done."""
+    """Result of a pass."""
 
     made: int = 0
     dropped: int = 0
-    is_blocked: bool = False  # somebody was in the way of the rest: soon it may be free
+    is_blocked: bool = False  # another session had locked the rest: soon it may be free
 
 
 def plan(database: Database, *, retention_days: int) -> Plan:
@@ -123,10 +123,10 @@ def _making(day: dt.date) -> Statements:
 
 
 def _dropping(partition: Partition) -> Statements:
-    """Lock the partition before DROP locks the parent: acks would queue behind whoever waits for that.
+    """Lock the partition before DROP locks the parent: acks would queue behind a session that waits for that.
 
-    Who reads all of the history reads the partition too. So it is there that a long reader is waited for; but one of
-    other days alone at the parent, with acks behind, for as long as the lock timeout lets it.
+    A session that reads all of the history reads the partition too, so a long reader is waited for there. One that
+    reads other days alone is waited for at the parent, with acks behind, until the lock timeout.
     """
     name = sql.Identifier(partition.schema, partition.name)
     return [
@@ -136,7 +136,7 @@ def _dropping(partition: Partition) -> Statements:
 
 
 def _do(connection: psycopg.Connection[Row], works: Iterable[Statements]) -> tuple[int, bool]:
-    """Do one after the other, until somebody is in the way; he would be in the way of all the others."""
+    """Do one after the other, until another session holds a lock: it would block all the others too."""
     done = 0
     for statements in works:
         try:

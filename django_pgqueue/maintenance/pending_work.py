@@ -1,4 +1,4 @@
-"""What there is to do: one look for all passes, the age of the oldest runnable job, whether all is drained."""
+"""Find the work that is pending: for all passes in one query, the age of the oldest runnable job, drained or not."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -15,9 +15,6 @@ def is_drained(database: Database, *, served: Served, worker_ids: Sequence[int])
     return not unfinished
 
 
-# Chores
-
-
 class Chores(NamedTuple):
     """The columns of ``chores.sql`` in their order."""
 
@@ -32,12 +29,9 @@ class Chores(NamedTuple):
 
 
 def look(database: Database) -> Chores:
-    """Return what there is to do."""
+    """Return the pending work of all passes."""
     [row] = database.rows(statement("chores"), {})
     return Chores._make(row)
-
-
-# Backlog
 
 
 def oldest_runnable(database: Database, served: Served) -> float:
@@ -51,7 +45,7 @@ def oldest_runnable(database: Database, served: Served) -> float:
 
 
 class Counts(NamedTuple):
-    """How many jobs of one queue there are, each number up to the limit that was asked for."""
+    """Numbers of jobs of one queue, each up to the limit that was asked for."""
 
     queued: int
     running: int

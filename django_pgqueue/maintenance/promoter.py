@@ -1,4 +1,4 @@
-"""Scheduled jobs that are due become claimable, or wait to be admitted."""
+"""Promote scheduled jobs that are due: they become claimable, or wait to be admitted."""
 
 from collections import Counter
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from django_pgqueue.db.queries import ladder_size, sized
 
 
 class Promoted(NamedTuple):
-    """What a pass came to."""
+    """Result of a pass."""
 
     queues: dict[str, int]  # how many jobs became claimable on each
     keys: dict[str, int]  # how many wait for each concurrency key

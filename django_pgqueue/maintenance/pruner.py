@@ -1,7 +1,7 @@
-"""Delete what is older than its retention.
+"""Delete rows that are older than their retention.
 
-A whole day of history goes with its partition, see ``retention``. What cannot go so are rows among others that stay,
-and what is in the default partition.
+A whole day of history goes with its partition, see ``partitions``. The pruner deletes rows among others that stay, and
+those in the default partition.
 
 The time of a finished job is in its row: ``keep=`` stands in ``keep_seconds`` of the job from the enqueueing on, and
 the ack makes ``prune_at`` of it. So any worker can tell, also one that does not know the task or knows another one, and
@@ -26,16 +26,25 @@ from django_pgqueue.db.queries import ladder_size, sized, statement
 from django_pgqueue.maintenance.bulk_runner import prune_operations
 from django_pgqueue.services import Slice
 
+logger = logging.getLogger("django_pgqueue.worker")
+
 OPERATION_DAYS = 30
-"""For so long staff can look up what was done to many jobs."""
+"""Retention of bulk operations, in days."""
 
 LARGEST = 1000
 STRETCH = 64
 """Pages of the default partition that ``prune_default.sql`` reads at once: a few thousand rows."""
 
+LOOK_SECONDS = 60.0
+DEFAULT_SECONDS = 3600.0
+"""Interval between passes through the default partition, where it has rows at all: it is read whole."""
+
+REFUSED_SECONDS = 3600.0
+SPELL_SECONDS = 0.5
+
 
 class Prunable(NamedTuple):
-    """What there is to prune; the columns of ``prunable.sql``."""
+    """Kinds of rows to prune; the columns of ``prunable.sql``."""
 
     timed: bool  # finished jobs with a time of their own, which is over
     dead: bool  # jobs that have been dead for too long
@@ -45,14 +54,14 @@ class Prunable(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """What has come of one stretch of the default partition."""
+    """Result of one stretch of the default partition."""
 
     removed: int
     next_page: int | None  # where the next one begins; None: that was the last
 
 
 class Pruned(NamedTuple):
-    """How many jobs were removed."""
+    """Numbers of rows removed."""
 
     timed: int  # finished ones with a time of their own
     dead: int
@@ -73,12 +82,12 @@ def prune_timed(database: Database, *, limit: int) -> int:
 
 
 def prune_dead(database: Database, *, days: int, limit: int) -> int:
-    """Remove up to ``limit`` jobs that have been dead for so many days, 1 or more; return how many."""
+    """Remove up to ``limit`` jobs that have been dead for ``days`` days, 1 or more; return how many."""
     return len(database.rows(sized("prune_dead", ladder_size(limit)), {"days": days}))
 
 
 def prune_stats(database: Database, *, days: int, limit: int) -> int:
-    """Remove up to ``limit`` rows of counts that are so many days old, 1 or more, by the hour; return how many."""
+    """Remove up to ``limit`` rows of counts that are ``days`` days old, 1 or more, by the hour; return how many."""
     return len(database.rows(sized("prune_stats", ladder_size(limit)), {"days": days}))
 
 
@@ -109,16 +118,7 @@ def _through(prune_slice: Callable[[], int]) -> int:
     return total
 
 
-# Pruning
-
-logger = logging.getLogger("django_pgqueue.worker")
-
-LOOK_SECONDS = 60.0
-DEFAULT_SECONDS = 3600.0
-"""How often to go through the default partition, where it has rows at all: it is read whole."""
-
-REFUSED_SECONDS = 3600.0
-SPELL_SECONDS = 0.5
+# The maintenance task
 
 
 class Pruning:

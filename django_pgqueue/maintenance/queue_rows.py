@@ -1,7 +1,7 @@
-"""Look after the rows of queues: make those of new ones, take down pauses whose time is over.
+"""Maintain the rows of ``pgqueue_queues``: insert those of new queues, end pauses whose time is over.
 
-Nothing waits for it. Enqueueing pays nothing for a queue's row, which the first claim makes, or a look around where
-nobody claims; and claims go by the clock.
+Nothing waits for it. Enqueueing pays nothing for a queue's row, which the first claim makes, or this pass where no
+worker claims; and claims compare the end of a pause with the clock.
 """
 
 from django.db import Error
@@ -20,7 +20,7 @@ MOST_LOCKED = 5
 def note_queues(database: QueueConnection, *, limit: int = 100) -> list[str]:
     """Make the rows of queues that have jobs and none yet, up to ``limit``; return their names.
 
-    One whose row somebody else is just making, in a transaction that is still open, is left for the next time.
+    One whose row another transaction has inserted and not committed is left for the next time.
     """
     noted, locked = [], 0
     for (name,) in database.rows(statement("unnoted_queues"), {"limit": limit}):
@@ -34,7 +34,7 @@ def note_queues(database: QueueConnection, *, limit: int = 100) -> list[str]:
 
 
 def note_queue(database: QueueConnection, name: str) -> bool:
-    """Make the row of one queue; return whether it was new, and could be made without waiting for somebody else."""
+    """Make the row of one queue; return whether it was new, and could be made without waiting for another session."""
     try:
         with database.transaction():
             database.send(statement("lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})

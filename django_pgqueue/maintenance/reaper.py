@@ -1,4 +1,4 @@
-"""Return the jobs of dead workers, or bury them."""
+"""Requeue the jobs of dead workers, or move them to ``dead_jobs``."""
 
 import json
 import logging
@@ -196,7 +196,7 @@ def _retry(database: Database, leases: Sequence[Lease]) -> dict[int, str | None]
     return {job_id: key for job_id, _, key in database.rows(statement("retry"), parameters)}
 
 
-# Reaper
+# Lost workers
 
 
 def lapsed_workers(database: Database, *, session_seconds: float) -> dict[int, float | None]:

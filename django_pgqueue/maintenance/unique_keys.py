@@ -1,4 +1,4 @@
-"""Unique keys after the start: take them back for retries, and give up those that are held after success."""
+"""Maintain unique keys: take them back for jobs that are retried, and free those whose time after success is over."""
 
 import logging
 import time
@@ -17,15 +17,19 @@ from django_pgqueue.services import Slice, next_look
 from django_pgqueue.signals import job_superseded
 from django_pgqueue.states import Reason
 
+logger = logging.getLogger("django_pgqueue.worker")
+
 LOCK_MILLISECONDS = 20
 """Timeout of the wait for a key that an open transaction has inserted."""
 
 MOST_LOCKED = 5
 """Maximum number of those in a pass: the same thread has other duties."""
 
+LOOK_SECONDS = 1.0
+
 
 class Retaken(NamedTuple):
-    """How far a pass of ``retake`` has come."""
+    """Result of a pass of ``retake``."""
 
     taken: int  # jobs that have their key again
     superseded: Kinds  # jobs that died, because newer ones have theirs
@@ -37,8 +41,9 @@ def retake(database: QueueConnection, *, after: int = 0, limit: int = 100) -> Re
     """Take the unique key back for jobs that gave it up at their start and are not running any more.
 
     Those whose key a newer job has by then die. The others get it back, one job in a transaction, each with a short
-    patience: somebody may have enqueued a job with the same key and keep the transaction open. Then the next round
-    tries again; a job that is claimed before simply runs. Whoever enqueues meanwhile is kept no longer than that.
+    timeout: another session may have enqueued a job with the same key and keep its transaction open. Then the next
+    round tries again; a job that is claimed before simply runs. A session that enqueues meanwhile waits no longer than
+    that.
 
     Args:
         after: look at jobs with larger ids.
@@ -57,7 +62,7 @@ def retake(database: QueueConnection, *, after: int = 0, limit: int = 100) -> Re
 
 
 def _retake_one(database: QueueConnection, job_id: int) -> bool | None:
-    """Return whether the job has its key again; None where somebody keeps it locked."""
+    """Return whether the job has its key again; None where it is locked."""
     try:
         with database.transaction():
             database.send(statement("lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
@@ -93,11 +98,7 @@ def prune_tombstones(database: Database, *, limit: int = 1000) -> int:
     return len(database.rows(sized("prune_tombstones", ladder_size(limit)), {}))
 
 
-# Unique
-
-logger = logging.getLogger("django_pgqueue.worker")
-
-LOOK_SECONDS = 1.0
+# The maintenance task
 
 
 class UniqueKeys:

@@ -1,4 +1,4 @@
-"""Threads for the project's code that housekeeping calls: it may never return, and housekeeping must go on.
+"""Threads for the project's code that maintenance calls: it may never return, and maintenance must go on.
 
 That code is receivers of signals, which nothing waits for, and functions that compute the keys of a schedule's jobs,
 which are waited for with a timeout.

@@ -1,4 +1,4 @@
-"""VACUUM of the jobs table by the workers themselves, when its dead rows ask for it and something can come of it.
+"""VACUUM the jobs table from the workers, when it has many dead rows and some of them can be removed.
 
 Autovacuum looks at a table once a minute at most; at 50,000 jobs a second six million rows have died by then.
 
@@ -7,7 +7,8 @@ the last one is useless and is not tried. Where long transactions overlap, the o
 that has left most of what was dead makes the next wait, each time longer.
 
 One at a time: VACUUM takes a lock that conflicts with itself and with DDL, but with no statement of the queue, and
-SKIP_LOCKED steps back where somebody has it or waits for more. There is no lock of our own that a pooler could lose.
+SKIP_LOCKED steps back where another session has it or waits for more. There is no lock of our own that a pooler could
+lose.
 """
 
 import datetime as dt
@@ -22,45 +23,45 @@ from django_pgqueue.db.queries import statement
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-# TRUNCATE would take a lock that stops claims. PARALLEL workers would take cores from whoever works.
+# TRUNCATE would take a lock that stops claims. PARALLEL workers would take cores from the workers.
 VACUUM = "VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF, PARALLEL 0) pgqueue_jobs"
 
 SHARE_OF_LIVE = 10
 """A VACUUM reads the indexes whole: in a long queue, wait until a tenth as many rows are dead as live."""
 
 SHARE_OF_TIME = 5
-"""A VACUUM may take one part in so many of the time."""
+"""Minimum time from the beginning of one VACUUM to the next, as a multiple of its duration."""
 
 LONGEST_PAUSE_SECONDS = 60.0
 REFUSED_SECONDS = 3600.0
 MANY = 10
-"""Dead rows that are held are worth a line in the log from so many times the threshold on."""
+"""Number of dead rows that are held, as a multiple of the threshold, from which on a log line says so."""
 
 REMEDY = "Set PGQUEUE['MAINTENANCE_DATABASE'] to an alias whose role owns it, or GRANT MAINTAIN (PostgreSQL 17+)."
 
 
 class Signs(NamedTuple):
-    """What the server's counters say of the jobs table."""
+    """The server's counters of the jobs table."""
 
     dead: int
     live: int
-    vacuums: int  # ever, anybody's
-    vacuumed_at: dt.datetime | None  # by a command, a worker's or anybody's
+    vacuums: int  # ever, by any session
+    vacuumed_at: dt.datetime | None  # by a command, of a worker or any other session
     autovacuumed_at: dt.datetime | None
 
 
 class Holder(NamedTuple):
-    """Who holds the oldest snapshot of this database."""
+    """Holder of the oldest snapshot of this database."""
 
     xid: str
     name: str
     kind: str  # session, standby, slot or prepared
     handle: str  # the pid of the first two, the name of the others
-    seconds: float | None  # since when; None: nobody says, or not to this role
+    seconds: float | None  # since when; None: not known, or not shown to this role
 
 
 class Rights(NamedTuple):
-    """What the role of a connection may do."""
+    """Rights of the role of a connection."""
 
     may_vacuum: bool
     may_partition: bool
@@ -68,7 +69,7 @@ class Rights(NamedTuple):
 
 
 class Vacuumed(NamedTuple):
-    """What a VACUUM did."""
+    """Result of a VACUUM."""
 
     dead: int  # rows before
     left: int  # dead rows after
@@ -77,17 +78,17 @@ class Vacuumed(NamedTuple):
 
 @dataclass
 class Past:
-    """What one worker knows of the VACUUMs before. Kept by the caller between passes, written by ``vacuum``."""
+    """Memory of the VACUUMs before, of one worker. Kept by the caller between passes, written by ``vacuum``."""
 
     vacuums: int | None = None
     horizon: str | None = None  # the oldest snapshot under which the last one ran
-    poor: int = 0  # so many in a row have left most of what was dead
+    poor: int = 0  # number in a row that have left most of the dead rows
     not_before: float = -math.inf  # monotonic
     told: str | None = None  # what was last complained of
 
 
 def vacuum(database: QueueConnection, past: Past, *, threshold: int) -> Vacuumed | None:
-    """VACUUM the jobs table once, if that pays. It may take long, and holds up nobody but DDL.
+    """VACUUM the jobs table once, if that pays. It may take long, and blocks only DDL.
 
     Where the role may not, this warns, once, and looks again after an hour.
 
@@ -96,7 +97,7 @@ def vacuum(database: QueueConnection, past: Past, *, threshold: int) -> Vacuumed
         threshold: dead rows, 1 or more. In a long queue more are waited for.
 
     Returns:
-        What it did; None where there was no need, no use or no right, or somebody else was at it.
+        What it did; None where there was no need, no use or no right, or another session was at it.
     """
     signs = look(database)
     if time.monotonic() < past.not_before or signs.dead < max(threshold, signs.live // SHARE_OF_LIVE):
@@ -121,7 +122,7 @@ def look(database: Database) -> Signs:
 
 
 def horizon(database: Database) -> Holder | None:
-    """Return who holds the oldest snapshot that this role can see; None if nobody does."""
+    """Return who holds the oldest snapshot that this role can see; None if there is none."""
     rows = database.rows(statement("horizon"), {})
     return Holder._make(rows[0]) if rows else None
 
@@ -133,7 +134,7 @@ def rights(database: Database) -> Rights | None:
 
 
 def _is_useful(past: Past, signs: Signs, holder: Holder | None, threshold: int) -> bool:
-    """Whether more can be removed than by the last VACUUM; somebody else's counts as if it had run just now."""
+    """Whether more can be removed than by the last VACUUM; one of another session counts as if it had run just now."""
     xid = holder.xid if holder else None
     if past.vacuums not in (None, signs.vacuums):
         past.vacuums, past.horizon = signs.vacuums, xid
@@ -146,7 +147,7 @@ def _is_useful(past: Past, signs: Signs, holder: Holder | None, threshold: int) 
 
 
 def _is_free(database: Database, past: Past) -> bool:
-    """Whether this role may, and nobody else is at it."""
+    """Whether this role may, and no other session is at it."""
     allowed = rights(database)
     if allowed is None or not allowed.may_vacuum:
         past.not_before = time.monotonic() + REFUSED_SECONDS

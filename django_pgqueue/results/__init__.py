@@ -1,1 +1,1 @@
-"""For those who enqueued: handles, lookup of one job in any table, waiting for its end."""
+"""Results of jobs: handles, lookup of one job in any table, waiting for its end."""

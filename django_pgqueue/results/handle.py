@@ -1,4 +1,4 @@
-"""What a job's enqueuer, or whoever knows its id, can ask about it: where it is, what it returned, to wait for that."""
+"""Handle of a job, returned by ``enqueue()`` or made of its id: its state, its result, waiting for that."""
 
 import asyncio
 import datetime as dt
@@ -19,7 +19,7 @@ from django_pgqueue.results.waiter import waiter_for
 from django_pgqueue.states import DEAD
 
 SLICE_SECONDS = 0.5
-"""A thread that waits comes back so often: what interrupts a job is raised only in Python code."""
+"""Interval at which a waiting thread returns to Python code: an interruption of its job is raised only there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ class JobHandle:
         """Wait until the job has ended; return what its task returned.
 
         Waits on a connection of this process's own, whatever transaction the caller is in; but while that is open, what
-        it has locked stays locked. The process listens while somebody waits, so that a job's end is known within
-        milliseconds; where that cannot be, it looks every ``PGQUEUE["POLL_SECONDS"]``. Inside a job this keeps a slot
+        it has locked stays locked. The process listens while a caller waits, so that a job's end is known within
+        milliseconds; where that cannot be, it polls every ``PGQUEUE["POLL_SECONDS"]``. Inside a job this keeps a slot
         busy: where no other is free for the job waited for, it ends with the timeout.
 
         Args:
@@ -131,7 +131,7 @@ class JobHandle:
 
 
 def job(job_id: int, *, database: str | None = None) -> JobHandle:
-    """Return the handle of the job with this id. Asks nobody, so there may be none.
+    """Return the handle of the job with this id. Sends no query, so there may be none.
 
     Args:
         database: the alias it was put on. None: ``PGQUEUE["DATABASE"]``.

@@ -1,4 +1,4 @@
-"""Find a job by its id, whichever table it is in."""
+"""Look up jobs by id, in whichever table they are."""
 
 import datetime as dt
 from collections.abc import Iterable

@@ -1,4 +1,9 @@
-"""Look whether jobs have ended, and see to it that their end is announced. ``runtime.waiting`` waits for it."""
+"""Wait for the end of jobs: one thread for all callers of this process, for each database, while there are any.
+
+The thread listens on one connection and looks on another, both its own: it does not matter what transaction a caller is
+in. Workers announce the ends of those jobs only that are waited for, which is noted in their rows; looking finds ends
+that were not announced.
+"""
 
 import contextlib
 import heapq
@@ -27,6 +32,30 @@ from django_pgqueue.results.lookup import JobState, find_many, may_be, unknown
 from django_pgqueue.retry_policy import reconnect_delay
 from django_pgqueue.states import Status
 
+logger = logging.getLogger("django_pgqueue")
+
+FIRST_SECONDS = 0.005
+"""Interval from the first look at a job to the second; it doubles each time, as long as the job is not noted.
+
+It is noted with the second look: one that was just enqueued is about to be claimed by then, and a short one has ended.
+"""
+
+LINGER_SECONDS = 3.0
+"""Time for which the thread and its connections stay after the last wait: less than the five seconds for which DROP
+DATABASE waits for others to go, as at the end of a test run whose last test has waited.
+
+Source: CountOtherDBBackends() in https://github.com/postgres/postgres/blob/REL_18_STABLE/src/backend/storage/ipc/procarray.c
+"""
+
+UNSEEN = "not found yet"
+"""The status of a job before the first look at it."""
+
+AT_ONCE = 500
+"""Maximum number of jobs in one look."""
+
+TRY_AGAIN_SECONDS = 300.0
+"""Interval between tries of LISTEN where no notification arrives."""
+
 
 class Live(NamedTuple):
     """A job that has not ended."""
@@ -51,35 +80,8 @@ def look(database: QueueConnection, wanted: Mapping[int, bool]) -> dict[int, Liv
     return {job_id: Live(status, is_noted) for job_id, status, _, is_noted, _ in rows}
 
 
-# --- What the thread does that waits for the end of jobs, see ``waiting``: listen on one connection, look on another.
-#
-# Workers announce the ends of those jobs only that somebody waits for, which is noted in their rows; what nobody has
-# announced, looking finds.
-
-logger = logging.getLogger("django_pgqueue")
-
-FIRST_SECONDS = 0.005
-"""A job is looked at for the second time after this, then after twice as long each time, as long as it is not noted.
-
-It is noted with the second look: one that was just enqueued is about to be claimed by then, and a short one has ended.
-"""
-
-LINGER_SECONDS = 3.0
-"""The thread and its connections stay for so long when nobody waits any more: less than the five seconds for which DROP
-DATABASE waits for others to go, as at the end of a test run whose last test has waited.
-
-Source: CountOtherDBBackends() in https://github.com/postgres/postgres/blob/REL_18_STABLE/src/backend/storage/ipc/procarray.c
-"""
-
-UNSEEN = "not found yet"
-"""The status of a job that nobody has looked at."""
-
-AT_ONCE = 500
-"""So many jobs are looked at together."""
-
-
 class Waiter(Future[JobState]):
-    """What one caller waits with: for the job's state when it has ended, or UnknownJob. Cancelled, it is forgotten.
+    """Future of one caller: the job's state when it has ended, or UnknownJob. Cancelled, it is forgotten.
 
     Attributes:
         status: that of the job when it was last looked at.
@@ -93,7 +95,7 @@ class Waiter(Future[JobState]):
 
 @dataclass(slots=True)
 class Watched:
-    """A job that somebody waits for."""
+    """A job that callers wait for."""
 
     waiters: list[Waiter] = field(default_factory=list)
     status: str = UNSEEN
@@ -105,7 +107,7 @@ class Watch:
     """The thread's part. Not safe for two threads at once.
 
     Args:
-        bell: readable when somebody has come; closed with the rest.
+        bell: readable when a caller has come; closed with the rest.
     """
 
     def __init__(self, alias: str, bell: socket.socket) -> None:
@@ -117,7 +119,7 @@ class Watch:
         self._ended: set[int] = set()  # announced, or missed by a look: their state is to be read
         self._failures = 0
         self._retry_at = 0.0  # not before, monotonic
-        self._left_at = math.inf  # since when nobody waits, monotonic
+        self._left_at = math.inf  # since when no caller waits, monotonic
 
     def add(self, waiters: Iterable[Waiter]) -> None:
         for waiter in waiters:
@@ -129,7 +131,7 @@ class Watch:
             waiter.status = job.status
 
     def is_over(self) -> bool:
-        """Whether there has been nobody for a while."""
+        """Whether no caller has waited for a while."""
         return time.monotonic() >= self._left_at + LINGER_SECONDS
 
     def look(self) -> None:
@@ -151,7 +153,7 @@ class Watch:
         self._left_at = math.inf if self._jobs else min(self._left_at, time.monotonic())
 
     def wait(self) -> None:
-        """Wait until somebody comes, an end is announced, or it is time to look."""
+        """Wait until a caller comes, an end is announced, or it is time to look."""
         patience = max(self._wait_until(), self._retry_at) - time.monotonic()
         with selectors.DefaultSelector() as selector:
             selector.register(self._bell, selectors.EVENT_READ)
@@ -187,7 +189,7 @@ class Watch:
                 self._look_at(job_id, job, time.monotonic())
 
     def _pop_due(self) -> list[int]:
-        """Return which jobs to look at, without those that nobody waits for any more; forget who has left."""
+        """Return which jobs to look at, without those whose callers have left; forget those callers."""
         due: list[int] = []
         while self._due and self._due[0][0] <= time.monotonic() and len(due) < AT_ONCE:
             look_at, job_id = heapq.heappop(self._due)
@@ -254,11 +256,7 @@ class Watch:
                 waiter.set_result(state)
 
 
-# --- LISTEN for announced ends, for those who wait for jobs in this process; workers have ``listener``.
-
-
-TRY_AGAIN_SECONDS = 300.0
-"""Where LISTEN is of no use, it is tried so often again."""
+# LISTEN for announced ends; workers have ``worker.listener`` for work
 
 
 class Ear:
@@ -294,7 +292,7 @@ class Ear:
             self._failed(one_line(error))
             return set()
         if only_reads(self.connection):
-            self._failed("the server takes no writes")  # whoever notifies is on another one by now
+            self._failed("the server takes no writes")  # the processes that notify are on another one by now
         return {int(payload) for payload in payloads if payload.isdecimal()}
 
     def close(self) -> None:
@@ -303,7 +301,7 @@ class Ear:
 
     def _connect(self) -> None:
         connection = self._database.autocommit()
-        if self._database.is_pooled:  # nobody knows whom it lends the server to that listens
+        if self._database.is_pooled:  # it may lend the server that listens to other clients
             self.close()
             return
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(ENDS)))
@@ -317,9 +315,7 @@ class Ear:
             logger.warning("Who waits for jobs cannot listen, and looks every %g s: %s", conf.poll_seconds, why)
 
 
-# --- Wait for the end of jobs: one thread for all who wait in this process, for each database, while there are any.
-#
-# What the thread does is in ``watch``. Its connections are its own: it does not matter what transaction a caller is in.
+# The threads of this process
 
 
 def waiter_for(alias: str, job_id: int) -> Waiter:
@@ -341,7 +337,7 @@ def waiter_for(alias: str, job_id: int) -> Waiter:
 
 
 def stop_all() -> None:
-    """End the threads of this process, and close their connections. Whoever waits is not told of anything any more."""
+    """End the threads of this process, and close their connections. Callers that still wait are told nothing more."""
     with _lock:
         hubs = list(_hubs.values())
         _hubs.clear()
@@ -350,7 +346,7 @@ def stop_all() -> None:
 
 
 class Hub:
-    """Those who wait by one database, and the life of the thread that sees to them."""
+    """The callers that wait by one database, and the life of the thread that serves them."""
 
     def __init__(self, alias: str) -> None:
         self._alias = alias
@@ -361,7 +357,7 @@ class Hub:
         self._is_told_to_stop = False
 
     def add(self, waiter: Waiter) -> None:
-        """Hand somebody over to the thread; may be called from any other.
+        """Hand a waiter over to the thread; may be called from any other.
 
         Raises:
             ConfigurationError: the alias to listen by is not one of PostgreSQL.
@@ -396,11 +392,11 @@ class Hub:
 
     def _ring(self) -> None:
         if self._button is not None:
-            with contextlib.suppress(BlockingIOError):  # it has not been heard so often that there is no room
+            with contextlib.suppress(BlockingIOError):  # the socket is full of rings that the thread has not read
                 self._button.send(b"!")
 
     def _serve(self, watch: Watch) -> None:
-        """See to those who wait, until there has been nobody for a while."""
+        """Serve the callers that wait, until there have been none for a while."""
         try:
             while not self._has_ended(is_over=watch.is_over()):
                 watch.add(self._take())
@@ -417,7 +413,7 @@ class Hub:
             watch.close()
 
     def _has_ended(self, *, is_over: bool) -> bool:
-        """Whether the thread ends here: it is told to, or has nobody, and nobody has come meanwhile."""
+        """Whether the thread ends here: it is told to, or has no caller, and none has come meanwhile."""
         with self._lock:
             if self._is_told_to_stop or (is_over and not self._new):
                 self._end()
@@ -443,7 +439,7 @@ _inherited: list[Any] = []
 
 def _disown() -> None:
     """Begin anew in a copy of this process: the thread has not come along."""
-    global _lock  # noqa: PLW0603 - whoever held it has not come along either
+    global _lock  # noqa: PLW0603 - the thread that held it has not come along either
     _inherited.append(dict(_hubs))
     _hubs.clear()
     _lock = threading.Lock()

@@ -40,15 +40,21 @@ MOST_TICKS = 100
 """Maximum number of ticks of one schedule that become jobs in one pass: 10,000 would take seconds."""
 
 PUT_OFF = dt.timedelta(hours=1)
-"""When to look again at a schedule whose ticks cannot be reckoned."""
+"""Interval between looks at a schedule whose ticks cannot be computed."""
 
 MOST_TOGETHER = 20  # schedules that are moved on in one transaction
 LOCK_MILLISECONDS = 100
 
+DECLARE_SECONDS = 60.0
+STRANGE_SECONDS = 5.0
+"""Interval between looks where all that is due is unknown to this worker's code, or locked."""
+
+LOCKED_SECONDS = 0.2  # what is due and is still there is being seen to by another worker, or edited
+
 
 @dataclass
 class Fired:
-    """What a pass came to."""
+    """Result of a pass."""
 
     jobs: int = 0
     payloads: set[str] = field(default_factory=set)  # of wake-ups that are to be sent
@@ -74,7 +80,7 @@ def directly(_: str, call: Callable[[], Ticks]) -> Ticks:
 
 
 class Turn(NamedTuple):
-    """What is to be done about one schedule that is due."""
+    """Work on one schedule that is due."""
 
     row: ScheduleRow
     next_at: dt.datetime
@@ -94,7 +100,7 @@ def fire_due(
 ) -> Fired:
     """Make jobs of the ticks of up to ``limit`` schedules, 1 to 1,000, that are due.
 
-    The jobs and the next tick of a schedule are written in one transaction, which waits for nobody. A schedule that
+    The jobs and the next tick of a schedule are written in one transaction, which waits for no lock. A schedule that
     cannot be enqueued moves on with ``last_error`` and stands in no other's way. Keys are computed before: functions
     of the project run while no transaction is open, and whatever they raise is the schedule's own trouble, an error of
     another database too.
@@ -146,7 +152,7 @@ def _fire(database: QueueConnection, turns: Sequence[Turn], now: dt.datetime | N
             fired.add(_fire(database, part, now))
         return fired
     if is_locked(reason):
-        return Fired()  # somebody has just enqueued a job with the same unique key; its transaction is open
+        return Fired()  # an open transaction has enqueued a job with the same unique key
     return _move(database, [_passed(turns[0].row, _told(reason))], now)
 
 
@@ -256,14 +262,7 @@ def spread_seconds(name: str, jitter_seconds: float) -> float:
     return part * jitter_seconds
 
 
-# Scheduler
-
-
-DECLARE_SECONDS = 60.0
-STRANGE_SECONDS = 5.0
-"""When to look again where all that is due is unknown to this worker's code, or held by somebody."""
-
-LOCKED_SECONDS = 0.2  # what is due and is still there is being seen to by another worker, or edited
+# The maintenance task
 
 
 class Scheduler:

@@ -1,4 +1,4 @@
-"""What people do to schedules, and what a row of theirs says."""
+"""Actions of staff on schedules: pause, resume, run, restore; and the rows of schedules."""
 
 import datetime as dt
 import json
@@ -79,7 +79,7 @@ def pause_schedules(names: Iterable[str], *, by: str, database: str | None = Non
         by: who does it; stands with the schedule.
 
     Returns:
-        The names paused. Missing are those that were paused, are not there, or are just being changed by somebody else.
+        The names paused. Missing are those that were paused, are not there, or are locked by another transaction.
     """
     caller = CallerConnection(database)
     return _told("Paused", by, caller.rows(statement("pause_schedules"), {"names": list(names), "by": by}))
@@ -94,8 +94,8 @@ def resume_schedules(names: Iterable[str], *, by: str, database: str | None = No
         by: who does it; stands in the log.
 
     Returns:
-        The names resumed. Missing are those that were not paused, are not there, or are just being changed by somebody
-        else.
+        The names resumed. Missing are those that were not paused, are not there, or are locked by another
+        transaction.
 
     Raises:
         InvalidSchedule: one has no ticks, because its row was changed by hand.
@@ -152,7 +152,7 @@ def restore_schedules(names: Iterable[str], *, by: str, database: str | None = N
 
 
 class LastJob(NamedTuple):
-    """What became of the latest job of a schedule."""
+    """Outcome of the latest job of a schedule."""
 
     status: str  # a status of a live job; or retrying, dead, finished, gone
     reason: str = ""  # dead

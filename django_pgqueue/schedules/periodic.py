@@ -1,4 +1,4 @@
-"""Schedules declared in code: ``@periodic``, and what was declared, by name."""
+"""Schedules declared in code: ``@periodic``, and the declarations by name."""
 
 import datetime as dt
 import json

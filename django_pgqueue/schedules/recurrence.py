@@ -1,4 +1,4 @@
-"""When a schedule is due: by a cron entry on the clock of a time zone, or at intervals. Pure arithmetic.
+"""Due times of a schedule: by a cron entry on the clock of a time zone, or at intervals. Pure arithmetic.
 
 A tick is one due moment. An entry that names minute and hour means a time of day: where the clock is put forward over
 it, its tick is the next instant there is, and where the clock is put back, the first of the two. An entry whose minute
@@ -82,7 +82,7 @@ class Rhythm:
         return self._last(first, instant, limit)
 
     def upcoming(self, first: dt.datetime, number: int) -> list[dt.datetime]:
-        """Return a tick and those that follow it, so many altogether."""
+        """Return a tick and those that follow it, ``number`` altogether."""
         ticks = [first]
         while len(ticks) < number:
             ticks.append(self.next_after(ticks[-1]))

@@ -1,4 +1,4 @@
-"""Bring together what the code declares and what stands in the table: at a worker's start, then every minute.
+"""Synchronize the table with the schedules that the code declares: at a worker's start, then every minute.
 
 A schedule of code is fired only by workers whose code declares it. So nothing has to be switched off when one is gone
 from the code, and nothing is switched off by an old worker that does not know a new one yet.
@@ -28,7 +28,7 @@ TIMING = ("cron", "every_seconds", "timezone")
 
 @dataclass
 class Declaration:
-    """What a pass came to, by names of schedules."""
+    """Result of a pass, by names of schedules."""
 
     new: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)

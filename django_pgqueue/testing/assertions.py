@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 LONGEST_VALUE = 80
 """In characters; of longer arguments the beginning is shown."""
 
+MOST_SHOWN = 10
+MOST_COMPARED = 1000
+
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
@@ -187,15 +190,12 @@ def _moment(moment: dt.datetime | dt.timedelta) -> str:
     return f"{moment} after it was enqueued" if isinstance(moment, dt.timedelta) else f"at {moment.isoformat()}"
 
 
-# Asserting
+# Assertions
 
 __unittest = True  # unittest leaves the frames of such modules out of its tracebacks
 
 TO_RUN = (Status.SCHEDULED, Status.QUEUED, Status.WAITING)
 """The statuses of jobs that are still to run."""
-
-MOST_SHOWN = 10
-MOST_COMPARED = 1000
 
 
 @overload
@@ -381,13 +381,13 @@ def many(number: int) -> str:
     return "a job" if number == 1 else f"{number} jobs"
 
 
-# Leftovers
+# Jobs left behind
 
 Ids = Collection[int]
 
 
 def due_jobs() -> list[Job]:
-    """Return the jobs that are to run now; none where a broken transaction keeps anybody from looking."""
+    """Return the jobs that are to run now; none where a broken transaction allows no query."""
     if is_broken(connections[conf.database]):
         return []
     return list(to_run(conf.database).filter(run_at__lte=Now()))

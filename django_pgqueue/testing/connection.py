@@ -16,7 +16,7 @@ from django_pgqueue.exceptions import ConfigurationError
 class TestConnection(CallerConnection, QueueConnection):
     """Does by the caller's connection, in the transaction that is open there, what workers do by one of their own.
 
-    What is sent is run at once. Nobody is notified: whoever else is there cannot see the jobs.
+    What is sent is run at once. No session is notified: none can see the jobs.
     """
 
     __test__ = False  # for pytest, which takes the name for that of a test
@@ -28,7 +28,7 @@ class TestConnection(CallerConnection, QueueConnection):
 
     def rows(self, sql: str, parameters: Parameters) -> list[Row]:
         if sql == statement("lock_timeout"):
-            return []  # it would be left behind in the test's transaction; and nobody else holds a lock
+            return []  # it would be left behind in the test's transaction; and no other session holds a lock
         return super().rows(sql, parameters)
 
     def send(self, sql: str, parameters: Parameters) -> Answer:

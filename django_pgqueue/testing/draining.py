@@ -42,7 +42,7 @@ def run_jobs(
         errors: ``"raise"`` the first error that a task raises, once its outcome is written; or ``"collect"`` them in
             the report. ``Discard`` and ``RetryLater`` are no errors.
         until: go on with what is due by then: an aware datetime, or a timedelta from the database's now. The clock of
-            the connection is moved from one due moment to the next; nobody sleeps.
+            the connection is moved from one due moment to the next, without sleeping.
         clock: moves Python's clock as well while jobs run: takes the moment, returns a context manager.
         schedules: whether schedules tick until then; with ``task`` only those of these tasks.
         database: the alias. None: ``PGQUEUE["DATABASE"]``.

@@ -41,7 +41,7 @@ def _run(alias: str, ids: Collection[int]) -> None:
 def _after_commit(connection: BaseDatabaseWrapper, ids: Collection[int]) -> None:
     blocks = connection.atomic_blocks
     if all(map(is_of_test, blocks)):
-        if blocks or connection.get_autocommit():  # else nobody says when it commits, and the jobs stay in the queue
+        if blocks or connection.get_autocommit():  # else no hook tells when it commits, and the jobs stay in the queue
             _run(connection.alias, ids)
     elif is_of_test(blocks[0]):
         _at_end_of_block(connection).ids.extend(ids)

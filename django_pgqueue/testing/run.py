@@ -48,6 +48,8 @@ from django_pgqueue.worker.job_log import report_all
 if TYPE_CHECKING:
     from django.db.models import QuerySet
 
+logger = logging.getLogger("django_pgqueue.jobs")
+
 
 SUCCEEDED, RETRIED, DIED, RELEASED = "succeeded", "retried", "died", "released"
 WORDS = {
@@ -58,6 +60,15 @@ WORDS = {
     Fate.DIED: DIED,
     Fate.RELEASED: RELEASED,
 }
+
+MOST_RUNS = 1000
+"""More, beyond the jobs that are there to begin with, are taken for a chain without an end, unless a limit is given."""
+
+ROUNDING_SECONDS = 0.00001
+"""A token that comes in fractions of a second is whole by then."""
+
+WORKER = 1
+"""The id that stands for the worker process; none is registered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,19 +176,19 @@ class Report(Sequence[Run]):
         return [run for run in self.runs if run.outcome in outcomes]
 
 
-# Failing
+# Errors
 
 DELIBERATE = {Reason.EXPIRED, Reason.KILLED}
 
 
 class EndlessJobs(PgQueueError):  # noqa: N818 - the name says what is wrong
-    """There were so many runs that they are taken for a chain without an end."""
+    """The number of runs reached the bound from which on they are taken for a chain without an end."""
 
 
 def raise_error(outcome: Outcome, error: BaseException | None, run: Run) -> None:
     """Raise what a run has failed with, if it has; what a job decides itself is no failure."""
     if outcome.fate is Fate.RELEASED and error is None:
-        registry.get(run.task)  # it was given back because nobody knows its task
+        registry.get(run.task)  # it was given back because its task is unknown
     if outcome.fate not in (Fate.RETRIED, Fate.DIED) and (error is None or _decides(error)):
         return
     if (error is not None and _decides(error)) or outcome.reason in DELIBERATE:
@@ -199,9 +210,8 @@ def _decides(error: BaseException) -> bool:
     return isinstance(error, JobControl) and not isinstance(error, ResultRefused)
 
 
-# Stage
+# Running one job
 
-logger = logging.getLogger("django_pgqueue.jobs")
 
 AnyTask = TaskDefinition
 
@@ -293,7 +303,7 @@ def _savepoint(connection: BaseDatabaseWrapper) -> Iterator[None]:
 
 
 def _run_hooks(connection: BaseDatabaseWrapper, number: int) -> None:
-    """Run what was registered by ``on_commit`` behind the first ``number``; wake-ups have nobody to wake."""
+    """Run what was registered by ``on_commit`` behind the first ``number``; wake-ups have no worker to wake."""
     while len(connection.run_on_commit) > number:
         entry: Any = connection.run_on_commit.pop(number)
         _, hook, is_robust = entry
@@ -307,18 +317,10 @@ def _run_hooks(connection: BaseDatabaseWrapper, number: int) -> None:
             logger.exception("A callback of on_commit failed")
 
 
-# Work
+# Running many
 
 __unittest = True
 
-MOST_RUNS = 1000
-"""More, beyond the jobs that are there to begin with, are taken for a chain without an end, unless a limit is given."""
-
-ROUNDING_SECONDS = 0.00001
-"""A token that comes in fractions of a second is whole by then."""
-
-WORKER = 1
-"""The id that stands for the worker process; none is registered."""
 
 Handler = Callable[[Outcome, BaseException | None, Run], None]
 
@@ -415,7 +417,7 @@ class Work:
         return queued.order_by("queue", "-priority", "run_at", "pk")
 
     def _take(self, head: Job, gate: Gate | None) -> ClaimedJob | None:
-        """Claim a job; None where its queue lets none in, or somebody else holds it."""
+        """Claim a job; None where its queue lets none in, or another session holds it."""
         if gate and gate.is_limited:
             return self._take_limited(head)
         before = -head.priority, aware(head.run_at).timestamp(), head.pk - 1

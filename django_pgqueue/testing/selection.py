@@ -1,4 +1,4 @@
-"""Which jobs a helper is about."""
+"""Selection of the jobs that a helper is about."""
 
 import datetime as dt
 from collections.abc import Iterable

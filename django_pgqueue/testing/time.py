@@ -95,7 +95,7 @@ class Clock:
         self._database.rows("SELECT set_config(%(name)s, %(value)s, false)", {"name": name, "value": value})
 
 
-# Travel
+# Moving to the next due job
 
 __unittest = True
 

@@ -1,4 +1,4 @@
-"""One worker process: its pump, its slots, its end. Started by the supervisor, and gone when that is."""
+"""Entry point of a child process: consumer, slots, orders, end. Ends when its supervisor is gone."""
 
 import json
 import logging
@@ -27,15 +27,15 @@ LINGER_SECONDS = 3.0
 """Timeout of the wait of a process whose jobs are all written down for what they have left behind in it."""
 
 SWITCH_SECONDS = 0.0005
-"""How long a thread that computes keeps the interpreter from others: a tenth of Python's default.
+"""Maximum time for which a computing thread keeps the interpreter from others: a tenth of Python's default.
 
-Beside one job in pure Python, every other thread waits so long whenever it wakes, the pump and the other slots too.
+Beside one job in pure Python, every other thread waits for this time when it wakes, the pump and the other slots too.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """What a child needs to know."""
+    """Parameters of a child."""
 
     worker_id: int
     queues: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What the end of a request would clean up, after each job. Costs next to nothing where a job has used nothing.
+"""Clean up after each job as Django does after each request. Costs next to nothing if the job has used nothing.
 
 Translation, time zone and other context variables need no cleaning: each job runs in a copy of its slot's context.
 """
@@ -26,7 +26,7 @@ CHECK_SECONDS = 2.0
 
 
 class _Opened(threading.local):
-    """The connections that this thread has opened, so that nobody has to look for them after each job."""
+    """The connections that this thread has opened, so that they need not be searched for after each job."""
 
     def __init__(self) -> None:
         self.connections: list[BaseDatabaseWrapper] = []
@@ -108,7 +108,7 @@ def check_connections() -> None:
 
 
 def drop_connections() -> None:
-    """Close what this thread has open: after an interruption nobody knows what a connection was in the middle of."""
+    """Close what this thread has open: after an interruption the state of a connection is unknown."""
     for connection in list(_opened.connections):
         if connection.connection is not None:
             _guarded(_discard, connection)

@@ -1,3 +1,5 @@
+"""Plan of one worker command, made from its options."""
+
 from dataclasses import dataclass
 
 from django_pgqueue.jobs.queue_selector import Served
@@ -5,14 +7,14 @@ from django_pgqueue.jobs.queue_selector import Served
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one command is to do; validated by the command before anything starts.
+    """Plan of one worker command; validated by the command before anything starts.
 
     Args:
         queues: served in this order, as ``Served`` takes them; empty means all.
         processes: worker processes, 1 or more.
         concurrency: jobs at once in each process, 1 or more.
-        max_jobs: a process that has finished about so many is replaced; 0 never.
-        max_memory_mb: the same for one whose resident memory has passed so many MiB.
+        max_jobs: number of finished jobs after which a process is replaced, about; 0 never.
+        max_memory_mb: resident memory in MiB above which a process is replaced; 0 never.
         drain: end when nothing is left to do.
         grace_seconds: how long running jobs may go on after SIGTERM.
         listen: whether to LISTEN; without it, or behind a pooler, workers poll.
@@ -21,7 +23,7 @@ class Plan:
         health_port: where to answer probes over HTTP; 0 nowhere.
         health_host: the address to answer them at.
         health_file: rewritten once a second while the command is alive; empty: none.
-        health_max_age: a job that could have run for so many seconds makes the command unready; 0 never.
+        health_max_age: seconds for which a job may wait that could run, before the command is unready; 0 any.
         metrics_port: where to answer with metrics; 0 nowhere.
         metrics_host: the address to answer with them at.
     """
@@ -45,5 +47,5 @@ class Plan:
 
     @property
     def served(self) -> Served:
-        """Which queues, and in which order."""
+        """The queues that are served, in their order."""
         return Served.of(self.queues)

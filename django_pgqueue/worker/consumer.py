@@ -1,4 +1,8 @@
-"""Claim jobs, hand them to the slots, acknowledge their outcomes."""
+"""Claim jobs, hand them to the slots, acknowledge their outcomes: the main thread of a child.
+
+It works on a connection of its own and waits at the outbox, into which slots put outcomes, and other threads a None to
+wake it.
+"""
 
 import logging
 import operator
@@ -32,6 +36,32 @@ from django_pgqueue.worker.queue_cursor import REMEMBERED, Intake
 from django_pgqueue.worker.shared_state import Marks
 from django_pgqueue.worker.slots import Slots
 
+logger = logging.getLogger("django_pgqueue.worker")
+
+LINGER_SECONDS = 0.01
+"""Time in which outcomes are collected before they are written, while slots are busy."""
+
+TURNS = 4
+"""Number of turns of the pump for which work is fetched ahead,"""
+
+LEAST_SECONDS, MOST_SECONDS = 0.03, 0.2
+"""within these bounds, in seconds of work."""
+
+WINDOW_SECONDS, TELLING = 0.02, 32
+"""The speed is measured over this time, or over this number of jobs where these are finished sooner: after an idle time
+it has to be known within a few turns."""
+
+TIMEOUT = operator.attrgetter("timeout_seconds")
+
+WORTHWHILE = 250
+"""Number of outcomes from which on they are written at once: more would make each of them hardly cheaper."""
+
+STALLED_SECONDS = 1.0
+"""Time after which a job that was fetched ahead goes back if no slot has begun it; at most twice as long."""
+
+BEGUN_SECONDS = 0.01
+"""Interval between looks, in a process that is careful, at whether a job was begun that should have been."""
+
 
 class Errands:
     """Not safe for two threads at once.
@@ -53,7 +83,7 @@ class Errands:
             self._try(lambda: announce_or_warn(self._database, sorted(map(of_queue, queues))))
 
     def tell_waiters(self, ids: Collection[int]) -> None:
-        """Announce the ends of jobs that somebody waits for."""
+        """Announce the ends of jobs whose results are waited for."""
         if ids:
             self._try(lambda: tell_waiters(self._database, ids))
 
@@ -82,24 +112,11 @@ class Errands:
             self._failed(error)
 
 
-# Speed
-
-LINGER_SECONDS = 0.01
-"""While slots are busy, outcomes are collected for this long before they are written."""
-
-TURNS = 4
-"""For so many turns of the pump work is fetched ahead,"""
-
-LEAST_SECONDS, MOST_SECONDS = 0.03, 0.2
-"""within these bounds, in seconds of work."""
-
-WINDOW_SECONDS, TELLING = 0.02, 32
-"""The speed is measured over this time, or over so many jobs where these are finished sooner: after an idle time it has
-to be known within a few turns."""
+# Measured speed
 
 
 class Speed:
-    """How fast this child works and how long a turn takes: what decides how much to fetch ahead."""
+    """Speed of this child and duration of a turn, which decide how much to fetch ahead."""
 
     def __init__(self) -> None:
         self.prefetch = 0
@@ -125,27 +142,11 @@ class Speed:
         self.prefetch, self._per_second = 0, 0.0
 
 
-# Pump
-#
-# It runs in the child's main thread, on a connection of its own, and waits at the outbox, into which slots put
-# outcomes, and whoever has an order for the pump a ring. What it holds stands in its book.
-
-logger = logging.getLogger("django_pgqueue.worker")
-
-TIMEOUT = operator.attrgetter("timeout_seconds")
-
-WORTHWHILE = 250
-"""So many outcomes are written at once: waiting for more would make a transaction hardly cheaper for each of them."""
-
-STALLED_SECONDS = 1.0
-"""A job that was fetched ahead goes back when no slot has begun it for so long, or for twice as long at most."""
-
-BEGUN_SECONDS = 0.01
-"""Interval between looks, in a process that is careful, at whether a job was begun that should have been."""
+# The consumer itself
 
 
 class Turn(NamedTuple):
-    """What one turn has brought.
+    """Result of one turn.
 
     Attributes:
         claim: what was asked for jobs; None: nothing was.
@@ -165,7 +166,7 @@ class Pump:
     Args:
         worker_id: the process's id in ``pgqueue_workers``.
         queues: those to serve, as ``Served`` takes them; empty means all.
-        meter: sums up what is done, for metrics; None: nobody reads it.
+        meter: sums up what is done, for metrics; None: there are none.
         is_careful: claim one job at a time at first, see ``CAREFUL_SECONDS``.
     """
 
@@ -273,7 +274,7 @@ class Pump:
         self._obey()
 
     def _may_linger(self) -> bool:
-        """Whether nobody waits: the slots have work, and what has ended is too little to be worth a transaction."""
+        """Whether to linger: the slots have work, and too few jobs have ended to be worth a transaction."""
         return (
             not self._is_told_to_stop
             and self.slots.waiting() > self._speed.prefetch // 2
@@ -434,7 +435,7 @@ class Pump:
                 self._intake.lower(queue, min(job.place for job in limited if job.queue == queue))
 
     def _tell_of(self, queues: Collection[str], claim: Claim | None) -> None:
-        """See to it that somebody claims what was admitted: this pump with its next turn, or else the others."""
+        """Have the admitted jobs claimed: by this pump with its next turn, or else by the others."""
         served = [] if self._stopping else self._intake.among(queues)
         self._intake.hear([queue for queue in served if claim is None or queue != claim.queue])
         self._errands.call_others(set(queues).difference(served))
@@ -467,7 +468,7 @@ class Pump:
         return 0 if 0 < room < half else min(max(room, 0), max(half, self.slots.concurrency), self._book.room())
 
     def _may_claim_carefully(self) -> bool:
-        """Whether the last job has ended, or runs for so long that it is not what will end the process at once."""
+        """Whether the last job has ended, or has run long enough not to be what ends the process at once."""
         outstanding = self._book.outstanding()
         may_be_beside = time.monotonic() >= self._found_at + APART_SECONDS and outstanding < self.slots.concurrency
         return (not outstanding or may_be_beside) and not self._marks.unbegun()

@@ -1,4 +1,4 @@
-"""Trouble of a pump with its database: how long to wait, and how much to write at once after that."""
+"""Backoff of a consumer after database errors: time to wait, and number of outcomes to write at once after that."""
 
 import logging
 import time
@@ -19,7 +19,7 @@ class Trouble:
 
     Attributes:
         most: outcomes in one transaction; halved when they were too much.
-        in_doubt: marks of the jobs whose outcomes may have been written though nobody has heard of it.
+        in_doubt: marks of the jobs whose outcomes may have been written though the answer was lost.
     """
 
     def __init__(self, marks: Marks) -> None:

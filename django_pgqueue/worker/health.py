@@ -1,4 +1,4 @@
-"""Whether a command is alive, and whether it is ready: judged from facts alone.
+"""Health of a command: judges from facts alone whether it is alive and whether it is ready.
 
 Alive means that a restart would not help; so a command is alive while only its database is away. Ready means that it
 does its work.
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from django_pgqueue.conf import conf
 
 UNTURNED_SECONDS = 3.0
-"""A pump turns once a second at least; a process whose pump has not turned for so long does not do its work."""
+"""Maximum time between turns of a pump at work: it turns once a second at least."""
 
 STUCK_SECONDS = 300.0
-"""What has not moved for so long will not move again: all time limits of a pass together are shorter."""
+"""Maximum time without progress: all time limits of a pass together are shorter."""
 
 STALE_SECONDS = 15.0
-"""An answer of the database about the backlog counts for so long."""
+"""Maximum age of the database's answer about the backlog."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class ProcessFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What one look at a command has found."""
+    """Facts from one look at a command."""
 
     is_stopping: bool
     unwatched_seconds: float  # since the main thread has looked after its processes
@@ -58,7 +58,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What keeps a command from being alive, and from being ready; nothing does where there are no words."""
+    """Reasons why a command is not alive, and not ready; empty: it is."""
 
     dead: tuple[str, ...]
     unready: tuple[str, ...]
@@ -85,7 +85,7 @@ def judge(facts: Facts) -> Verdict:
 
 def _dead(facts: Facts) -> Iterator[str]:
     if facts.is_stopping:
-        return  # whoever has asked for it bounds the time that it may take
+        return  # the process manager that asked for it bounds the time
     if facts.unwatched_seconds > facts.stuck_seconds:
         yield f"the supervisor has not looked after its processes for {facts.unwatched_seconds:.0f} s"
     for loop in facts.loops:

@@ -1,6 +1,6 @@
-"""The heartbeat of a command and its processes, and whether other workers are alive.
+"""Heartbeat of a command and its processes, and detection of workers that are gone.
 
-Each command has one session that everybody can see: as long as it is there, the command may live. It is the listener's,
+All workers can see the one session of each command: while it is there, the command may live. It is the listener's,
 because that one is known to be direct: behind a pooler no notification would arrive, and sessions would come and go
 with other people's. When a process is killed, its machine closes the connection, and the server ends the session.
 """
@@ -21,20 +21,22 @@ from django_pgqueue.worker.processes import Crew
 from django_pgqueue.worker.shared_state import now
 from django_pgqueue.worker.worker_process import Process, resident_bytes
 
+logger = logging.getLogger("django_pgqueue.worker")
+
 BEAT_SECONDS = 4.0
-"""A command that has a session sends its heartbeats no further apart, however long its lease is."""
+"""Maximum interval between heartbeats of a command that has a session, however long its lease is."""
 
 SILENT_SECONDS = 5.0
-"""One that lives has sent a heartbeat since."""
+"""Seconds without a heartbeat after which a worker counts as silent."""
 
 GONE_SECONDS = 2.0
-"""A command that is silent, and whose session is not there, for so long is gone."""
+"""Minimum time for which a command must be silent and without a session to count as gone."""
 
 RECONNECTED_SECONDS = 15.0
-"""So long after an outage everybody who lives is connected again; until then nobody is judged by his session."""
+"""Time in which living workers reconnect after an outage; until then none is judged by its session."""
 
 SIGN_OF_LIFE_SECONDS = 1.0
-"""A command that has lost its session sends its heartbeats so often until it has another."""
+"""Interval between heartbeats of a command that has lost its session, until it has another."""
 
 
 class Session:
@@ -64,7 +66,7 @@ class Session:
 
     @property
     def beat_seconds(self) -> float:
-        """How far apart heartbeats may be, by what others can see of this command."""
+        """Maximum interval between heartbeats, by what others can see of this command."""
         if self.is_lost:
             return SIGN_OF_LIFE_SECONDS
         return BEAT_SECONDS if self.pid else math.inf
@@ -95,9 +97,7 @@ class Absences:
         self._since.clear()
 
 
-# Heart
-
-logger = logging.getLogger("django_pgqueue.worker")
+# Sending heartbeats
 
 
 @dataclass
@@ -118,11 +118,11 @@ class Pulse:
         self.first = None
 
     def has_stood(self, seconds: float) -> bool:
-        """Whether heartbeats have gone through for so long, and still do."""
+        """Whether heartbeats have gone through for these seconds, and still do."""
         return self.first is not None and now() - self.last < self.lease_seconds and self.last - self.first >= seconds
 
     def is_steady(self) -> bool:
-        """Whether everybody who is alive has had a full lease's time to say so."""
+        """Whether all living workers have had the time of a full lease to send a heartbeat."""
         return self.has_stood(self.lease_seconds)
 
 
@@ -130,7 +130,7 @@ class Heart:
     """Renews the leases of the crew's processes, and reads what the database believes they are running.
 
     Args:
-        told_to_stop: called, with every beat, while somebody wants the command to stop; with who it is.
+        told_to_stop: called, with every beat, while a stop of the command is requested; with who asked for it.
     """
 
     def __init__(self, alias: str, crew: Crew, session: Session, *, told_to_stop: Callable[[str], None]) -> None:

@@ -1,4 +1,4 @@
-"""What a command answers over HTTP: pages by their paths, each at the address that the plan names for it."""
+"""HTTP server of a worker command: pages by path, each at the address that the plan names for it."""
 
 import contextlib
 import json
@@ -44,10 +44,10 @@ class Pages:
     """Listens from when it is made, answers from when it is started until it is closed.
 
     Args:
-        planned: by address, the pages by path; none at all: nobody listens.
+        planned: by address, the pages by path; empty: no server is started.
 
     Raises:
-        ConfigurationError: somebody else listens there, or the address is not this machine's.
+        ConfigurationError: another process listens there, or the address is not this machine's.
     """
 
     def __init__(self, planned: Mapping[Address, Mapping[str, Page]]) -> None:

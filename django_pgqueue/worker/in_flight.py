@@ -1,7 +1,7 @@
-"""Jobs that are claimed and whose outcome is not written yet; which of them run alone, which are refused.
+"""Jobs that are claimed and whose outcome is not written yet, and those of them that have to run alone.
 
 Each has a cell, the number of its place in the marks that the child shares with its supervisor. Its outcome is
-unwritten, perhaps blocked because somebody has locked its row, and written; then the cell is free.
+unwritten, perhaps blocked because another session has locked its row, and written; then the cell is free.
 """
 
 import itertools
@@ -23,11 +23,29 @@ from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.states import MAX_LOST, Reason
 from django_pgqueue.worker.shared_state import CAPACITY, Marks
 
+logger = logging.getLogger("django_pgqueue.worker")
+
 Held = tuple[int, ClaimedJob]
 """A job with its cell."""
 
 BLOCKED_SECONDS = 0.1
-"""An outcome whose row somebody else has locked is tried again after this."""
+"""Interval between tries at an outcome whose row another session has locked."""
+
+PATIENCE_SECONDS = 10.0
+"""Maximum wait of a suspect for the jobs that run already to end; then it starts beside them."""
+
+ALONE_SECONDS = 60.0
+"""Maximum time a suspect runs alone; then the child takes other jobs again: a long job must not stop a queue."""
+
+CAREFUL_SECONDS = 60.0
+"""Time in which a process claims one job at a time, if the one before it crashed with jobs that had not begun.
+
+Should it end before it has begun the job that it has claimed, then that job is the cause: whatever stands in its row is
+what no code expects. It pays for that as if it had run, and those that ran beside it do not.
+"""
+
+APART_SECONDS = 1.0
+"""Minimum run of the last job before such a process claims another beside it: most jobs that crash do so sooner."""
 
 
 class Book:
@@ -77,7 +95,7 @@ class Book:
         return batch if len(cells) == len(batch) else {cell: batch[cell] for cell in cells.values()}
 
     def settle(self, batch: dict[int, Outcome], *, locked: Collection[int]) -> Collection[Outcome]:
-        """Forget what is written, or can never be, and return it; put aside what somebody else has locked.
+        """Forget what is written, or can never be, and return it; put aside those whose rows are locked.
 
         Args:
             locked: ids of jobs.
@@ -99,30 +117,10 @@ class Book:
         self._abandoned += 1
 
 
-# Suspects
+# Suspects: jobs that were lost before, and may have crashed their process
 #
 # The first loss proves nothing: most jobs that are lost only ran beside the one that did it, or on a machine that went
-# away. Whoever is lost again may be the one; after the third time it is in ``dead_jobs``, and nobody else should be.
-
-logger = logging.getLogger("django_pgqueue.worker")
-
-
-PATIENCE_SECONDS = 10.0
-"""A suspect waits so long for the jobs that run already to end; then it starts beside them."""
-
-ALONE_SECONDS = 60.0
-"""A suspect has run alone for so long: then the child takes other jobs again, for a long job must not stop a queue."""
-
-
-CAREFUL_SECONDS = 60.0
-"""A process claims one job at a time for so long if the one before it ended by an error with jobs that had not begun.
-
-Should it end before it has begun the one job that it has claimed, and none runs, then that job is the cause: whatever
-stands in its row is what no code expects. It pays for that as if it had run.
-"""
-
-APART_SECONDS = 1.0
-"""Such a process claims a job when the last one has ended, or runs for so long: most jobs that crash do so sooner."""
+# away. A job that is lost again may be the one; after the third time it is in ``dead_jobs``, and no other should be.
 
 
 class Suspects:
@@ -189,7 +187,7 @@ def is_suspect(job: ClaimedJob) -> bool:
     return job.lost >= MAX_LOST - 1
 
 
-# Refused
+# Outcomes that the database refuses
 
 
 def in_place_of(outcome: Outcome, error: Error) -> Outcome | None:

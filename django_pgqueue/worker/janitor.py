@@ -1,4 +1,4 @@
-"""What only an owner of the tables may do: partitions, what goes by age, and VACUUM when dead rows ask for it.
+"""Run the maintenance that only an owner of the tables may do: partitions, pruning by age, VACUUM for dead rows.
 
 It has a thread and a connection of its own, because both may wait or take long and reaping must not. The connection is
 that of MAINTENANCE_DATABASE, and open only while there is something to look at.
@@ -24,16 +24,16 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 CHORES_SECONDS = 3600.0
 LONGEST_RETRY_SECONDS = 60.0
-"""While somebody is in the way of a partition, it is tried again after 1, 2, 4 … seconds, up to so many."""
+"""Maximum pause between tries at a partition that another session has locked, after 1, 2, 4 … seconds."""
 
 QUIET_SECONDS = 60.0
-"""How often to look at a table on which the own children do little: others may be at work on it."""
+"""Interval between looks at a table on which the own children do little: others may be at work on it."""
 
 COUNTED_SECONDS = 10.0
-"""So long after its last statement a session adds what it did to the server's counters, at the latest."""
+"""Maximum delay after its last statement with which a session adds to the server's counters."""
 
 LOOKS = 100
-"""How often to look, at most once a second, while the own children finish as many jobs as ask for a VACUUM."""
+"""Number of looks, at most one a second, while the own children finish as many jobs as ask for a VACUUM."""
 
 
 class Janitor:
@@ -49,7 +49,7 @@ class Janitor:
         self._crew = crew
         self._past = Past()
         self._partitions_at = self._look_at = 0.0
-        self._blocked = 0  # so many times in a row somebody was in the way of the partitions
+        self._blocked = 0  # times in a row that another session had locked the partitions
         self._finished = 0  # by the crew, when last looked at
         self._vacuuming: psycopg.Connection[Row] | None = None
         self._stopping = False

@@ -18,7 +18,7 @@ logger = logging.getLogger("django_pgqueue.jobs")
 failures = logging.getLogger(FAILURES)
 
 UNBEGUN = {Reason.UNKNOWN_TASK, Reason.EXPIRED}
-"""Why claimed jobs die that no slot has begun, so that nobody has been told of their end."""
+"""Why claimed jobs die that no slot has begun, so that no signal of their end was sent."""
 
 
 def report_all(outcomes: Iterable[Outcome], *, stale: Collection[int]) -> None:

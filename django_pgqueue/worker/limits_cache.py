@@ -1,7 +1,7 @@
-"""What a pump knows of the gates of queues, and when it tries again at one that let nothing in.
+"""Cache of the pauses and limits of queues in one child, and when to try a full queue again.
 
-The claims themselves obey the gates as they are in the database. What is known here only says which claim to send, what
-to give back, and when there is a reason to look again.
+The claims themselves obey pauses and limits as they are in the database. The cache only decides which claim to send,
+which jobs to give back, and when to look again.
 """
 
 import math
@@ -22,7 +22,7 @@ TRY_SECONDS = 0.1
 SHORTEST_SECONDS = 0.01
 
 MOST_TRIES = 100
-"""How often queues that let nothing in are tried in a second, all together."""
+"""Maximum number of tries a second at queues that let nothing in, all together."""
 
 
 class Shut(NamedTuple):
@@ -49,7 +49,7 @@ class KnownGates:
     # Looking
 
     def due_at(self) -> float:
-        """Return when there is a reason to look in itself, monotonic: somebody has said so, or a pause ends."""
+        """Return when there is a reason to look in itself, monotonic: a change was announced, or a pause ends."""
         return 0.0 if self._is_told else self._pause_ends_at
 
     def look_at(self) -> float:
@@ -91,10 +91,10 @@ class KnownGates:
     def shut(self, queue: str, token_seconds: float) -> None:
         """Leave a queue alone for a while that let in less than was asked for, and has more.
 
-        Tokens are let come together for a while: whoever took each by itself would ask all the time.
+        Tokens are left to accumulate for a while: a worker that took each by itself would ask all the time.
 
         Args:
-            token_seconds: until there is one; 0 if there is, and the queue was full, or somebody else at its gate.
+            token_seconds: until there is one; 0 if there is, and the queue was full, or another session held its row.
         """
         gate = self._gates.get(queue)
         fill = gate.fill_seconds if gate else None

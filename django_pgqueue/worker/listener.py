@@ -1,4 +1,4 @@
-"""LISTEN for announcements of work, wake the children. Polling stays the fallback, whatever happens here."""
+"""LISTEN for announcements of work and wake the children. Polling stays the fallback, whatever happens here."""
 
 import logging
 import os
@@ -21,16 +21,16 @@ from django_pgqueue.worker.heartbeat import Session
 logger = logging.getLogger("django_pgqueue.worker")
 
 PING_SECONDS = 30.0
-"""A connection on which nothing comes is asked so often whether it is still there."""
+"""Interval between checks of a connection on which nothing comes."""
 
 ECHO_SECONDS = 2.0
-"""A notification that has not arrived after this counts as one that never will."""
+"""Timeout of the notification that tests the connection; one that comes later counts as lost."""
 
 TRY_AGAIN_SECONDS = 300.0
-"""Where none arrives, LISTEN is tried so often again."""
+"""Interval between tries of LISTEN where no notification arrives."""
 
 UNLISTENS = 20
-"""How many transactions to make, at most, until a pooler lends the same server again."""
+"""Maximum number of transactions until a pooler lends the same server again."""
 
 DEAF = (
     "gets no notifications: is a pooler in between, in transaction mode? Set PGQUEUE['LISTEN_DATABASE'] to an alias "
@@ -44,7 +44,7 @@ FULL = (
 BACKEND = "SELECT pg_backend_pid()"
 
 LOOKS = 3
-"""How often to look for a sign that a pooler lends its servers for a transaction only; each takes three statements."""
+"""Number of looks for a sign that a pooler lends its servers for a transaction only; each takes three statements."""
 
 
 class Listener:
@@ -52,7 +52,7 @@ class Listener:
 
     Args:
         session: is told when this connection begins and ends.
-        heard: called with the set of payloads, as ``wake`` describes them, of each batch of notifications,
+        heard: called with the set of payloads, as ``db.notify`` describes them, of each batch of notifications,
             and with None after each (re)connect, when anything may have been missed.
 
     Attributes:
@@ -120,7 +120,7 @@ class Listener:
         if payloads := {payload for payload in payloads if not payload.startswith(ECHO)}:
             self._heard(payloads)
         if only_reads(self._connection):
-            self.close()  # whoever notifies is on another server by now
+            self.close()  # the processes that notify are on another server by now
 
 
 def try_out(listens: str, notifies: str) -> str | None:
@@ -198,7 +198,7 @@ def is_lent(connection: Any, other: QueueConnection) -> bool:
 
 
 def unlisten(connection: Any, backend: int) -> None:
-    """Let a server that was lent for one LISTEN listen no more; there, it would go on for whoever is lent it next."""
+    """Have a server that was lent for one LISTEN listen no more; it would go on for the next session it is lent to."""
     for _ in range(UNLISTENS):
         with connection.transaction():
             connection.execute("UNLISTEN *")

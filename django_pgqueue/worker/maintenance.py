@@ -1,4 +1,4 @@
-"""Runs the passes of housekeeping for one command, in turn, each when it is due."""
+"""Run the maintenance passes of one worker command, in turn, each when it is due."""
 
 import logging
 import time
@@ -40,7 +40,7 @@ SOON_SECONDS = 1.0
 FINISH_SECONDS = 5.0
 """Timeout of the settling of what is left when the command ends."""
 
-LOCKED_SECONDS = 0.2  # what is due and could not be promoted is held by somebody
+LOCKED_SECONDS = 0.2  # another session has locked the due jobs that could not be promoted
 
 
 class Steward:
@@ -105,7 +105,7 @@ class Steward:
     def pass_once(self) -> float:
         """Do what is due; return the seconds until the next pass.
 
-        This thread may meet another server before the heart knows of it. There nobody's session is to be seen yet.
+        This thread may meet another server before the heart knows of it. There no session is visible yet.
         """
         try:
             return self.duties.pass_once()

@@ -1,4 +1,4 @@
-"""Shared-memory counters of the processes, and of what is enqueued here, for the page of metrics."""
+"""Sums of the shared-memory counters of all processes, and of jobs enqueued here, for the page of metrics."""
 
 import threading
 from collections import defaultdict
@@ -30,7 +30,7 @@ class Meters:
     """The meters of a command; from any thread.
 
     Args:
-        most: of so many queues and tasks the sums are told apart; all others share a row without names.
+        most: maximum number of pairs of queue and task with sums of their own; all others share a row without names.
     """
 
     def __init__(self, most: int = ROWS) -> None:
@@ -83,7 +83,7 @@ class Meters:
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What one command tells of itself.
+    """Figures of one command.
 
     Attributes:
         processes: that live.
@@ -104,7 +104,7 @@ def _add_to(sums: list[float], more: Sequence[float] | Iterable[float]) -> None:
         sums[place] += number
 
 
-# Enqueues
+# Counts of enqueued jobs
 
 
 def tell_of_enqueued(note: Callable[[str, str, int], None]) -> None:
@@ -114,7 +114,7 @@ def tell_of_enqueued(note: Callable[[str, str, int], None]) -> None:
         told, connection = partial(note, queue, task, len(ids)), connections[database]
         if connection.in_atomic_block:
             connection.on_commit(told, robust=True)
-        else:  # committed, or autocommit is switched off and nobody tells of a commit; to ask which would connect
+        else:  # committed, or autocommit is off and no hook tells of a commit; to ask which would connect
             told()
 
     job_enqueued.connect(tell, weak=False)

@@ -22,7 +22,12 @@ from django_pgqueue.worker.processes import Crew
 from django_pgqueue.worker.shared_state import now
 from django_pgqueue.worker.worker_process import Process
 
+logger = logging.getLogger("django_pgqueue.worker")
+
 LOOK_SECONDS = 1.0
+
+FRESH_SECONDS = 10.0
+"""Maximum age of a verdict. One is made each second, so an older one means that the thread has stopped."""
 
 
 class Backlog:
@@ -46,7 +51,7 @@ class Health:
     """Looks at one command once a second, and tells everyone who wants to know.
 
     Args:
-        loops: the supervisor's threads whose work nobody else does; those that were not started do not count.
+        loops: the supervisor's threads whose work no other thread does; those that were not started do not count.
         is_stopping: whether the command has been told to stop.
         tell: called with each verdict, and with whether all planned processes are at work.
     """
@@ -116,16 +121,11 @@ def process_facts(process: Process, *, unturned_seconds: float) -> ProcessFacts:
     )
 
 
-# Probes
-
-logger = logging.getLogger("django_pgqueue.worker")
-
-FRESH_SECONDS = 10.0
-"""A verdict is made each second. One that is older says only that nobody judges any more."""
+# Answers
 
 
 class Probes:
-    """Passes verdicts on to whoever has been named in the plan or the environment."""
+    """Passes verdicts on to the probes named in the plan or the environment."""
 
     def __init__(self, plan: Plan) -> None:
         self._file = Path(plan.health_file) if plan.health_file else None
@@ -138,7 +138,7 @@ class Probes:
 
     @property
     def are_wanted(self) -> bool:
-        """Whether anybody wants to know."""
+        """Whether any probe is configured."""
         return bool(self._is_asked or self._file or self._systemd)
 
     def tell(self, verdict: Verdict, is_at_work: bool) -> None:  # noqa: FBT001 - the two halves of what is told
@@ -192,14 +192,14 @@ def write(path: Path, verdict: Verdict) -> None:
         return
     new = path.with_name(f"{path.name}.{os.getpid()}")
     report = {"live": verdict.is_live, "ready": verdict.is_ready, "problems": verdict.unready}
-    new.unlink(missing_ok=True)  # of a command with this pid that was killed; or a link that somebody has laid
+    new.unlink(missing_ok=True)  # of a command with this pid that was killed; or a link laid by an attacker
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:
         file.write(json.dumps(report) + "\n")
     new.replace(path)
 
 
 def notify(address: str, message: str) -> None:
-    """Send one message to systemd; one that does not arrive is missed by nobody but it.
+    """Send one message to systemd; one that does not arrive is lost, which harms only systemd.
 
     Source: https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html
     """

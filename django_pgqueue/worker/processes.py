@@ -1,4 +1,4 @@
-"""The children of one supervisor: who lives, who has ended, and which places are to be filled."""
+"""The child processes of one supervisor: those that live, those that have ended, and the places to be filled."""
 
 import logging
 import os
@@ -26,7 +26,7 @@ from django_pgqueue.worker.worker_process import Process
 logger = logging.getLogger("django_pgqueue.worker")
 
 LOCK_MILLISECONDS = 20
-"""Timeout of the wait for a row of ``pgqueue_workers`` that is locked."""
+"""Timeout of the wait for a locked row of ``pgqueue_workers``."""
 
 STUCK_PART = 0.8
 """Maximum part of the time after which probes take a command for dead that a process of it may go without a turn."""
@@ -39,7 +39,7 @@ class Crew:
         plan: how many children there are to be, and what they do.
         supervisor_id: stands in their rows.
         lease_seconds: how long a silent child keeps its jobs.
-        meters: where they sum up what they do, for metrics; None: nobody reads it.
+        meters: where they sum up what they do, for metrics; None: there are none.
     """
 
     def __init__(self, plan: Plan, *, supervisor_id: int, lease_seconds: int, meters: Meters | None = None) -> None:
@@ -55,7 +55,7 @@ class Crew:
         self._finished = 0  # jobs, by processes that have ended
         self._is_crowded_told = False
         self._closed = False
-        self._door = threading.Lock()  # nobody comes in while it is being closed
+        self._door = threading.Lock()  # held while a process is let in, and while the crew is closed
 
     def fill(self, database: Database) -> None:
         """Start a process in each place whose time has come."""
@@ -74,7 +74,7 @@ class Crew:
                 self._discard(database, worker_id, process)
 
     def close(self) -> None:
-        """Start nobody any more."""
+        """Start no more processes."""
         with self._door:
             self._closed = True
             self._vacancies.clear()
@@ -187,7 +187,7 @@ class Crew:
         os.write(self._changed, b"!")
 
     def register_again(self, database: QueueConnection, process: Process) -> None:
-        """Write a living process down whose row is gone: it was silent for so long that others took it for dead.
+        """Write a living process down whose row is gone: it was silent until others took it for dead.
 
         Or it has ended since the caller looked who lives, and was settled: then it gets no other row. Or its row is
         locked, which is not waited for: such a process is not judged.
@@ -216,7 +216,7 @@ class Crew:
                 process.replaces = None
 
     def _is_crowded(self, worn: Process) -> bool:
-        """Whether so many old processes still run jobs that no other may join them."""
+        """Whether too many old processes still run jobs for another to join them."""
         leaving = sum(process.is_leaving for process in list(self.living) if process is not worn)
         is_crowded = leaving >= self.plan.processes
         if is_crowded and not self._is_crowded_told:

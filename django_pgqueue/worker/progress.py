@@ -1,4 +1,4 @@
-"""What running jobs tell of themselves, on its way from them to the pump, which writes it into their rows.
+"""Progress and metadata of running jobs, on the way from their slots to the consumer, which writes their rows.
 
 A job may tell as often as it likes: only the latest counts, and it is written once a second. What is unwritten when
 the run ends goes before its outcome, in the same transaction.
@@ -18,10 +18,10 @@ from django_pgqueue.records import Outcome
 from django_pgqueue.worker.shared_state import Marks
 
 PAUSE_SECONDS = 1.0
-"""The news of one job are written no more often than this; the first at once."""
+"""Minimum interval between two writes for one job; the first is made at once."""
 
 AT_ONCE = 500
-"""So many runs that go on are written together, besides those that end."""
+"""Maximum number of runs that go on to write at once, besides those that end."""
 
 
 class Sent(NamedTuple):

@@ -1,10 +1,10 @@
-"""Where a pump claims next: which queues may have work, and how far down in each a claim has to look.
+"""Position of the next claim: the queue to ask, and where in its index to begin.
 
 The claim index keeps an entry for each row that was claimed until no snapshot can see the queued version any more, and
-VACUUM removes it. While somebody holds an old snapshot, as a long report or a backup does, these entries pile up at the
-head of the queue, and each claim from the head walks over all of them. So most claims begin after the last job that was
-taken. What comes in below, as a higher priority, a late commit or a retry, is found by a full scan: after ten times as
-long as the last one took, or three times if it was announced, and after a second at most.
+VACUUM removes it. While a session holds an old snapshot, as a long report or a backup does, these entries pile up at
+the head of the queue, and each claim from the head walks over all of them. So most claims begin after the last job that
+was taken. What comes in below, as a higher priority, a late commit or a retry, is found by a full scan: after ten times
+as long as the last one took, or three times if it was announced, and after a second at most.
 
 A queue whose claim fails, as for a damaged row, is set back: it waits for a time of its own, and the next claim has its
 transaction to itself. If it was a full scan that failed, the claims in between go on. The look for queues that have
@@ -33,13 +33,13 @@ from django_pgqueue.worker.limits_cache import KnownGates
 logger = logging.getLogger("django_pgqueue.worker")
 
 FULL_SCAN_SECONDS = 1.0
-"""A job below the low-water mark waits no longer than this for a full scan."""
+"""Maximum wait of a job below the low-water mark for a full scan."""
 
 REMEMBERED = 1000
-"""Of more queues than this, only those are kept in mind that are owed a full scan; others begin with one."""
+"""Number of queues above which only those that still need a full scan are remembered; others begin with one."""
 
 FULL_SCAN_SHARE = 10
-"""Full scans are no closer than so many times their own duration."""
+"""Minimum interval between full scans, as a multiple of their own duration."""
 
 CALLED_SHARE = 3
 """The same where work was announced since: it may be below, as the turns of a fair key are, or a higher priority."""
@@ -66,7 +66,7 @@ class Setback:
 
 @dataclass(slots=True)
 class Shore:
-    """What is known of one queue."""
+    """State of one queue."""
 
     low_water: Place | None = None  # claims between full scans begin after it
     full_scan_at: float = 0.0  # not before, monotonic
@@ -298,7 +298,7 @@ class Intake:
         return next((queue for queue, setback in self._setbacks.items() if now >= setback.retry_at), None)
 
     def _retried(self, most_limited: int) -> str | None:
-        """Return that queue; one that is limited waits while so many of its jobs are held already."""
+        """Return that queue; a limited one waits while this process holds as many of its jobs as it has slots."""
         queue = self._due_setback()
         if queue and most_limited <= 0 and self._gates.is_limited(queue):
             self._setbacks[queue].retry_at = time.monotonic() + reconnect_delay(1)
@@ -319,7 +319,7 @@ class Intake:
             self._gates.shut(claimed.queue, token_seconds)
 
     def _next(self, most_limited: int) -> str | None:
-        """Return the queue to ask; one that is limited waits while so many of its jobs are held already."""
+        """Return the queue to ask; a limited one waits while this process holds as many of its jobs as it has slots."""
         for queue in list(self._ready):
             if most_limited > 0 or not self._gates.is_limited(queue):
                 return queue

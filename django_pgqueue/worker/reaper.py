@@ -1,4 +1,4 @@
-"""When to reap: what this worker must have seen of itself, and of others, before it judges them."""
+"""Decide when to reap: conditions that this worker and the others must meet before their leases are taken."""
 
 import logging
 import time
@@ -94,7 +94,7 @@ class Reaper:
         self._forget_at = self._reap_at = self._look_at = 0.0  # likewise
 
     def put_off(self) -> None:
-        """Judge nobody by sessions for a while: this may be another server, where nobody's is to be seen yet."""
+        """Do not judge workers by sessions for a while: this may be another server, where none is visible yet."""
         self._judge_from = time.monotonic() + RECONNECTED_SECONDS
 
     def forget_workers(self) -> None:

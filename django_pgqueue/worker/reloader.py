@@ -1,4 +1,9 @@
-"""Restart a command when its code has changed; for development."""
+"""Restart a command when its code has changed; for development.
+
+The worker has a session of its own, so that Ctrl-C in a terminal reaches it once: from the reloader. The worker sends
+the list of its files through a pipe, as the reloader, with the code of its own start, cannot know them; the end of the
+pipe tells the worker that the reloader is gone.
+"""
 
 import contextlib
 import json
@@ -22,8 +27,19 @@ from django.utils.autoreload import StatReloader, autoreload_started, iter_all_p
 
 from django_pgqueue.worker.supervisor import stop_signals
 
+logger = logging.getLogger("django_pgqueue.worker")
+
 STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
 INSTALLED = {"site-packages", "dist-packages", Path(site.getusersitepackages()).name}
+
+LOOK_SECONDS = 1.0
+"""Interval between looks at the files; as Django's runserver."""
+
+SETTLE_SECONDS = 0.2
+"""Minimum time without a change before the worker starts again: editors and git write one file after the other."""
+
+PATIENCE_SECONDS = 3.0
+"""Maximum time for running jobs to go on in code that has changed. Then they go back, and run in the new code."""
 
 
 class Sources(StatReloader):
@@ -67,30 +83,12 @@ def sources() -> Sources:
 
 
 def packages() -> set[Path]:
-    """Return the folders of all imported packages that somebody works on: those that were not installed."""
+    """Return the folders of all imported packages under development: those that were not installed."""
     roots = [module for name, module in sys.modules.items() if "." not in name and isinstance(module, ModuleType)]
     folders = {Path(folder) for module in roots for folder in vars(module).get("__path__") or ()}
     return {
         folder for folder in folders if not INSTALLED & {*folder.parts} and not folder.is_relative_to(STANDARD_LIBRARY)
     }
-
-
-# Reloader
-#
-# The worker has a session of its own, so that Ctrl-C in a terminal reaches it once: from here. By a pipe it says what
-# it is made of, which this process, with the code of its own start, cannot know; and by its end it learns that this
-# process is gone.
-
-logger = logging.getLogger("django_pgqueue.worker")
-
-LOOK_SECONDS = 1.0
-"""How often to look at the files; as Django's runserver."""
-
-SETTLE_SECONDS = 0.2
-"""How long nothing may have changed before the worker starts again: editors and git write one file after the other."""
-
-PATIENCE_SECONDS = 3.0
-"""How long running jobs may go on in code that has changed. Then they go back, and run in the new code."""
 
 
 class Reloader:
@@ -211,7 +209,7 @@ class Worker:
         return self._signals_sent > 0
 
     def press(self, patience: float) -> None:
-        """Have it stop; after so many seconds, without its running jobs. To be repeated until it has ended."""
+        """Have it stop; after ``patience`` seconds, without its running jobs. To be repeated until it has ended."""
         if not self.is_stopping:
             self._stop_until = time.monotonic() + patience
         self.pass_on([signal.SIGTERM] * (2 if time.monotonic() >= self._stop_until else 1))
@@ -238,7 +236,7 @@ def short(file: Path) -> str:
     return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)
 
 
-# Tether
+# The worker's end of the pipe
 
 
 def hold(descriptor: int, *, when_gone: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Memory that a child shares with its supervisor: what it holds, what it has started, and until when it may start more.
+"""Memory that a child shares with its supervisor: jobs held, jobs started, and the lease to start more.
 
 When a child dies, the supervisor knows from here at once which jobs were started (their attempt counts) and which were
 only fetched (it does not). Plain aligned stores, no lock: a process can be killed between any two instructions.
@@ -13,7 +13,7 @@ from typing import Any
 from django_pgqueue.records import ClaimedJob
 
 CAPACITY = 4096
-"""The most jobs a child may hold, finished ones that are not yet written included."""
+"""Maximum number of jobs a child may hold, finished ones that are not yet written included."""
 
 FETCHED, RUNNING, ENDED = 0, 1, 2
 """How far a job that is held has come."""
@@ -121,7 +121,7 @@ class Marks:
         return self._counts[4] > 0
 
     def add_finished(self, number: int) -> None:
-        """Note that so many jobs more have been run and written down."""
+        """Add to the number of jobs that have been run and written down."""
         self._counts[1] += number
 
     def finished(self) -> int:

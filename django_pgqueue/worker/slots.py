@@ -1,4 +1,4 @@
-"""Where user code runs: threads for plain tasks, lanes of one event loop for ``async def``.
+"""Slots, in which user code runs: threads for plain tasks, lanes of one event loop for ``async def``.
 
 A slot takes a job from the inbox, runs it, and puts the outcome into the outbox. It writes nothing to the database.
 """
@@ -112,7 +112,7 @@ class Slots:
             return [(cell, job) for cell, job, _ in unrun]
 
     def cancel(self, mark: int) -> None:
-        """Stop the job of this mark, which somebody has killed; again does nothing. One not begun will not run."""
+        """Stop the job of this mark, which was killed; repeating it does nothing. One not begun will not run."""
         self._doomed.add(mark)  # before looking who runs: a slot that begins looks the other way round
         for job, current, border in self._running.copy().values():
             if job.mark == mark and not current.is_cancelled:
@@ -187,8 +187,8 @@ class Slots:
     def _check(self, work: Work) -> Work | None:
         """Check this thread's connections, and return the job to begin then; None: the pump has withdrawn it.
 
-        A server that does not answer may keep the check waiting. So the job is put back for that time: what a slot has
-        taken and not begun can be given back by nobody, nor killed, and its time limit has not begun.
+        A server that does not answer may keep the check waiting. So the job is put back for that time: a job
+        that a slot has taken and not begun can be neither given back nor killed, and its time limit has not begun.
         """
         self._put_back.append(work)
         with self.check(threading.get_ident()):
@@ -336,7 +336,7 @@ class Lane:
         self._take_thread()
 
     def is_stale(self) -> bool:
-        """Whether the lane has been idle for so long that its connections may have died, or its thread is in use."""
+        """Whether the lane has been idle long enough for its connections to have died, or its thread is in use."""
         if self._thread.pending:  # by what an earlier job has left behind
             return True
         return bool(self._connections) and time.monotonic() - self._ended > IDLE_SECONDS

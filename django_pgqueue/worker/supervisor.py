@@ -1,4 +1,8 @@
-"""The parent process of a worker command: it starts, watches and stops, and never runs a job."""
+"""Parent process of a worker command: starts, watches and stops the children, and never runs a job.
+
+It owns the signals, the rows in ``pgqueue_workers``, the heartbeat, LISTEN and housekeeping, each on a thread of its
+own, so no handler can starve them. Children get its orders through pipes and die with it.
+"""
 
 import json
 import logging
@@ -33,6 +37,16 @@ from django_pgqueue.worker.metrics import Figures, Meters, tell_of_enqueued
 from django_pgqueue.worker.probes import Backlog, Health, Probes
 from django_pgqueue.worker.processes import Crew
 
+logger = logging.getLogger("django_pgqueue.worker")
+
+FAREWELL_SECONDS = 5.0
+
+LONG_SECONDS = 60.0
+"""Maximum time that a duty of housekeeping takes without being named in the log."""
+
+SETTLE_SECONDS = 10.0
+"""Timeout of the wait for the first answer to LISTEN: the first line of the log says whether it works."""
+
 
 @contextmanager
 def stop_signals(handle: Callable[[int], None]) -> Iterator[None]:
@@ -50,22 +64,6 @@ def stop_signals(handle: Callable[[int], None]) -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-# Supervisor
-#
-# The supervisor owns the signals, the rows in ``pgqueue_workers``, the heartbeat, LISTEN and housekeeping, each on a
-# thread of its own, so no handler can starve them. Children hear from it through pipes and die with it.
-
-logger = logging.getLogger("django_pgqueue.worker")
-
-FAREWELL_SECONDS = 5.0
-
-LONG_SECONDS = 60.0
-"""Maximum time that a duty of housekeeping takes without being named in the log."""
-
-SETTLE_SECONDS = 10.0
-"""The first line of the log says whether LISTEN works; it waits so long for the answer, on a machine that is slow."""
 
 
 class Supervisor:
@@ -347,7 +345,7 @@ class Supervisor:
         self._beat_now()
 
     def _heard(self, payloads: set[str] | None) -> None:
-        """Wake the children for queues they serve, and whoever else is meant; None stands for all that can be heard."""
+        """Wake the children for queues they serve, and the threads that payloads are for; None stands for all."""
         if payloads is None or CANCEL in payloads:
             self._beat_now()
         if keys := {""} if payloads is None else keys_of(payloads):

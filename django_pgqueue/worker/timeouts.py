@@ -1,7 +1,7 @@
-"""Interrupts the jobs of one process that have had their time, or that somebody has killed.
+"""Interrupt the jobs of one process whose time limit has passed, or that were killed.
 
-One thread, started for the first of them; for a job without a time limit nothing is done. Whoever does not listen is
-left to the supervisor, which sees from the marks that he still runs, even where nothing can run in this process.
+One thread, started for the first of them; for a job without a time limit nothing is done. A job that does not stop
+is left to the supervisor, which sees in the shared memory that it still runs, even if this process hangs.
 """
 
 import logging
@@ -18,13 +18,13 @@ from django_pgqueue.records import ClaimedJob
 logger = logging.getLogger("django_pgqueue.worker")
 
 PATIENCE_SECONDS = 5.0
-"""So long a job may go on after it has been interrupted. Then it counts as one that does not listen."""
+"""Maximum time for a job to end after it has been interrupted. Then it counts as one that does not stop."""
 
 REPEAT_SECONDS = 2.0
-"""Meanwhile it is interrupted again: some code swallows whatever is raised."""
+"""Interval between interruptions meanwhile: some code swallows any exception."""
 
 SOON_SECONDS = 0.05
-"""An interruption that came to nothing is tried again after this."""
+"""Interval after which an interruption that had no effect is tried again."""
 
 Run = tuple[ClaimedJob, CurrentJob, Border]
 """A job that is running in a slot."""
@@ -60,7 +60,7 @@ class Limits:
     def _serve(self) -> None:
         while True:
             self._woken.clear()
-            self._looks_at = math.inf  # before looking: whoever begins from here on wakes this thread
+            self._looks_at = math.inf  # before looking: a job that begins from here on wakes this thread
             try:
                 self._looks_at = self._look()
             except Exception:

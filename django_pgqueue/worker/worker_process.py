@@ -1,4 +1,4 @@
-"""A worker process as its supervisor sees it."""
+"""One child process as its supervisor sees it: its process, pipe and shared memory."""
 
 import contextlib
 import math
@@ -22,7 +22,7 @@ SPAWN = multiprocessing.get_context("spawn")
 SETTLED_SECONDS = 10.0
 
 JITTER = 0.1
-"""Processes that start together are not to be replaced together: each takes up to so much less than ``max_jobs``."""
+"""Jitter on ``max_jobs``, so that processes started together are not recycled together."""
 
 MOMENT_SECONDS = 1.0
 """A process that is told to leave gives back within this what it has only fetched."""
@@ -48,7 +48,7 @@ class Process:
         plan: says how many jobs and how much memory it may use up before it is replaced.
         failures: how many processes in this place have died young, one after the other.
         replaces: the one that is to leave as soon as this one is at work.
-        meter: where it sums up what it does, for metrics; None: nobody reads it.
+        meter: where it sums up what it does, for metrics; None: there are none.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Process:
         self._max_memory_mb = plan.max_memory_mb or math.inf
         self.was_stopped = False
         self._is_crash = False
-        self.killed: frozenset[int] = frozenset()  # the marks of jobs that somebody wants to stop
+        self.killed: frozenset[int] = frozenset()  # the marks of jobs that were killed
         self._pressed: dict[int, float] = {}  # marks of jobs that are to stop -> since when, monotonic
         self._given_up_at: float | None = None
         self._ended_at: float | None = None
@@ -169,7 +169,7 @@ class Process:
         return self.marks.overdue(time.monotonic() if self._ended_at is None else self._ended_at)
 
     def deaf(self) -> set[int]:
-        """Return the marks of jobs that are to stop, and have not for some seconds. To be asked again and again."""
+        """Return the marks of jobs that ignored a stop request for several seconds. Poll this."""
         pressed = self.overdue() | (self.killed and self.marks.running() & self.killed)
         at = time.monotonic()
         self._pressed = {mark: self._pressed.get(mark, at) for mark in pressed}

@@ -10,7 +10,7 @@ from django_pgqueue.contrib.cutover.enqueue import STAGES, flag
 
 @register("pgqueue")
 def check_stages(**_: Any) -> list[CheckMessage]:
-    """Find every wrong stage of the flag; what a function will return nobody knows."""
+    """Find every wrong stage of the flag; what a function will return is not known."""
     given = flag()
     if callable(given):
         return []

@@ -17,6 +17,9 @@ from django_pgqueue.log_lines import OneLine
 from django_pgqueue.results.handle import JobHandle
 from django_pgqueue.tasks import Task
 
+logger = logging.getLogger("django_pgqueue.contrib.cutover")
+logger.addFilter(OneLine())
+
 KEY = "pgqueue_cutover"
 """The keyword argument in which the old side gets the mark, and the key in the metadata of the job on the new one."""
 
@@ -84,12 +87,9 @@ def stage_of(task: str) -> Stage:
         ) from error
 
 
-# Enqueue
+# Enqueueing on the side of the stage
 
 P = ParamSpec("P")
-
-logger = logging.getLogger("django_pgqueue.contrib.cutover")
-logger.addFilter(OneLine())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Count what became of the calls, for whoever wants to know whether to flip the flag."""
+"""Count the outcomes of the calls, to decide whether to flip the flag."""
 
 import datetime as dt
 from collections.abc import Collection
@@ -25,7 +25,7 @@ def counts(missing_after: dt.timedelta, tasks: Collection[str] = ()) -> list[dic
     """Return a row of counts for each task and stage, of all tasks or of those named.
 
     Args:
-        missing_after: a call is missing that so long after it was enqueued has not arrived, or not ended where it runs.
+        missing_after: age from which on a call is missing that has not arrived, or not ended where it runs.
     """
     calls = Call.objects.using(conf.database)
     if tasks:
@@ -50,7 +50,7 @@ def counts(missing_after: dt.timedelta, tasks: Collection[str] = ()) -> list[dic
 
 
 def prune(older_than: dt.timedelta) -> int:
-    """Remove the rows of calls enqueued so long ago, in slices; return how many."""
+    """Remove the rows of calls that are older than an age, in slices; return how many."""
     removed = 0
     calls = Call.objects.using(conf.database)
     while ids := list(calls.filter(enqueued_at__lte=Now() - older_than).values_list("pk", flat=True)[:SLICE]):

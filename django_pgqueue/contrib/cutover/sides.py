@@ -1,4 +1,4 @@
-"""What the functions of both sides are wrapped in: the one that leads runs a call, the other notes its arrival."""
+"""Wrappers of the functions of both sides: the one that leads runs a call, the other notes its arrival."""
 
 import functools
 import inspect

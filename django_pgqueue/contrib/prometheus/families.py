@@ -1,4 +1,4 @@
-"""Metrics: names, families, and what they are made of."""
+"""Metrics: names, families, and the reading of the tables."""
 
 import functools
 import gzip
@@ -38,7 +38,7 @@ class Name:
 QUEUE: Final = ("queue",)
 TASK: Final = ("queue", "task")
 
-# What the tables tell, whoever asks
+# Metrics of the tables
 
 UP: Final = Name("pgqueue_up", "gauge", (), "Whether the tables could be read in time: 1 or 0.")
 JOBS: Final = Name("pgqueue_jobs", "gauge", ("queue", "status"), "Live jobs, counted up to a limit.")
@@ -60,7 +60,7 @@ WORKERS: Final = Name("pgqueue_workers", "gauge", QUEUE, "Living worker processe
 
 OF_TABLES: Final = (UP, JOBS, DEAD, CAPPED, OLDEST, PAUSED, WORKERS)
 
-# What one command has done, and does
+# Metrics of one process
 
 ATTEMPTS: Final = Name(
     "pgqueue_attempts", "counter", (*TASK, "outcome"), "Attempts that are over, by what they came to."
@@ -141,7 +141,7 @@ def exposed(registry: CollectorRegistry, headers: Mapping[str, str]) -> tuple[by
     return body, told
 
 
-# Tables
+# Reading the tables
 
 logger = logging.getLogger("django_pgqueue")
 
@@ -153,7 +153,7 @@ class QueueCollector(Collector):
 
     Args:
         alias: of the database; None: that of the queue.
-        shared: reads the tables. None: on Django's connection of whoever asks.
+        shared: reads the tables. None: on Django's connection of the caller.
         wait_seconds: for how long to wait for it where another thread reads.
     """
 

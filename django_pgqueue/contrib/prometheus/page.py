@@ -26,6 +26,9 @@ REFUSAL = (
     "'Authorization: Bearer' and the token of PGQUEUE['METRICS_TOKEN'].\n"
 )
 
+IDLE_SECONDS = 120.0
+"""Time without a request after which the connection is closed."""
+
 
 @never_cache
 @require_safe
@@ -66,10 +69,7 @@ def _registry(alias: str) -> CollectorRegistry:
     return registry
 
 
-# Background
-
-IDLE_SECONDS = 120.0
-"""A connection that nobody has asked for so long is closed."""
+# Look in a thread of its own
 
 
 class Background:
@@ -116,7 +116,7 @@ class Background:
                 self._database.close()
 
 
-# Enqueued
+# Counts of enqueued jobs
 
 
 def count_enqueued(registry: CollectorRegistry = REGISTRY) -> Counter:

@@ -1,4 +1,4 @@
-"""What one worker command does and has done, and its page."""
+"""Metrics of one worker command, and its page."""
 
 import platform
 import time

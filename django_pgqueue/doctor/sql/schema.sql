@@ -1,6 +1,6 @@
 -- What the catalogue has of the given tables, which are found along the search path: their columns, their indexes with
 -- whether the planner may use them, their checks with whether they hold for every row; and the given functions. Called
--- by doctor. Reads the catalogue and memory, no table. An index that somebody is just building is not wrong.
+-- by doctor. Reads the catalogue and memory, no table. An index that is just being built is not wrong.
 -- Returns kind, table, name, and whether it is as it should be.
 WITH present AS (
     SELECT class.oid, wanted.name

@@ -1,7 +1,7 @@
 -- For how many seconds the job of each queue has waited that could have run for longest, paused queues included; no row
 -- for a queue where none waits. Called by insights.overview. As oldest_runnable.sql: walks along pgqueue_jobs_claim
 -- from one priority of a queue to the next, and reads the first entry of each. What is due but still scheduled counts
--- too, as nobody promotes it while no worker is there: the first ``most`` of it along pgqueue_jobs_due. Locks nothing.
+-- too, as it is not promoted while no worker is there: the first ``most`` of it along pgqueue_jobs_due. Locks nothing.
 WITH RECURSIVE heads (queue, rank, run_at, since) AS (
     (
         SELECT

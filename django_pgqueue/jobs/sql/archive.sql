@@ -1,6 +1,6 @@
 -- Move jobs that succeeded to finished_jobs, with result and run time. Called like finish.sql, when history is on, and
 -- finds its rows in the same way. Never waits: locked rows are left for the next flush. No results at all means that
--- all are null; one that was left out, because it cannot be stored, is NULL. Returns the ids, and whether somebody
+-- all are null; one that was left out, because it cannot be stored, is NULL. Returns the ids, and whether a caller
 -- waits.
 WITH done AS MATERIALIZED (
     SELECT

@@ -1,7 +1,7 @@
 -- Take the next jobs of one queue that is limited, as claim.sql does, but no more than its gate lets in. Called by
--- claim.send_limited() just after try_lock.sql, without whose lock it takes nothing: who counts must be alone, and the
--- count younger than the lock. Walks along pgqueue_jobs_running for room. Steps over jobs that others hold, and over
--- the queue's row while somebody changes it; locks that only to spend tokens. Returns the same columns.
+-- claim.send_limited() just after try_lock.sql, without whose lock it takes nothing: only one session may count, and
+-- the count must be younger than the lock. Walks along pgqueue_jobs_running for room. Steps over locked jobs, and over the
+-- queue's row while it is locked; locks that only to spend tokens. Returns the same columns.
 WITH gate AS MATERIALIZED (
     SELECT one.max_running, one.rate_limit
     FROM pgqueue_queues AS one

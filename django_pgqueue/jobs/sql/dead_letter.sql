@@ -1,7 +1,7 @@
 -- Move jobs to dead_jobs, with the reason and a last entry in their history. Called by ack.send() for failures, and by
 -- dead_letter.dead_letter() for lost workers, kills and expiry. Never waits: locked rows are left out. Found like those
 -- of finish.sql; the token 0 stands for a job that is not running, and leaves tombstones alone, as the reason expired
--- does with those that got more time meanwhile. Returns the ids it moved, whether somebody waits, and their concurrency
+-- does with those that got more time meanwhile. Returns the ids it moved, whether a caller waits, and their concurrency
 -- keys.
 WITH died AS MATERIALIZED (
     SELECT job.place, ack.reason, ack.error::jsonb AS error

@@ -1,4 +1,4 @@
--- Write into the history of dead jobs that somebody wanted them requeued, and which live job has their unique key.
+-- Write into the history of dead jobs that they were to be requeued, and which live job has their unique key.
 -- Called by dead_letter.requeue() for those that requeue.sql has left out, in a statement of its own: the snapshot of
 -- that one may be older than the holder. Locked rows are left out. Found by primary key, and by pgqueue_jobs_unique.
 -- Returns the id of the job and that of the holder.

@@ -1,7 +1,7 @@
 -- End jobs that succeeded and put the next of each in its place: a new id, the same task, arguments, options and keys.
 -- Called by ack.send() and, alone, in an atomic task's own transaction. Finds its rows as finish.sql does, and never
--- waits: locked rows are left for the next flush. The unique key passes from parent to child, so nobody is in the way.
--- Returns the ids that ended, and whether somebody waits.
+-- waits: locked rows are left for the next flush. The unique key passes from parent to child, so there is no conflict.
+-- Returns the ids that ended, and whether a caller waits.
 WITH done AS MATERIALIZED (
     SELECT
         job.place,

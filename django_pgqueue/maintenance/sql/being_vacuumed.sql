@@ -1,4 +1,4 @@
--- Whether somebody vacuums pgqueue_jobs, or alters it in a way that VACUUM has to wait for. Called by
+-- Whether another session vacuums pgqueue_jobs, or alters it in a way that VACUUM has to wait for. Called by
 -- vacuum._is_free(), so that a VACUUM that would step back is not begun: each leaves a warning in the server's log.
 SELECT EXISTS (
     SELECT

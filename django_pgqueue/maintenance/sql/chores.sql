@@ -1,4 +1,4 @@
--- What there is to do for housekeeping, in one round trip: most of the time nothing. Called by pending_work.look()
+-- The pending work of all passes, in one round trip: most of the time none. Called by pending_work.look()
 -- before each pass of the steward. Reads an entry or a few of each partial index, whose predicates are repeated; locks
 -- nothing. What is scheduled and what is held stand in the same index: of what is due a hundred entries are looked at
 -- for tombstones, and no scheduled job is looked for that is due in more than two seconds.

@@ -1,4 +1,4 @@
--- How many rows of pgqueue_jobs have died since somebody's last VACUUM, how many live, how many VACUUMs there were, and
+-- How many rows of pgqueue_jobs have died since the last VACUUM, how many live, how many VACUUMs there were, and
 -- when the last one was, by a command and by autovacuum. Called by vacuum.look(). Reads counters in memory, no table.
 -- They lag: a session adds its own when it is idle, at most once a second; and rows that die behind a VACUUM's back
 -- while it runs are missed, so the number may be too low.

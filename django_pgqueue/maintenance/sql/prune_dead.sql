@@ -1,4 +1,4 @@
--- Remove jobs that have been dead for so many days. Called by pruner.prune_dead(). Takes a bounded slice from the old
+-- Remove jobs that have been dead for the given days. Called by pruner.prune_dead(). Takes a bounded slice from the old
 -- end of pgqueue_dead_jobs_age and steps over locked rows, as those that are just being requeued. Returns their ids.
 DELETE FROM pgqueue_dead_jobs
 WHERE ctid = ANY (ARRAY(

@@ -1,5 +1,5 @@
--- Remove operations that ended so many days ago. Called by bulk_runner.prune_operations(). Locked rows are left out.
--- Reads the whole table along its primary key: it has as many rows as staff had reasons in a month.
+-- Remove operations that ended before the given days. Called by bulk_runner.prune_operations(). Locked rows are left
+-- out. Reads the whole table along its primary key: it has as many rows as staff had reasons in a month.
 WITH old AS MATERIALIZED (
     SELECT operation.id
     FROM pgqueue_operations AS operation

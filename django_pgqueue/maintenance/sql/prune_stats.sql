@@ -1,4 +1,4 @@
--- Remove counts that are so many days old, by the hour, so that there is something to remove once in an hour and no
+-- Remove counts older than the given days, by the hour, so that there is something to remove once in an hour and no
 -- more. Called by pruner.prune_stats(). Takes a bounded slice from the old end of pgqueue_stats_minute and steps over
 -- locked rows. Returns their ids.
 DELETE FROM pgqueue_stats

@@ -106,7 +106,7 @@ class Command(BaseCommand):
         return count
 
     def _ask(self, many: Many, options: dict[str, Any]) -> None:
-        """Let somebody say yes to what cannot be undone, where jobs are not named one by one."""
+        """Have the user say yes to what cannot be undone, where jobs are not named one by one."""
         if many.ids or not many.verb.asks or options["yes"]:
             return
         if sys.stdin is None or not sys.stdin.isatty():

@@ -48,7 +48,7 @@ class Command(BaseCommand):
             raise CommandError("Somebody is in the way of partitions. Workers try again by themselves.")
 
     def _run(self, alias: str) -> bool:
-        """Do a pass, say what it did, and return whether somebody was in the way of the rest."""
+        """Do a pass, say what it did, and return whether another session blocked the rest."""
         allowed = rights(CallerConnection(alias))
         if allowed is None or not (allowed.may_partition and allowed.may_prune):
             raise CommandError(

@@ -127,7 +127,7 @@ class Command(BaseCommand):
 
     @contextmanager
     def until_it_begins(self) -> Iterator[None]:
-        """End in order where SIGTERM or Ctrl-C comes before there is anybody else to handle it."""
+        """End in order where SIGTERM or Ctrl-C comes before the supervisor handles it."""
         is_ours = self._called_from_command_line and threading.current_thread() is threading.main_thread()
         if not is_ours:
             yield

@@ -1,8 +1,8 @@
--- Look which of some jobs live, and note at those that are wanted so that somebody waits for their end. Called by
--- waiter.look(), again and again for as long as somebody waits. Never waits: locked rows are noted the next time, and
--- those that are noted are not written again. Found like those of finish.sql; a tombstone lives no more. Returns the
--- ids of live jobs, their status and queue, whether they are noted, and whether that was just done; one that is missing
--- has ended, or was never there.
+-- Look which of some jobs live, and note at those that are wanted so that their ends are announced. Called by
+-- waiter.look(), again and again while a caller waits. Never waits: locked rows are noted the next time, and those that
+-- are noted are not written again. Found like those of finish.sql; a tombstone lives no more. Returns the ids of live
+-- jobs, their status and queue, whether they are noted, and whether that was just done; one that is missing has ended,
+-- or was never there.
 WITH noted AS (
     UPDATE pgqueue_jobs
     SET awaited = true

@@ -1,6 +1,6 @@
--- Move schedules on to their next tick. Called by schedules.enqueuer behind the jobs of the ticks that are over, in
--- the same transaction. Compares the tick: one that was moved on by somebody else is missing from the answer, and the
--- caller rolls back. Waits for nobody: take_schedules.sql has locked the rows.
+-- Move schedules on to their next tick. Called by schedules.enqueuer behind the jobs of the ticks that are over, in the
+-- same transaction. Compares the tick: one that was moved on by another session is missing from the answer, and the
+-- caller rolls back. Waits for no lock: take_schedules.sql has locked the rows.
 UPDATE pgqueue_schedules AS schedule
 SET next_at = turn.next_at,
     last_at = COALESCE(turn.last_at, schedule.last_at),

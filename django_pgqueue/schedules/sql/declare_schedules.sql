@@ -1,6 +1,6 @@
--- Add schedules that code declares. Called by schedules.sync, with a limit to how long it may wait for whoever
--- is just taking the name. Where another worker has added one, or somebody has taken the name, nothing is done.
--- Returns the names that were added.
+-- Add schedules that code declares. Called by schedules.sync, with a limit to how long it may wait for a session that
+-- is taking the name. Where another worker has added one, or the name is taken, nothing is done. Returns the names that
+-- were added.
 INSERT INTO pgqueue_schedules (
     next_at, name, task, cron, every_seconds, timezone, jitter_seconds, catch_up, catch_up_limit, args, kwargs, options,
     source, declared_at

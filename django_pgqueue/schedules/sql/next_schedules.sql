@@ -1,7 +1,7 @@
 -- The schedules that are due next, and in how many seconds; those that are due have 0 or less. Called by
--- schedules.enqueuer. Locks nothing; reads pgqueue_schedules_due in its order. A schedule of code is left to
--- workers whose code declares it, any other to those that know its task, so that what is strange to one stands in
--- nobody's way.
+-- schedules.enqueuer. Locks nothing; reads pgqueue_schedules_due in its order. A schedule of code is left to workers
+-- whose code declares it, any other to those that know its task, so that one that is unknown to a worker blocks no
+-- other.
 SELECT
     schedule.id,
     extract(epoch FROM schedule.next_at - COALESCE(%(now)s::timestamptz, statement_timestamp()))::double precision

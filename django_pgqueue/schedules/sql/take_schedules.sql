@@ -1,5 +1,5 @@
 -- Lock those schedules that are still due. Called by schedules.enqueuer in the transaction that inserts their jobs.
--- Steps over locked rows: another worker is just seeing to them, or somebody edits them. Returns the rows, and the
+-- Steps over locked rows: another worker is enqueueing their jobs, or staff edit them. Returns the rows, and the
 -- time.
 SELECT
     schedule.id, schedule.name, schedule.task, schedule.cron, schedule.every_seconds, schedule.timezone,
