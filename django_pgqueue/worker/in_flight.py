@@ -40,8 +40,8 @@ ALONE_SECONDS = 60.0
 CAREFUL_SECONDS = 60.0
 """Time in which a process claims one job at a time, if the one before it crashed with jobs that had not begun.
 
-Should it end before it has begun the job that it has claimed, then that job is the cause: whatever stands in its row is
-what no code expects. It pays for that as if it had run, and those that ran beside it do not.
+Should it end before it has begun the one job that it has claimed, while none runs, then that job is the cause: whatever
+stands in its row is what no code expects. It pays for that as if it had run.
 """
 
 APART_SECONDS = 1.0
