@@ -145,6 +145,34 @@ def test_last_news_wait_with_an_outcome_whose_row_is_locked(pump, run_one, monke
     assert told(FinishedJob.objects.get()) == (1, None, "")
 
 
+def test_last_news_are_written_though_their_row_is_locked_until_the_outcome_is_sent(pump, run_one, monkeypatch):
+    """As it is by a caller who begins to wait for the job in this moment."""
+    current = run_one()
+    current.set_progress(1)
+    send, other = pump.database.send, transaction.atomic()
+
+    def unlock_behind_the_news(text, values):
+        answer = send(text, values)
+        if "Write into running jobs" in text:
+            rows = answer.fetchall()
+            assert rows == []
+            answer.fetchall = lambda: rows
+            transaction.set_rollback(True)
+            other.__exit__(None, None, None)
+        return answer
+
+    pump.slots.finish()
+    other.__enter__()
+    Job.objects.select_for_update().get()
+    with monkeypatch.context() as patch:
+        patch.setattr(pump.database, "send", unlock_behind_the_news)
+        turn(pump)
+    assert told(Job.objects.get()) == ()
+    pump._book._blocked_until = 0.0
+    turn(pump)
+    assert told(FinishedJob.objects.get()) == (1, None, "")
+
+
 def test_run_that_lost_its_lease_writes_nothing(pump, run_one, sql):
     current = run_one()
     sql("UPDATE pgqueue_jobs SET lease_token = 7")

@@ -21,8 +21,8 @@ MOST_DONE = 10**18
 LONGEST_MESSAGE = 500
 """In characters."""
 
-TRIES, PAUSE_SECONDS = 10, 0.01
-"""Maximum tries of an atomic task, and the pause between them: the pump may be writing to the same row."""
+TRIES, PAUSE_SECONDS = 100, 0.01
+"""Maximum tries of an atomic task, and the pause between them: another session may be writing to the same row."""
 
 
 class News(NamedTuple):

@@ -32,6 +32,7 @@ from django_pgqueue.worker.database_backoff import Trouble
 from django_pgqueue.worker.in_flight import APART_SECONDS, CAREFUL_SECONDS, Book, Held, Suspects, in_place_of
 from django_pgqueue.worker.job_log import report_all
 from django_pgqueue.worker.limits_cache import KnownGates
+from django_pgqueue.worker.progress import Sent
 from django_pgqueue.worker.queue_cursor import REMEMBERED, Intake
 from django_pgqueue.worker.shared_state import Marks
 from django_pgqueue.worker.slots import Slots
@@ -345,6 +346,8 @@ class Pump:
         with self.database.transaction():
             gates = self._gates.look(self.database) if admits else None
             sent = self._news.send(self.database, outcomes)
+            locked = self._without_last_news(outcomes, sent)
+            outcomes = [outcome for outcome in outcomes if outcome.job.id not in locked] if locked else outcomes
             answers = ack.send(self.database, outcomes)
             admission = self._admissions.send(self.database, limit=self._trouble.most) if admits else None
             claim = self._claim() if claims else None
@@ -355,7 +358,15 @@ class Pump:
         admitted = self._admissions.took(admission) if admission else frozenset()
         self._news.took(sent)
         receipt = self._without_doubt(outcomes, ack.receipt(self.database, outcomes, answers))
-        return Turn(receipt, claim, found, admitted)
+        return Turn(replace(receipt, locked=receipt.locked | locked) if locked else receipt, claim, found, admitted)
+
+    def _without_last_news(self, outcomes: Collection[Outcome], sent: Sent | None) -> frozenset[int]:
+        """Return the ids of jobs whose rows were locked when the last news of their runs came.
+
+        Their outcomes have to wait too: the lock may be gone before the next statement, and the news with the row.
+        """
+        missed = sent.missed() if sent else frozenset()
+        return ack.standing(self.database, [one for one in outcomes if one.job.id in missed]) if missed else missed
 
     def _without_doubt(self, outcomes: Collection[Outcome], receipt: Receipt) -> Receipt:
         """Take those off the stale outcomes that an earlier turn has written though it has failed."""

@@ -4,12 +4,12 @@ A job may tell as often as it likes: only the latest counts, and it is written o
 the run ends goes before its outcome, in the same transaction.
 """
 
+import functools
 import itertools
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Sequence
 
 from django_pgqueue.db.connections import Answer, QueueConnection
 from django_pgqueue.jobs import context
@@ -24,11 +24,27 @@ AT_ONCE = 500
 """Maximum number of runs that go on to write at once, besides those that end."""
 
 
-class Sent(NamedTuple):
-    """News on their way."""
+class Sent:
+    """News on their way.
 
-    runs: list[CurrentJob]
-    answer: Answer
+    Args:
+        runs: those whose news they are.
+        ended: of these, the ones for which there is no later.
+    """
+
+    def __init__(self, runs: Sequence[CurrentJob], ended: Sequence[CurrentJob], answer: Answer) -> None:
+        self.runs = runs
+        self._ended = ended
+        self._answer = answer
+
+    @functools.cached_property
+    def written(self) -> frozenset[int]:
+        """The ids of the jobs whose rows have them. Waits for the answer."""
+        return frozenset(job_id for (job_id,) in self._answer.fetchall())
+
+    def missed(self) -> frozenset[int]:
+        """Return the ids of the jobs that have ended and whose rows could not be written; waits only if any ended."""
+        return frozenset(run.id for run in self._ended) - self.written if self._ended else frozenset()
 
 
 class UnwrittenNews:
@@ -69,16 +85,16 @@ class UnwrittenNews:
             run for mark, run in self._pending.items() if mark not in ended and now >= run.written_at + PAUSE_SECONDS
         )
         self._sent = [*last, *itertools.islice(due, AT_ONCE)]
-        return Sent(self._sent, context.send(database, self._sent)) if self._sent else None
+        return Sent(self._sent, last, context.send(database, self._sent)) if self._sent else None
 
     def took(self, sent: Sent | None) -> None:
         """Learn from the answer. What is locked is tried again; whose job is not held any more is heard no more."""
         if sent is None:
             return
-        written, now = {job_id for (job_id,) in sent.answer.fetchall()}, time.monotonic()
+        now = time.monotonic()
         for run in sent.runs:
             run.written_at = now
-            if run.id in written:
+            if run.id in sent.written:
                 del self._pending[run.mark]
             elif run.mark not in self._marks.held():
                 del self._pending[run.mark]

@@ -1,4 +1,4 @@
--- Which leases still stand. Called by ack.receipt() for the ids a statement did not return: these were locked by
+-- Which leases still stand. Called by ack.standing() for the ids a statement did not return: these were locked by
 -- another session, the others have lost their lease. Reads by primary key, as finish.sql does; locks nothing.
 SELECT ack.id
 FROM unnest(%(ids)s::bigint[], %(lease_tokens)s::bigint[]) AS ack (id, lease_token)
