@@ -140,7 +140,7 @@ def test_server_that_refuses_a_pass_is_quoted(queue, sql, old, monkeypatch):
     assert sql("SELECT to_regclass(%s) IS NOT NULL", old) == [(True,)]
 
 
-def test_run_names_who_is_in_the_way(queue, other_queue, sql, old):
+def test_run_names_who_is_in_the_way(queue, sql, old, other_queue):
     reader = other_queue.autocommit()
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM pgqueue_finished_jobs")
@@ -166,7 +166,7 @@ def test_it_tells_how_the_live_table_is_cared_for(queue, sql, settings, today):
     assert "Finished jobs are not kept." in text
 
 
-def test_it_names_who_holds_the_oldest_snapshot_and_how_to_end_it(queue, other_queue, sql, today):
+def test_it_names_who_holds_the_oldest_snapshot_and_how_to_end_it(queue, sql, today, other_queue):
     held = other_queue.autocommit()
     held.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
     held.execute("SELECT 'a report'")

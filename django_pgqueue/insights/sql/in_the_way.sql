@@ -4,7 +4,7 @@
 SELECT DISTINCT
     held.pid,
     activity.application_name,
-    extract(epoch FROM statement_timestamp() - activity.xact_start)::double precision
+    extract(epoch FROM clock_timestamp() - activity.xact_start)::double precision
 FROM pg_locks AS held
 JOIN pg_stat_activity AS activity ON activity.pid = held.pid
 JOIN pg_database AS here ON here.oid = held.database
@@ -13,5 +13,5 @@ WHERE here.datname = current_database()
   AND held.relation = 'pgqueue_finished_jobs'::regclass
   AND held.granted
   AND held.pid <> pg_backend_pid()
-  AND (activity.xact_start IS NULL OR activity.xact_start < statement_timestamp() - INTERVAL '1 second')
+  AND (activity.xact_start IS NULL OR activity.xact_start < clock_timestamp() - INTERVAL '1 second')
 ORDER BY held.pid;

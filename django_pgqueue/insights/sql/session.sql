@@ -5,7 +5,7 @@ SELECT
     activity.application_name,
     activity.usename::text,
     activity.state,
-    extract(epoch FROM statement_timestamp() - activity.xact_start)::double precision,
+    extract(epoch FROM clock_timestamp() - activity.xact_start)::double precision,
     host(activity.client_addr)
 FROM pg_stat_activity AS activity
 WHERE activity.pid = %(pid)s::integer;

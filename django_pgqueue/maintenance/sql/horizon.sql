@@ -33,7 +33,7 @@ holders AS (
 )
 SELECT
     holders.xid::text, holders.holder, holders.kind, holders.handle,
-    extract(epoch FROM statement_timestamp() - holders.since)::double precision
+    extract(epoch FROM clock_timestamp() - holders.since)::double precision
 FROM holders
 WHERE holders.xid IS NOT NULL
 ORDER BY age(holders.xid) DESC
