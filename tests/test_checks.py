@@ -171,7 +171,7 @@ def lacking() -> dict[str, str]:
     [
         ("DROP INDEX pgqueue_jobs_claim", "pgqueue.W007", 'CREATE INDEX CONCURRENTLY "pgqueue_jobs_claim"'),
         ("ALTER TABLE pgqueue_jobs DROP CONSTRAINT pgqueue_jobs_names", "pgqueue.W007", "ADD CONSTRAINT"),
-        ("DROP FUNCTION pgqueue_enqueue", "pgqueue.W007", "sqlmigrate django_pgqueue 0004_flow_control"),
+        ("DROP FUNCTION pgqueue_enqueue", "pgqueue.W007", "sqlmigrate django_pgqueue 0001_initial"),
         ("ALTER TABLE pgqueue_workers DROP COLUMN memory_bytes", "pgqueue.W007", "pgqueue_workers.memory_bytes"),
         ("ALTER TABLE pgqueue_jobs RESET (fillfactor)", "pgqueue.W009", "SET (fillfactor = 50);"),
     ],
@@ -196,7 +196,7 @@ def test_missing_partition_is_told(sql):
 def test_what_comes_with_a_migration_is_not_told_before_it_is_applied(sql):
     """As by ``migrate`` itself, which runs these checks first."""
     sql("ALTER TABLE pgqueue_workers DROP COLUMN memory_bytes")
-    sql("DELETE FROM django_migrations WHERE app = 'django_pgqueue' AND name = '0010_admin'")
+    sql("DELETE FROM django_migrations WHERE app = 'django_pgqueue' AND name = '0001_initial'")
     assert lacking() == {}
 
 

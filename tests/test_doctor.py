@@ -112,7 +112,7 @@ def made_due_again(sql, _finding) -> None:
 
 
 def forget_migration(sql) -> None:
-    sql("DELETE FROM django_migrations WHERE app = 'django_pgqueue' AND name = '0010_admin'")
+    sql("DELETE FROM django_migrations WHERE app = 'django_pgqueue' AND name = '0001_initial'")
 
 
 def ask_for_what_nobody_does(sql) -> None:
@@ -243,7 +243,7 @@ FAULTS: dict[str, tuple[str, Plant, Cure, int]] = {
     "migration that was not applied": (
         "migrations-missing",
         forget_migration,
-        "INSERT INTO django_migrations (app, name, applied) VALUES ('django_pgqueue', '0010_admin', now())",
+        "INSERT INTO django_migrations (app, name, applied) VALUES ('django_pgqueue', '0001_initial', now())",
         1,
     ),
     "missing partition": ("partitions-missing", drop_tomorrow, keep_partitions, 0),

@@ -1,10 +1,11 @@
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from django.core.management import call_command
 from django.db import connection, connections
-from django.test.utils import CaptureQueriesContext
 
+from django_pgqueue import migrations
 from django_pgqueue.models import FinishedJob, Job
 from django_pgqueue.states import NEVER
 
@@ -28,7 +29,7 @@ def tables(alias="default") -> set[str]:
 
 
 def describe() -> list:
-    """Return columns, defaults, indexes, constraints and storage settings of all tables."""
+    """Return columns, defaults, indexes, constraints and storage settings of all tables; and the functions."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns "
@@ -41,7 +42,9 @@ def describe() -> list:
         )
         indexes = cursor.fetchall()
         cursor.execute("SELECT relname, reloptions FROM pg_class WHERE relname IN ('pgqueue_jobs', 'pgqueue_workers')")
-        return [columns, indexes, sorted(cursor.fetchall())]
+        settings = sorted(cursor.fetchall())
+        cursor.execute("SELECT pg_get_functiondef(oid) FROM pg_proc WHERE proname LIKE 'pgqueue%' ORDER BY 1")
+        return [columns, indexes, settings, cursor.fetchall()]
 
 
 @pytest.mark.django_db
@@ -65,20 +68,15 @@ def test_migrating_down_and_up_again_gives_the_same_schema():
     assert describe() == before
 
 
-@pytest.mark.django_db(transaction=True)
-def test_checks_of_limits_are_added_by_one_statement(sql):
-    """The table is locked while its rows are checked, and they are read once."""
-    definitions = "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE conname LIKE %s ORDER BY conname"
-    before = sql(definitions, "pgqueue_jobs_%")
-    call_command("migrate", "django_pgqueue", "0013", verbosity=0)
-    try:
-        assert len(sql(definitions, "pgqueue_jobs_%")) == len(before) - 2
-    finally:
-        with CaptureQueriesContext(connection) as captured:
-            call_command("migrate", "django_pgqueue", verbosity=0)
-    statements = [query["sql"] for query in captured if "CHECK" in query["sql"] and "ALTER TABLE" in query["sql"]]
-    assert ["pgqueue_jobs_lengths" in one and "pgqueue_jobs_instants" in one for one in statements] == [True]
-    assert sql(definitions, "pgqueue_jobs_%") == before
+@pytest.mark.django_db
+def test_sqlmigrate_prints_what_is_run():
+    printed = StringIO()
+    call_command("sqlmigrate", "django_pgqueue", "0001", stdout=printed)
+    files = [*(Path(migrations.__file__).parent / "sql").iterdir()]
+    assert len(files) > 4
+    for file in files:
+        assert f"-- Run {file.name}\n" in printed.getvalue() or file.stem == "create_finished_jobs"
+        assert file.read_text() in printed.getvalue()
 
 
 @pytest.mark.django_db(transaction=True)
@@ -96,6 +94,14 @@ def test_the_app_for_switching_goes_alone():
 def test_other_databases_are_left_alone():
     assert tables("lite") == set()
     assert tables("other") == set()
+
+
+@pytest.mark.django_db(databases=["default", "lite"], transaction=True)
+def test_other_databases_migrate_down_and_up():
+    call_command("migrate", "django_pgqueue", "zero", database="lite", verbosity=0)
+    call_command("migrate", "django_pgqueue", database="lite", verbosity=0)
+    assert tables("lite") == set()
+    assert tables() == {*TABLES, CUTOVER}
 
 
 @pytest.mark.django_db

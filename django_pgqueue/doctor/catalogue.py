@@ -18,7 +18,7 @@ from django_pgqueue.models import FinishedJob
 
 APP = "django_pgqueue"
 
-FUNCTIONS = {"pgqueue_enqueue": "0004_flow_control", "pgqueue_turns": "0007_heads"}
+FUNCTIONS = {"pgqueue_enqueue": "0001_initial", "pgqueue_turns": "0001_initial"}
 """What the migrations make besides tables, and which one has made what it is now."""
 
 

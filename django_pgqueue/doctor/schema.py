@@ -118,13 +118,14 @@ def functions(view: View) -> Iterator[Finding]:
     missing = [part.name for part in _missing(view, "function")]
     if not missing:
         return
+    made_by = sorted({FUNCTIONS[name] for name in missing})
     yield Finding(
         name="functions-missing",
         level=Level.ERROR,
         what=ngettext("A function is missing: %(names)s().", "Functions are missing: %(names)s().", len(missing))
         % {"names": "(), ".join(missing)},
         remedy=_("Run the CREATE FUNCTION that this prints: %(commands)s")
-        % {"commands": "; ".join(f"manage.py sqlmigrate django_pgqueue {FUNCTIONS[name]}" for name in missing)},
+        % {"commands": "; ".join(f"manage.py sqlmigrate django_pgqueue {migration}" for migration in made_by)},
         facts={"functions": missing},
     )
 

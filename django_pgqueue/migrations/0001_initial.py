@@ -1,64 +1,336 @@
-import datetime
+"""All tables, with what Django cannot say of them in the folder ``sql``: partitions, storage options and functions."""
 
-import django.db.models.functions.datetime
+import datetime as dt
+
 from django.db import migrations, models
-from django.db.models import lookups
+from django.db.models.functions import Now
+from django.db.models.lookups import Exact, LessThanOrEqual
 
-import django_pgqueue.models
-import django_pgqueue.states
-from django_pgqueue.migrations._operations import OnQueueDatabase
+from django_pgqueue.migrations._base import QueueMigration, RunFile
+from django_pgqueue.models import NO_COUNTS, Cause, Counts, Negative
 
-CREATE_FINISHED_JOBS = """
-CREATE TABLE pgqueue_finished_jobs (
-    id bigint NOT NULL,
-    finished_at timestamptz NOT NULL DEFAULT statement_timestamp(),
-    enqueued_at timestamptz NOT NULL,
-    run_at timestamptz NOT NULL,
-    first_started_at timestamptz NOT NULL,
-    started_at timestamptz NOT NULL,
-    worker_id bigint NOT NULL,
-    schedule_id bigint,
-    parent_id bigint,
-    run_seconds double precision NOT NULL,
-    priority smallint NOT NULL,
-    attempts smallint NOT NULL,
-    lost smallint NOT NULL,
-    queue text NOT NULL,
-    task text NOT NULL,
-    backend text NOT NULL,
-    args jsonb NOT NULL,
-    kwargs jsonb NOT NULL,
-    result jsonb,
-    metadata jsonb NOT NULL,
-    progress jsonb,
-    errors jsonb NOT NULL,
-    PRIMARY KEY (id, finished_at)
-) PARTITION BY RANGE (finished_at);
+STATUSES = ["scheduled", "queued", "waiting", "running", "held"]
+REASONS = ["exhausted", "discarded", "lost", "killed", "expired", "unknown_task", "superseded"]
+CATCH_UPS = ["last", "none", "all"]
 
--- The safety net for days whose partition could not be made in time.
-CREATE TABLE pgqueue_finished_jobs_default PARTITION OF pgqueue_finished_jobs DEFAULT;
-"""
+NOW = Now()
+NEVER, LATEST = dt.datetime(1970, 1, 1, tzinfo=dt.UTC), dt.datetime(9999, 1, 1, tzinfo=dt.UTC)
+EMPTY_LIST = models.Value([], models.JSONField())
+EMPTY_OBJECT = models.Value({}, models.JSONField())
 
 
-class Migration(migrations.Migration):
+def is_array(column: str) -> models.Q:
+    kind = models.Func(models.F(column), function="jsonb_typeof", output_field=models.TextField())
+    return models.Q(Exact(kind, models.Value("array")))
+
+
+def is_at_most(column: str, longest: int) -> models.Q:
+    length = models.Func(models.F(column), function="char_length", output_field=models.IntegerField())
+    return models.Q(LessThanOrEqual(length, models.Value(longest)))
+
+
+def is_instant(column: str) -> models.Q:
+    return models.Q((f"{column}__range", (NEVER, LATEST)))
+
+
+class Migration(QueueMigration):
     initial = True
 
     dependencies = []
 
     operations = [
-        OnQueueDatabase(
+        migrations.CreateModel(
+            name="Job",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("run_at", models.DateTimeField("run at", db_default=NOW, help_text="Not started before.")),
+                ("enqueued_at", models.DateTimeField("enqueued at", db_default=NOW)),
+                (
+                    "first_started_at",
+                    models.DateTimeField(db_default=NEVER, help_text="First attempt; 1970 means not yet."),
+                ),
+                (
+                    "started_at",
+                    models.DateTimeField("started at", db_default=NEVER, help_text="Latest attempt, when claimed."),
+                ),
+                (
+                    "lease_until",
+                    models.DateTimeField(db_default=NEVER, help_text="A silent worker keeps the job until then."),
+                ),
+                (
+                    "lease_token",
+                    models.BigIntegerField(db_default=0, help_text="Proves the lease; 0 means not running."),
+                ),
+                ("worker_id", models.BigIntegerField(db_default=0, help_text="The worker process that runs it.")),
+                ("schedule_id", models.BigIntegerField(null=True)),
+                ("parent_id", models.BigIntegerField(null=True, help_text="The job that enqueued it.")),
+                ("expires_at", models.DateTimeField(null=True, help_text="Not started after.")),
+                ("cancel_requested_at", models.DateTimeField(null=True)),
+                ("lease_seconds", models.IntegerField(db_default=30)),
+                ("timeout_seconds", models.IntegerField(db_default=0, help_text="0 means no limit.")),
+                (
+                    "priority",
+                    models.SmallIntegerField("priority", db_default=0, help_text="-100 to 100; larger runs sooner."),
+                ),
+                ("attempts", models.SmallIntegerField("attempts", db_default=0, help_text="Counted when claimed.")),
+                ("max_attempts", models.SmallIntegerField(db_default=10)),
+                ("lost", models.SmallIntegerField(db_default=0, help_text="How often a worker died with it.")),
+                (
+                    "concurrency_limit",
+                    models.SmallIntegerField(null=True, help_text="So many jobs of the key may run at once."),
+                ),
+                (
+                    "concurrency_slot",
+                    models.SmallIntegerField(null=True, help_text="1 to the limit, once it is admitted."),
+                ),
+                ("keep", models.BooleanField(db_default=True, help_text="Keep in finished jobs after success.")),
+                (
+                    "status",
+                    models.TextField("status", choices=[(status, status) for status in STATUSES], db_default="queued"),
+                ),
+                ("queue", models.TextField("queue", db_default="default")),
+                ("task", models.TextField("task")),
+                (
+                    "backend",
+                    models.TextField(db_default="", help_text="Alias in TASKS, for jobs of the Tasks framework."),
+                ),
+                ("args", models.JSONField(db_default=EMPTY_LIST)),
+                ("kwargs", models.JSONField(db_default=EMPTY_OBJECT)),
+                ("unique_key", models.TextField(null=True)),
+                ("unique_scope", models.TextField(null=True)),
+                ("concurrency_key", models.TextField(null=True)),
+                ("fair_key", models.TextField(null=True)),
+                ("cancelled_by", models.TextField(null=True)),
+                ("metadata", models.JSONField(db_default=EMPTY_OBJECT)),
+                ("progress", models.JSONField(null=True)),
+                ("errors", models.JSONField(db_default=EMPTY_LIST, help_text="One entry for each failed attempt.")),
+                (
+                    "concurrency_strict",
+                    models.BooleanField(db_default=False, help_text="Keeps its slot while it backs off."),
+                ),
+                (
+                    "unique_for_seconds",
+                    models.IntegerField(db_default=0, help_text="The key is held for so long after success."),
+                ),
+                (
+                    "awaited",
+                    models.BooleanField(db_default=False, help_text="Somebody waits for its end, which is announced."),
+                ),
+                (
+                    "keep_seconds",
+                    models.IntegerField(null=True, help_text="For how long; empty: as long as any finished job."),
+                ),
+            ],
+            options={
+                "db_table": "pgqueue_jobs",
+                "verbose_name": "job",
+                "verbose_name_plural": "jobs",
+                "permissions": [
+                    ("run_job", "Can run jobs now"),
+                    ("kill_job", "Can kill jobs"),
+                    ("move_job", "Can move jobs to another queue"),
+                    ("reprioritize_job", "Can change the priority of jobs"),
+                ],
+                "indexes": [
+                    models.Index(
+                        models.F("queue"),
+                        Negative("priority"),
+                        models.F("run_at"),
+                        models.F("id"),
+                        name="pgqueue_jobs_claim",
+                        condition=models.Q(status="queued"),
+                    ),
+                    models.Index(
+                        fields=["worker_id"], name="pgqueue_jobs_running", condition=models.Q(status="running")
+                    ),
+                    models.Index(
+                        fields=["run_at"], name="pgqueue_jobs_due", condition=models.Q(status__in=["scheduled", "held"])
+                    ),
+                    models.Index(
+                        models.F("concurrency_key"),
+                        Negative("priority"),
+                        models.F("run_at"),
+                        models.F("id"),
+                        name="pgqueue_jobs_waiting",
+                        condition=models.Q(status="waiting"),
+                    ),
+                    models.Index(
+                        models.F("queue"),
+                        models.F("fair_key"),
+                        Negative("priority"),
+                        models.F("run_at"),
+                        name="pgqueue_jobs_fair",
+                        condition=models.Q(fair_key__isnull=False, status__in=["queued", "waiting"]),
+                    ),
+                    models.Index(
+                        fields=["id"], name="pgqueue_jobs_started", condition=models.Q(unique_scope="started")
+                    ),
+                    models.Index(
+                        fields=["expires_at"], name="pgqueue_jobs_expiry", condition=models.Q(expires_at__isnull=False)
+                    ),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=["unique_key"],
+                        name="pgqueue_jobs_unique",
+                        condition=models.Q(unique_scope__in=["live", "start"]),
+                    ),
+                    models.UniqueConstraint(
+                        fields=["concurrency_key", "concurrency_slot"],
+                        name="pgqueue_jobs_slot",
+                        condition=models.Q(concurrency_slot__isnull=False),
+                    ),
+                    models.CheckConstraint(condition=models.Q(status__in=STATUSES), name="pgqueue_jobs_status"),
+                    models.CheckConstraint(
+                        condition=models.Q(status="running") & ~models.Q(lease_token=0)
+                        | ~models.Q(status="running") & models.Q(lease_token=0),
+                        name="pgqueue_jobs_running_has_lease",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(priority__range=(-100, 100)), name="pgqueue_jobs_priority"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(attempts__gte=0, max_attempts__gte=1, lost__gte=0),
+                        name="pgqueue_jobs_attempts",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(lease_seconds__gte=1, timeout_seconds__gte=0), name="pgqueue_jobs_durations"
+                    ),
+                    models.CheckConstraint(
+                        condition=~models.Q(queue="") & ~models.Q(task=""), name="pgqueue_jobs_names"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(run_at__range=(NEVER, LATEST)), name="pgqueue_jobs_run_at"
+                    ),
+                    models.CheckConstraint(condition=is_array("errors"), name="pgqueue_jobs_errors"),
+                    models.CheckConstraint(
+                        condition=is_at_most("queue", 128)
+                        & is_at_most("task", 500)
+                        & is_at_most("backend", 500)
+                        & is_at_most("unique_key", 500)
+                        & is_at_most("concurrency_key", 500)
+                        & is_at_most("fair_key", 500),
+                        name="pgqueue_jobs_lengths",
+                    ),
+                    models.CheckConstraint(
+                        condition=is_instant("enqueued_at")
+                        & is_instant("first_started_at")
+                        & is_instant("started_at")
+                        & is_instant("lease_until")
+                        & is_instant("expires_at")
+                        & is_instant("cancel_requested_at"),
+                        name="pgqueue_jobs_instants",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(unique_key=None, unique_scope=None)
+                        | models.Q(
+                            unique_key__isnull=False,
+                            unique_scope__isnull=False,
+                            unique_scope__in=["live", "start", "started", "given_up"],
+                        ),
+                        name="pgqueue_jobs_unique_scope",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(concurrency_key=None, concurrency_slot=None)
+                        | models.Q(
+                            concurrency_key__isnull=False, concurrency_limit__isnull=False, concurrency_limit__gte=1
+                        )
+                        & ~models.Q(concurrency_key="")
+                        & (
+                            models.Q(
+                                concurrency_slot__isnull=False,
+                                concurrency_slot__range=(1, models.F("concurrency_limit")),
+                            )
+                            | models.Q(status__in=["scheduled", "waiting", "held"])
+                        ),
+                        name="pgqueue_jobs_admitted",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="DeadJob",
+            fields=[
+                ("id", models.BigIntegerField(primary_key=True, serialize=False)),
+                ("died_at", models.DateTimeField("died at", db_default=NOW)),
+                ("run_at", models.DateTimeField()),
+                ("enqueued_at", models.DateTimeField("enqueued at")),
+                ("first_started_at", models.DateTimeField(db_default=NEVER)),
+                ("started_at", models.DateTimeField(db_default=NEVER)),
+                ("worker_id", models.BigIntegerField(db_default=0)),
+                ("schedule_id", models.BigIntegerField(null=True)),
+                ("parent_id", models.BigIntegerField(null=True)),
+                ("expires_at", models.DateTimeField(null=True)),
+                ("lease_seconds", models.IntegerField(db_default=30)),
+                ("timeout_seconds", models.IntegerField(db_default=0)),
+                ("priority", models.SmallIntegerField("priority", db_default=0)),
+                ("attempts", models.SmallIntegerField("attempts", db_default=0)),
+                ("max_attempts", models.SmallIntegerField(db_default=10)),
+                ("lost", models.SmallIntegerField(db_default=0)),
+                ("concurrency_limit", models.SmallIntegerField(null=True)),
+                ("keep", models.BooleanField(db_default=True)),
+                (
+                    "reason",
+                    models.TextField("reason", choices=[(reason, reason.replace("_", " ")) for reason in REASONS]),
+                ),
+                ("queue", models.TextField("queue")),
+                ("task", models.TextField("task")),
+                ("backend", models.TextField(db_default="")),
+                ("args", models.JSONField(db_default=EMPTY_LIST)),
+                ("kwargs", models.JSONField(db_default=EMPTY_OBJECT)),
+                ("unique_key", models.TextField(null=True)),
+                ("unique_scope", models.TextField(null=True)),
+                ("concurrency_key", models.TextField(null=True)),
+                ("fair_key", models.TextField(null=True)),
+                ("cancelled_by", models.TextField(null=True)),
+                ("metadata", models.JSONField(db_default=EMPTY_OBJECT)),
+                ("progress", models.JSONField(null=True)),
+                ("errors", models.JSONField(db_default=EMPTY_LIST)),
+                ("concurrency_strict", models.BooleanField(db_default=False)),
+                ("unique_for_seconds", models.IntegerField(db_default=0)),
+                ("keep_seconds", models.IntegerField(null=True)),
+                (
+                    "cause",
+                    models.GeneratedField(
+                        expression=Cause(),
+                        output_field=models.BigIntegerField(),
+                        db_persist=True,
+                        help_text="The same for jobs that died of the same.",
+                    ),
+                ),
+            ],
+            options={
+                "db_table": "pgqueue_dead_jobs",
+                "verbose_name": "dead job",
+                "verbose_name_plural": "dead jobs",
+                "permissions": [("requeue_deadjob", "Can requeue dead jobs")],
+                "indexes": [
+                    models.Index(fields=["-died_at", "-id"], name="pgqueue_dead_jobs_age"),
+                    models.Index(fields=["reason", "-died_at", "-id"], name="pgqueue_dead_jobs_reason"),
+                    models.Index(fields=["queue", "-died_at", "-id"], name="pgqueue_dead_jobs_queue"),
+                    models.Index(fields=["task", "-died_at", "-id"], name="pgqueue_dead_jobs_task"),
+                    models.Index(fields=["cause", "-died_at", "-id"], name="pgqueue_dead_jobs_cause"),
+                    models.Index(
+                        fields=["schedule_id", "-id"],
+                        name="pgqueue_dead_jobs_schedule",
+                        condition=models.Q(schedule_id__isnull=False),
+                    ),
+                ],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(reason__in=REASONS), name="pgqueue_dead_jobs_known_reason"
+                    ),
+                ],
+            },
+        ),
+        migrations.SeparateDatabaseAndState(
             state_operations=[
                 migrations.CreateModel(
                     name="FinishedJob",
                     fields=[
                         ("id", models.BigIntegerField(primary_key=True, serialize=False)),
-                        (
-                            "finished_at",
-                            models.DateTimeField(
-                                db_default=django.db.models.functions.datetime.Now(), verbose_name="finished at"
-                            ),
-                        ),
-                        ("enqueued_at", models.DateTimeField(verbose_name="enqueued at")),
+                        ("finished_at", models.DateTimeField("finished at", db_default=NOW)),
+                        ("enqueued_at", models.DateTimeField("enqueued at")),
                         ("run_at", models.DateTimeField()),
                         ("first_started_at", models.DateTimeField()),
                         ("started_at", models.DateTimeField()),
@@ -67,15 +339,13 @@ class Migration(migrations.Migration):
                         ("parent_id", models.BigIntegerField(null=True)),
                         (
                             "run_seconds",
-                            models.FloatField(
-                                help_text="Of the attempt that succeeded, in seconds.", verbose_name="run time"
-                            ),
+                            models.FloatField("run time", help_text="Of the attempt that succeeded, in seconds."),
                         ),
                         ("priority", models.SmallIntegerField()),
-                        ("attempts", models.SmallIntegerField(verbose_name="attempts")),
+                        ("attempts", models.SmallIntegerField("attempts")),
                         ("lost", models.SmallIntegerField()),
-                        ("queue", models.TextField(verbose_name="queue")),
-                        ("task", models.TextField(verbose_name="task")),
+                        ("queue", models.TextField("queue")),
+                        ("task", models.TextField("task")),
                         ("backend", models.TextField()),
                         ("args", models.JSONField()),
                         ("kwargs", models.JSONField()),
@@ -83,496 +353,339 @@ class Migration(migrations.Migration):
                         ("metadata", models.JSONField()),
                         ("progress", models.JSONField(null=True)),
                         ("errors", models.JSONField()),
+                        (
+                            "prune_at",
+                            models.DateTimeField(null=True, help_text="Removed after that; empty: with its partition."),
+                        ),
                     ],
                     options={
+                        "db_table": "pgqueue_finished_jobs",
                         "verbose_name": "finished job",
                         "verbose_name_plural": "finished jobs",
-                        "db_table": "pgqueue_finished_jobs",
                     },
                 ),
             ],
             database_operations=[
-                migrations.RunSQL(sql=CREATE_FINISHED_JOBS, reverse_sql="DROP TABLE pgqueue_finished_jobs"),
+                RunFile("create_finished_jobs", reverse_sql="DROP TABLE pgqueue_finished_jobs"),
             ],
         ),
-        OnQueueDatabase.both(
-            [
-                migrations.CreateModel(
-                    name="Worker",
-                    fields=[
-                        ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                        (
-                            "supervisor_id",
-                            models.BigIntegerField(help_text="Shared by the processes of one pgqueue_worker command."),
-                        ),
-                        (
-                            "started_at",
-                            models.DateTimeField(
-                                db_default=django.db.models.functions.datetime.Now(), verbose_name="started at"
-                            ),
-                        ),
-                        (
-                            "heartbeat_at",
-                            models.DateTimeField(
-                                db_default=django.db.models.functions.datetime.Now(), verbose_name="last heartbeat"
-                            ),
-                        ),
-                        ("lease_until", models.DateTimeField()),
-                        ("pid", models.IntegerField()),
-                        ("concurrency", models.IntegerField()),
-                        ("host", models.TextField(verbose_name="host")),
-                        ("name", models.TextField(db_default="", verbose_name="name")),
-                        ("version", models.TextField()),
-                        (
-                            "queues",
-                            models.JSONField(
-                                db_default=models.Value([], models.JSONField()), help_text="Empty means all."
-                            ),
-                        ),
-                        ("metadata", models.JSONField(db_default=models.Value({}, models.JSONField()))),
-                    ],
-                    options={
-                        "verbose_name": "worker",
-                        "verbose_name_plural": "workers",
-                        "db_table": "pgqueue_workers",
-                    },
-                ),
-                migrations.CreateModel(
-                    name="DeadJob",
-                    fields=[
-                        ("id", models.BigIntegerField(primary_key=True, serialize=False)),
-                        (
-                            "died_at",
-                            models.DateTimeField(
-                                db_default=django.db.models.functions.datetime.Now(), verbose_name="died at"
-                            ),
-                        ),
-                        ("run_at", models.DateTimeField()),
-                        ("enqueued_at", models.DateTimeField(verbose_name="enqueued at")),
-                        (
-                            "first_started_at",
-                            models.DateTimeField(db_default=datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.UTC)),
-                        ),
-                        (
-                            "started_at",
-                            models.DateTimeField(db_default=datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.UTC)),
-                        ),
-                        ("worker_id", models.BigIntegerField(db_default=0)),
-                        ("schedule_id", models.BigIntegerField(null=True)),
-                        ("parent_id", models.BigIntegerField(null=True)),
-                        ("expires_at", models.DateTimeField(null=True)),
-                        ("lease_seconds", models.IntegerField(db_default=30)),
-                        ("timeout_seconds", models.IntegerField(db_default=0)),
-                        ("priority", models.SmallIntegerField(db_default=0, verbose_name="priority")),
-                        ("attempts", models.SmallIntegerField(db_default=0, verbose_name="attempts")),
-                        ("max_attempts", models.SmallIntegerField(db_default=10)),
-                        ("lost", models.SmallIntegerField(db_default=0)),
-                        ("concurrency_limit", models.SmallIntegerField(null=True)),
-                        ("keep", models.BooleanField(db_default=True)),
-                        (
-                            "reason",
-                            models.TextField(
-                                choices=[
-                                    ("exhausted", "exhausted"),
-                                    ("discarded", "discarded"),
-                                    ("lost", "lost"),
-                                    ("killed", "killed"),
-                                    ("expired", "expired"),
-                                    ("unknown_task", "unknown task"),
-                                ],
-                                verbose_name="reason",
-                            ),
-                        ),
-                        ("queue", models.TextField(verbose_name="queue")),
-                        ("task", models.TextField(verbose_name="task")),
-                        ("backend", models.TextField(db_default="")),
-                        ("args", models.JSONField(db_default=models.Value([], models.JSONField()))),
-                        ("kwargs", models.JSONField(db_default=models.Value({}, models.JSONField()))),
-                        ("unique_key", models.TextField(null=True)),
-                        ("unique_scope", models.TextField(null=True)),
-                        ("concurrency_key", models.TextField(null=True)),
-                        ("fair_key", models.TextField(null=True)),
-                        ("cancelled_by", models.TextField(null=True)),
-                        ("metadata", models.JSONField(db_default=models.Value({}, models.JSONField()))),
-                        ("progress", models.JSONField(null=True)),
-                        ("errors", models.JSONField(db_default=models.Value([], models.JSONField()))),
-                    ],
-                    options={
-                        "verbose_name": "dead job",
-                        "verbose_name_plural": "dead jobs",
-                        "db_table": "pgqueue_dead_jobs",
-                        "permissions": [("requeue_deadjob", "Can requeue dead jobs")],
-                        "indexes": [
-                            models.Index(fields=["-died_at", "-id"], name="pgqueue_dead_jobs_age"),
-                            models.Index(fields=["reason", "-died_at", "-id"], name="pgqueue_dead_jobs_reason"),
-                            models.Index(fields=["queue", "-died_at", "-id"], name="pgqueue_dead_jobs_queue"),
-                            models.Index(fields=["task", "-died_at", "-id"], name="pgqueue_dead_jobs_task"),
-                        ],
-                        "constraints": [
-                            models.CheckConstraint(
-                                condition=models.Q(
-                                    (
-                                        "reason__in",
-                                        [
-                                            django_pgqueue.states.Reason["EXHAUSTED"],
-                                            django_pgqueue.states.Reason["DISCARDED"],
-                                            django_pgqueue.states.Reason["LOST"],
-                                            django_pgqueue.states.Reason["KILLED"],
-                                            django_pgqueue.states.Reason["EXPIRED"],
-                                            django_pgqueue.states.Reason["UNKNOWN_TASK"],
-                                        ],
-                                    )
-                                ),
-                                name="pgqueue_dead_jobs_known_reason",
-                            )
-                        ],
-                    },
-                ),
-                migrations.CreateModel(
-                    name="Job",
-                    fields=[
-                        ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                        (
-                            "run_at",
-                            models.DateTimeField(
-                                db_default=django.db.models.functions.datetime.Now(),
-                                help_text="Not started before.",
-                                verbose_name="run at",
-                            ),
-                        ),
-                        (
-                            "enqueued_at",
-                            models.DateTimeField(
-                                db_default=django.db.models.functions.datetime.Now(), verbose_name="enqueued at"
-                            ),
-                        ),
-                        (
-                            "first_started_at",
-                            models.DateTimeField(
-                                db_default=datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.UTC),
-                                help_text="First attempt; 1970 means not yet.",
-                            ),
-                        ),
-                        (
-                            "started_at",
-                            models.DateTimeField(
-                                db_default=datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.UTC),
-                                help_text="Latest attempt, when claimed.",
-                                verbose_name="started at",
-                            ),
-                        ),
-                        (
-                            "lease_until",
-                            models.DateTimeField(
-                                db_default=datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.UTC),
-                                help_text="A silent worker keeps the job until then.",
-                            ),
-                        ),
-                        (
-                            "lease_token",
-                            models.BigIntegerField(db_default=0, help_text="Proves the lease; 0 means not running."),
-                        ),
-                        (
-                            "worker_id",
-                            models.BigIntegerField(db_default=0, help_text="The worker process that runs it."),
-                        ),
-                        ("schedule_id", models.BigIntegerField(null=True)),
-                        ("parent_id", models.BigIntegerField(help_text="The job that enqueued it.", null=True)),
-                        ("expires_at", models.DateTimeField(null=True)),
-                        ("cancel_requested_at", models.DateTimeField(null=True)),
-                        ("lease_seconds", models.IntegerField(db_default=30)),
-                        ("timeout_seconds", models.IntegerField(db_default=0, help_text="0 means no limit.")),
-                        (
-                            "priority",
-                            models.SmallIntegerField(
-                                db_default=0, help_text="-100 to 100; larger runs sooner.", verbose_name="priority"
-                            ),
-                        ),
-                        (
-                            "attempts",
-                            models.SmallIntegerField(
-                                db_default=0, help_text="Counted when claimed.", verbose_name="attempts"
-                            ),
-                        ),
-                        ("max_attempts", models.SmallIntegerField(db_default=10)),
-                        ("lost", models.SmallIntegerField(db_default=0, help_text="How often a worker died with it.")),
-                        ("concurrency_limit", models.SmallIntegerField(null=True)),
-                        ("concurrency_slot", models.SmallIntegerField(null=True)),
-                        (
-                            "keep",
-                            models.BooleanField(db_default=True, help_text="Keep in finished jobs after success."),
-                        ),
-                        (
-                            "status",
-                            models.TextField(
-                                choices=[
-                                    ("scheduled", "scheduled"),
-                                    ("queued", "queued"),
-                                    ("waiting", "waiting"),
-                                    ("running", "running"),
-                                    ("held", "held"),
-                                ],
-                                db_default=django_pgqueue.states.Status["QUEUED"],
-                                verbose_name="status",
-                            ),
-                        ),
-                        ("queue", models.TextField(db_default="default", verbose_name="queue")),
-                        ("task", models.TextField(verbose_name="task")),
-                        (
-                            "backend",
-                            models.TextField(
-                                db_default="", help_text="Alias in TASKS, for jobs of the Tasks framework."
-                            ),
-                        ),
-                        ("args", models.JSONField(db_default=models.Value([], models.JSONField()))),
-                        ("kwargs", models.JSONField(db_default=models.Value({}, models.JSONField()))),
-                        ("unique_key", models.TextField(null=True)),
-                        ("unique_scope", models.TextField(null=True)),
-                        ("concurrency_key", models.TextField(null=True)),
-                        ("fair_key", models.TextField(null=True)),
-                        ("cancelled_by", models.TextField(null=True)),
-                        ("metadata", models.JSONField(db_default=models.Value({}, models.JSONField()))),
-                        ("progress", models.JSONField(null=True)),
-                        (
-                            "errors",
-                            models.JSONField(
-                                db_default=models.Value([], models.JSONField()),
-                                help_text="One entry for each failed attempt.",
-                            ),
-                        ),
-                    ],
-                    options={
-                        "verbose_name": "job",
-                        "verbose_name_plural": "jobs",
-                        "db_table": "pgqueue_jobs",
-                        "permissions": [("run_job", "Can run jobs now"), ("kill_job", "Can kill jobs")],
-                        "indexes": [
-                            models.Index(
-                                models.F("queue"),
-                                django_pgqueue.models.Negative("priority"),
-                                models.F("run_at"),
-                                models.F("id"),
-                                condition=models.Q(("status", django_pgqueue.states.Status["QUEUED"])),
-                                name="pgqueue_jobs_claim",
-                            ),
-                            models.Index(
-                                condition=models.Q(("status", django_pgqueue.states.Status["RUNNING"])),
-                                fields=["worker_id"],
-                                name="pgqueue_jobs_running",
-                            ),
-                            models.Index(
-                                condition=models.Q(
-                                    (
-                                        "status__in",
-                                        [
-                                            django_pgqueue.states.Status["SCHEDULED"],
-                                            django_pgqueue.states.Status["HELD"],
-                                        ],
-                                    )
-                                ),
-                                fields=["run_at"],
-                                name="pgqueue_jobs_due",
-                            ),
-                            models.Index(
-                                condition=models.Q(("concurrency_key__isnull", False)),
-                                fields=["concurrency_key"],
-                                name="pgqueue_jobs_concurrency",
-                            ),
-                        ],
-                        "constraints": [
-                            models.UniqueConstraint(
-                                condition=models.Q(("unique_key__isnull", False)),
-                                fields=("unique_key",),
-                                name="pgqueue_jobs_unique",
-                            ),
-                            models.UniqueConstraint(
-                                condition=models.Q(("concurrency_slot__isnull", False)),
-                                fields=("concurrency_key", "concurrency_slot"),
-                                name="pgqueue_jobs_slot",
-                            ),
-                            models.CheckConstraint(
-                                condition=models.Q(
-                                    (
-                                        "status__in",
-                                        [
-                                            django_pgqueue.states.Status["SCHEDULED"],
-                                            django_pgqueue.states.Status["QUEUED"],
-                                            django_pgqueue.states.Status["WAITING"],
-                                            django_pgqueue.states.Status["RUNNING"],
-                                            django_pgqueue.states.Status["HELD"],
-                                        ],
-                                    )
-                                ),
-                                name="pgqueue_jobs_status",
-                            ),
-                            models.CheckConstraint(
-                                condition=models.Q(
-                                    models.Q(
-                                        ("status", django_pgqueue.states.Status["RUNNING"]),
-                                        models.Q(("lease_token", 0), _negated=True),
-                                    ),
-                                    models.Q(
-                                        models.Q(("status", django_pgqueue.states.Status["RUNNING"]), _negated=True),
-                                        ("lease_token", 0),
-                                    ),
-                                    _connector="OR",
-                                ),
-                                name="pgqueue_jobs_running_has_lease",
-                            ),
-                            models.CheckConstraint(
-                                condition=models.Q(("priority__range", (-100, 100))), name="pgqueue_jobs_priority"
-                            ),
-                            models.CheckConstraint(
-                                condition=models.Q(("attempts__gte", 0), ("lost__gte", 0), ("max_attempts__gte", 1)),
-                                name="pgqueue_jobs_attempts",
-                            ),
-                            models.CheckConstraint(
-                                condition=models.Q(
-                                    (
-                                        "run_at__range",
-                                        (
-                                            datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC),
-                                            datetime.datetime(9999, 1, 1, tzinfo=datetime.UTC),
-                                        ),
-                                    )
-                                ),
-                                name="pgqueue_jobs_run_at",
-                            ),
-                            models.CheckConstraint(
-                                condition=models.Q(
-                                    lookups.Exact(
-                                        models.Func(
-                                            models.F("errors"),
-                                            function="jsonb_typeof",
-                                            output_field=models.TextField(),
-                                        ),
-                                        models.Value("array"),
-                                    )
-                                ),
-                                name="pgqueue_jobs_errors",
-                            ),
-                            models.CheckConstraint(
-                                condition=models.Q(("lease_seconds__gte", 1), ("timeout_seconds__gte", 0)),
-                                name="pgqueue_jobs_durations",
-                            ),
-                            models.CheckConstraint(
-                                condition=models.Q(
-                                    models.Q(("queue", ""), _negated=True), models.Q(("task", ""), _negated=True)
-                                ),
-                                name="pgqueue_jobs_names",
-                            ),
-                        ],
-                    },
-                ),
-                migrations.CreateModel(
-                    name="Queue",
-                    fields=[
-                        ("name", models.TextField(primary_key=True, serialize=False, verbose_name="name")),
-                        ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                        ("paused_at", models.DateTimeField(null=True)),
-                        ("resume_at", models.DateTimeField(null=True)),
-                        ("tokens_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                        ("tokens", models.FloatField(db_default=0.0)),
-                        ("max_running", models.IntegerField(null=True)),
-                        ("rate_limit", models.IntegerField(help_text="Jobs started in each period.", null=True)),
-                        ("rate_period_seconds", models.FloatField(null=True)),
-                        ("rate_burst", models.IntegerField(null=True)),
-                        ("paused_by", models.TextField(db_default="")),
-                        ("pause_reason", models.TextField(db_default="")),
-                    ],
-                    options={
-                        "verbose_name": "queue",
-                        "verbose_name_plural": "queues",
-                        "db_table": "pgqueue_queues",
-                        "permissions": [("pause_queue", "Can pause and resume queues")],
-                        "constraints": [
-                            models.CheckConstraint(
-                                condition=models.Q(("name", ""), _negated=True), name="pgqueue_queues_name"
-                            )
-                        ],
-                    },
-                ),
-                migrations.CreateModel(
-                    name="Schedule",
-                    fields=[
-                        ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                        ("next_at", models.DateTimeField(verbose_name="next at")),
-                        ("last_at", models.DateTimeField(null=True)),
-                        ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                        (
-                            "edited_at",
-                            models.DateTimeField(
-                                help_text="Set by an edit in the admin, which wins over code.", null=True
-                            ),
-                        ),
-                        ("last_job_id", models.BigIntegerField(null=True)),
-                        ("every_seconds", models.FloatField(null=True)),
-                        ("jitter_seconds", models.FloatField(db_default=0.0)),
-                        ("catch_up_limit", models.IntegerField(db_default=100)),
-                        ("is_enabled", models.BooleanField(db_default=True)),
-                        ("name", models.TextField(unique=True, verbose_name="name")),
-                        ("task", models.TextField(verbose_name="task")),
-                        ("cron", models.TextField(db_default="")),
-                        ("timezone", models.TextField(db_default="UTC")),
-                        (
-                            "catch_up",
-                            models.TextField(db_default="last", help_text="After downtime: none, last or all."),
-                        ),
-                        (
-                            "source",
-                            models.TextField(db_default="code", help_text="Declared in code or made in the admin."),
-                        ),
-                        ("args", models.JSONField(db_default=models.Value([], models.JSONField()))),
-                        ("kwargs", models.JSONField(db_default=models.Value({}, models.JSONField()))),
-                        ("options", models.JSONField(db_default=models.Value({}, models.JSONField()))),
-                    ],
-                    options={
-                        "verbose_name": "schedule",
-                        "verbose_name_plural": "schedules",
-                        "db_table": "pgqueue_schedules",
-                        "indexes": [
-                            models.Index(
-                                condition=models.Q(("is_enabled", True)),
-                                fields=["next_at"],
-                                name="pgqueue_schedules_due",
-                            )
-                        ],
-                        "constraints": [
-                            models.CheckConstraint(
-                                condition=models.Q(
-                                    models.Q(("cron", ""), ("every_seconds__gt", 0)),
-                                    models.Q(models.Q(("cron", ""), _negated=True), ("every_seconds", None)),
-                                    _connector="OR",
-                                ),
-                                name="pgqueue_schedules_cron_or_every",
-                            )
-                        ],
-                    },
-                ),
-                migrations.CreateModel(
-                    name="Stat",
-                    fields=[
-                        ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                        ("minute", models.DateTimeField()),
-                        ("succeeded", models.BigIntegerField(db_default=0)),
-                        ("failed", models.BigIntegerField(db_default=0)),
-                        ("retried", models.BigIntegerField(db_default=0)),
-                        ("died", models.BigIntegerField(db_default=0)),
-                        ("lost", models.BigIntegerField(db_default=0)),
-                        ("wait_seconds", models.FloatField(db_default=0.0)),
-                        ("run_seconds", models.FloatField(db_default=0.0)),
-                        ("queue", models.TextField()),
-                        ("task", models.TextField()),
-                    ],
-                    options={
-                        "verbose_name": "statistic",
-                        "verbose_name_plural": "statistics",
-                        "db_table": "pgqueue_stats",
-                        "constraints": [
-                            models.UniqueConstraint(fields=("minute", "queue", "task"), name="pgqueue_stats_minute")
-                        ],
-                    },
-                ),
-            ]
+        migrations.AddIndex(
+            model_name="finishedjob",
+            index=models.Index(
+                fields=["prune_at"], name="pgqueue_finished_jobs_prune", condition=models.Q(prune_at__isnull=False)
+            ),
         ),
+        migrations.AddIndex(
+            model_name="finishedjob",
+            index=models.Index(
+                fields=["schedule_id", "-id"],
+                name="pgqueue_finished_jobs_schedule",
+                condition=models.Q(schedule_id__isnull=False),
+            ),
+        ),
+        RunFile("create_partitions"),
+        migrations.CreateModel(
+            name="Queue",
+            fields=[
+                ("name", models.TextField("name", primary_key=True, serialize=False)),
+                ("created_at", models.DateTimeField(db_default=NOW)),
+                ("paused_at", models.DateTimeField(null=True)),
+                ("resume_at", models.DateTimeField(null=True)),
+                ("tokens_at", models.DateTimeField(db_default=NOW)),
+                ("tokens", models.FloatField(db_default=0.0)),
+                ("max_running", models.IntegerField(null=True)),
+                ("rate_limit", models.IntegerField(null=True, help_text="Jobs started in each period.")),
+                ("rate_period_seconds", models.FloatField(null=True)),
+                ("rate_burst", models.IntegerField(null=True)),
+                ("paused_by", models.TextField(db_default="")),
+                ("pause_reason", models.TextField(db_default="")),
+            ],
+            options={
+                "db_table": "pgqueue_queues",
+                "verbose_name": "queue",
+                "verbose_name_plural": "queues",
+                "permissions": [("pause_queue", "Can pause and resume queues")],
+                "indexes": [
+                    models.Index(
+                        fields=["name"],
+                        name="pgqueue_queues_gated",
+                        condition=models.Q(paused_at__isnull=False)
+                        | models.Q(max_running__isnull=False)
+                        | models.Q(rate_limit__isnull=False),
+                    ),
+                ],
+                "constraints": [
+                    models.CheckConstraint(condition=~models.Q(name=""), name="pgqueue_queues_name"),
+                    models.CheckConstraint(
+                        condition=models.Q(paused_at__isnull=False)
+                        | models.Q(resume_at=None, paused_by="", pause_reason=""),
+                        name="pgqueue_queues_pause",
+                    ),
+                    models.CheckConstraint(condition=models.Q(max_running__gte=1), name="pgqueue_queues_max_running"),
+                    models.CheckConstraint(
+                        condition=models.Q(rate_limit=None, rate_period_seconds=None, rate_burst=None)
+                        | models.Q(
+                            rate_limit__isnull=False,
+                            rate_limit__gte=1,
+                            rate_period_seconds__isnull=False,
+                            rate_period_seconds__gt=0,
+                            rate_period_seconds__lte=365 * 24 * 3600,
+                            rate_burst__isnull=False,
+                            rate_burst__gte=1,
+                        ),
+                        name="pgqueue_queues_rate",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Head",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("run_at", models.DateTimeField(help_text="Of the first job, at that time.")),
+                ("priority", models.SmallIntegerField()),
+                ("queue", models.TextField()),
+            ],
+            options={
+                "db_table": "pgqueue_heads",
+                "verbose_name": "head",
+                "verbose_name_plural": "heads",
+                "constraints": [models.UniqueConstraint(fields=["queue", "priority"], name="pgqueue_heads_place")],
+            },
+        ),
+        migrations.CreateModel(
+            name="Schedule",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("next_at", models.DateTimeField("next at")),
+                ("last_at", models.DateTimeField("last at", null=True, help_text="The latest tick that became a job.")),
+                ("created_at", models.DateTimeField("created at", db_default=NOW)),
+                (
+                    "edited_at",
+                    models.DateTimeField(
+                        "edited at", null=True, help_text="Set by an edit in the admin, which wins over code."
+                    ),
+                ),
+                ("last_job_id", models.BigIntegerField("last job", null=True)),
+                ("every_seconds", models.FloatField("every", null=True, blank=True)),
+                ("jitter_seconds", models.FloatField("jitter", default=0.0, db_default=0.0)),
+                ("catch_up_limit", models.IntegerField("catch up at most", default=100, db_default=100)),
+                ("is_enabled", models.BooleanField("is enabled", default=True, db_default=True)),
+                ("name", models.TextField("name", unique=True)),
+                ("task", models.TextField("task")),
+                ("cron", models.TextField("cron", blank=True, default="", db_default="")),
+                ("timezone", models.TextField("time zone", default="UTC", db_default="UTC")),
+                (
+                    "catch_up",
+                    models.TextField(
+                        "catch up", choices=[(word, word) for word in CATCH_UPS], default="last", db_default="last"
+                    ),
+                ),
+                (
+                    "source",
+                    models.TextField(
+                        "source",
+                        default="admin",
+                        db_default="admin",
+                        help_text="Declared in code or made in the admin.",
+                    ),
+                ),
+                ("args", models.JSONField("args", blank=True, default=list, db_default=EMPTY_LIST)),
+                ("kwargs", models.JSONField("kwargs", blank=True, default=dict, db_default=EMPTY_OBJECT)),
+                ("options", models.JSONField("options", blank=True, default=dict, db_default=EMPTY_OBJECT)),
+                (
+                    "declared_at",
+                    models.DateTimeField(
+                        "declared at", null=True, help_text="When a worker last found it in its code, to ten minutes."
+                    ),
+                ),
+                (
+                    "last_error",
+                    models.TextField(
+                        "last error",
+                        blank=True,
+                        default="",
+                        db_default="",
+                        help_text="Why its latest tick became no job.",
+                    ),
+                ),
+                ("paused_by", models.TextField("paused by", blank=True, default="", db_default="")),
+            ],
+            options={
+                "db_table": "pgqueue_schedules",
+                "verbose_name": "schedule",
+                "verbose_name_plural": "schedules",
+                "ordering": ["name"],
+                "permissions": [
+                    ("pause_schedule", "Can pause and resume schedules"),
+                    ("run_schedule", "Can run schedules now"),
+                ],
+                "indexes": [
+                    models.Index(fields=["next_at"], name="pgqueue_schedules_due", condition=models.Q(is_enabled=True)),
+                ],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(cron="", every_seconds__isnull=False, every_seconds__gt=0)
+                        | ~models.Q(cron="") & models.Q(every_seconds=None),
+                        name="pgqueue_schedules_cron_or_every",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(catch_up__in=CATCH_UPS, catch_up_limit__gte=1, jitter_seconds__gte=0),
+                        name="pgqueue_schedules_catch_up",
+                    ),
+                    models.CheckConstraint(
+                        condition=~models.Q(name="") & ~models.Q(task=""), name="pgqueue_schedules_names"
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Worker",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                (
+                    "supervisor_id",
+                    models.BigIntegerField(help_text="Shared by the processes of one pgqueue_worker command."),
+                ),
+                ("started_at", models.DateTimeField("started at", db_default=NOW)),
+                ("heartbeat_at", models.DateTimeField("last heartbeat", db_default=NOW)),
+                ("lease_until", models.DateTimeField()),
+                ("pid", models.IntegerField()),
+                ("concurrency", models.IntegerField()),
+                ("host", models.TextField("host")),
+                ("name", models.TextField("name", db_default="")),
+                ("version", models.TextField()),
+                ("queues", models.JSONField(db_default=EMPTY_LIST, help_text="Empty means all.")),
+                ("metadata", models.JSONField(db_default=EMPTY_OBJECT)),
+                (
+                    "session_pid",
+                    models.IntegerField(
+                        db_default=0,
+                        help_text="The server process of the session in which its command listens; 0: it polls.",
+                    ),
+                ),
+                (
+                    "memory_bytes",
+                    models.BigIntegerField(
+                        "memory", db_default=0, help_text="Resident, at the last heartbeat; 0: not known."
+                    ),
+                ),
+                ("stop_requested_at", models.DateTimeField("asked to stop at", null=True)),
+                ("stop_requested_by", models.TextField(db_default="")),
+            ],
+            options={
+                "db_table": "pgqueue_workers",
+                "verbose_name": "worker",
+                "verbose_name_plural": "workers",
+                "permissions": [("stop_worker", "Can ask workers to stop")],
+            },
+        ),
+        migrations.CreateModel(
+            name="Stat",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("minute", models.DateTimeField(help_text="In which the attempts ended.")),
+                ("succeeded", models.BigIntegerField(db_default=0)),
+                (
+                    "failed",
+                    models.BigIntegerField(db_default=0, help_text="Attempts that failed, whatever became of the job."),
+                ),
+                (
+                    "retried",
+                    models.BigIntegerField(db_default=0, help_text="Of those that failed: the job runs again."),
+                ),
+                ("died", models.BigIntegerField(db_default=0, help_text="Jobs that went to the dead jobs.")),
+                ("lost", models.BigIntegerField(db_default=0, help_text="Attempts whose worker died.")),
+                (
+                    "wait_seconds",
+                    models.FloatField(db_default=0.0, help_text="From run_at to the claim, of all these attempts."),
+                ),
+                ("run_seconds", models.FloatField(db_default=0.0, help_text="Of all these attempts.")),
+                ("queue", models.TextField()),
+                ("task", models.TextField()),
+                (
+                    "stale",
+                    models.BigIntegerField(db_default=0, help_text="Results that were dropped: the lease was lost."),
+                ),
+                (
+                    "wait_buckets",
+                    Counts(db_default=NO_COUNTS, help_text="How many waited up to 1 ms, up to 2.5 ms, and so on."),
+                ),
+                ("run_buckets", Counts(db_default=NO_COUNTS, help_text="The same of how long they ran.")),
+            ],
+            options={
+                "db_table": "pgqueue_stats",
+                "verbose_name": "statistic",
+                "verbose_name_plural": "statistics",
+                "constraints": [
+                    models.UniqueConstraint(fields=["minute", "queue", "task"], name="pgqueue_stats_minute")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Overview",
+            fields=[],
+            options={
+                "verbose_name": "overview",
+                "verbose_name_plural": "overview",
+                "proxy": True,
+                "default_permissions": ("view",),
+                "indexes": [],
+                "constraints": [],
+            },
+            bases=("django_pgqueue.stat",),
+        ),
+        migrations.CreateModel(
+            name="Operation",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("created_at", models.DateTimeField("created at", db_default=NOW)),
+                ("started_at", models.DateTimeField("started at", null=True)),
+                ("next_at", models.DateTimeField(db_default=NOW, help_text="The next slice is not before.")),
+                ("ended_at", models.DateTimeField("ended at", null=True)),
+                ("stopped_at", models.DateTimeField("stopped at", null=True)),
+                ("after_id", models.BigIntegerField(db_default=0, help_text="The next slice begins above this id.")),
+                (
+                    "until_id",
+                    models.BigIntegerField(null=True, help_text="It ends with this id: the newest when it began."),
+                ),
+                ("looked", models.BigIntegerField("looked at", db_default=0)),
+                ("done", models.BigIntegerField("done", db_default=0)),
+                ("expected", models.BigIntegerField(null=True, help_text="How many matched when it was asked for.")),
+                ("rate", models.FloatField("rate", null=True, help_text="Jobs a second; empty: as fast as it goes.")),
+                ("verb", models.TextField("verb")),
+                ("source", models.TextField(help_text="Which table: live, dead or finished.")),
+                ("by", models.TextField("by")),
+                ("stopped_by", models.TextField("stopped by", db_default="")),
+                ("last_error", models.TextField("last error", db_default="")),
+                ("filter", models.JSONField("filter", db_default=EMPTY_OBJECT)),
+                (
+                    "said",
+                    models.JSONField(
+                        db_default=EMPTY_OBJECT, help_text="What else the verb needs: a queue, a priority."
+                    ),
+                ),
+                ("outcome", models.JSONField(db_default=EMPTY_OBJECT, help_text="How many, by what was done to them.")),
+                ("left", models.JSONField("left alone", db_default=EMPTY_OBJECT, help_text="How many, by the reason.")),
+            ],
+            options={
+                "db_table": "pgqueue_operations",
+                "verbose_name": "operation",
+                "verbose_name_plural": "operations",
+                "default_permissions": ("view",),
+                "permissions": [("stop_operation", "Can stop operations")],
+                "indexes": [
+                    models.Index(fields=["next_at"], name="pgqueue_operations_open", condition=models.Q(ended_at=None)),
+                ],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(rate=None) | models.Q(rate__isnull=False, rate__gt=0),
+                        name="pgqueue_operations_rate",
+                    ),
+                ],
+            },
+        ),
+        RunFile("set_storage_options"),
+        RunFile("pgqueue_enqueue", reverse_sql="DROP FUNCTION pgqueue_enqueue"),
+        RunFile("pgqueue_turns", reverse_sql="DROP FUNCTION pgqueue_turns"),
     ]

@@ -1,9 +1,6 @@
-"""The turns of fair keys, as migrations have made them."""
-
-# The run_at of jobs with these fair keys, in the order in which they are given. A function, because it has planner settings
-# of its own: enqueueing runs on the caller's connection, and statistics that an empty queue has left behind would have
-# all jobs read and sorted.
-TURNS = """
+-- Return the run_at of jobs with these fair keys, in the order in which they are given. Called by enqueue_keyed.sql and
+-- promote.sql. A function, because it has planner settings of its own: enqueueing runs on the caller's connection, and
+-- statistics that an empty queue has left behind would have all jobs read and sorted.
 CREATE FUNCTION pgqueue_turns(of_queue text, of_priority smallint, fair_keys text[])
 RETURNS SETOF timestamptz
 LANGUAGE plpgsql
@@ -51,8 +48,13 @@ BEGIN
     first AS MATERIALIZED (
         SELECT
             key.fair_key,
-            COALESCE(last.run_at + INTERVAL '1 microsecond' * (1 + floor(random() * key.jobs * 2 * last.excess)), head)
-                AS run_at
+            COALESCE(
+                last.run_at + INTERVAL '1 microsecond' + LEAST(
+                    INTERVAL '1 microsecond' * floor(random() * key.jobs * 2 * last.excess),
+                    GREATEST(statement_timestamp() - last.run_at, INTERVAL '0')
+                ),
+                head
+            ) AS run_at
         FROM (SELECT given.fair_key, count(*) AS jobs FROM given GROUP BY given.fair_key) AS key
         CROSS JOIN LATERAL (
             SELECT
@@ -77,21 +79,3 @@ BEGIN
     ORDER BY given.position;
 END
 $$;
-"""
-
-# The same, but that those which begin at random begin no later than now, where no worker would claim them yet.
-TURNS_UP_TO_NOW = TURNS.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION").replace(
-    """
-            COALESCE(last.run_at + INTERVAL '1 microsecond' * (1 + floor(random() * key.jobs * 2 * last.excess)), head)
-                AS run_at
-""",
-    """
-            COALESCE(
-                last.run_at + INTERVAL '1 microsecond' + LEAST(
-                    INTERVAL '1 microsecond' * floor(random() * key.jobs * 2 * last.excess),
-                    GREATEST(statement_timestamp() - last.run_at, INTERVAL '0')
-                ),
-                head
-            ) AS run_at
-""",
-)

@@ -1,0 +1,57 @@
+from typing import Any
+
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.migrations import Migration, RunSQL
+from django.db.migrations.state import ProjectState
+
+from django_pgqueue.conf import conf
+from django_pgqueue.db.queries import statement
+
+
+class QueueMigration(Migration):
+    """A migration of the queue's PostgreSQL database; on any other it is recorded, and changes nothing.
+
+    So a project whose other aliases are SQLite, or whose test settings are, migrates without an error.
+    """
+
+    def apply(
+        self,
+        project_state: ProjectState,
+        schema_editor: BaseDatabaseSchemaEditor,
+        collect_sql: bool = False,  # noqa: FBT001, FBT002 - the base class's signature
+    ) -> ProjectState:
+        if _is_here(schema_editor):
+            return super().apply(project_state, schema_editor, collect_sql)
+        return self.mutate_state(project_state, preserve=False)
+
+    def unapply(
+        self,
+        project_state: ProjectState,
+        schema_editor: BaseDatabaseSchemaEditor,
+        collect_sql: bool = False,  # noqa: FBT001, FBT002 - the base class's signature
+    ) -> ProjectState:
+        if _is_here(schema_editor):
+            return super().unapply(project_state, schema_editor, collect_sql)
+        return project_state
+
+
+def _is_here(schema_editor: BaseDatabaseSchemaEditor) -> bool:
+    connection = schema_editor.connection
+    return connection.vendor == "postgresql" and connection.alias == conf.database
+
+
+class RunFile(RunSQL):
+    """Run a file of the folder ``sql``; ``sqlmigrate`` and ``migrate --plan`` print its name.
+
+    Once a release has the file it stays as it is: a later migration that replaces a function has a file of its own.
+    """
+
+    def __init__(self, name: str, *, reverse_sql: str = RunSQL.noop) -> None:
+        super().__init__(statement(name), reverse_sql)
+        self.name = name
+
+    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
+        return type(self).__qualname__, [self.name], {"reverse_sql": self.reverse_sql}
+
+    def describe(self) -> str:
+        return f"Run {self.name}.sql"

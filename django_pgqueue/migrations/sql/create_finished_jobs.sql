@@ -1,0 +1,27 @@
+-- The table of finished jobs, one partition for each UTC day: so the instant is part of the key.
+CREATE TABLE pgqueue_finished_jobs (
+    id bigint NOT NULL,
+    finished_at timestamptz NOT NULL DEFAULT statement_timestamp(),
+    enqueued_at timestamptz NOT NULL,
+    run_at timestamptz NOT NULL,
+    first_started_at timestamptz NOT NULL,
+    started_at timestamptz NOT NULL,
+    worker_id bigint NOT NULL,
+    schedule_id bigint,
+    parent_id bigint,
+    run_seconds double precision NOT NULL,
+    priority smallint NOT NULL,
+    attempts smallint NOT NULL,
+    lost smallint NOT NULL,
+    queue text NOT NULL,
+    task text NOT NULL,
+    backend text NOT NULL,
+    args jsonb NOT NULL,
+    kwargs jsonb NOT NULL,
+    result jsonb,
+    metadata jsonb NOT NULL,
+    progress jsonb,
+    errors jsonb NOT NULL,
+    prune_at timestamptz,
+    PRIMARY KEY (id, finished_at)
+) PARTITION BY RANGE (finished_at);
