@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from axe_playwright_python.base import AXE_SCRIPT
 from axe_playwright_python.sync_playwright import Axe
 
 from tests.browser.thread import Elsewhere, bare
@@ -11,6 +12,12 @@ DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
 SERIOUS = {"serious", "critical"}
 AXE = {"resultTypes": ["violations"], "preload": False}  # what it would load, it would put in a style of its own
+LESSER = """
+axe.configure({rules: axe._audit.rules.filter(rule => ["minor", "moderate"].includes(rule.impact)).map(
+    rule => ({id: rule.id, enabled: false})
+)})
+"""
+"""Turns off the rules whose findings are never more serious, which are not asked for below."""
 DJANGO = {"link-in-text-block": ".breadcrumbs", "label-title-only": "#searchbar"}
 """What the admin of Django itself is found guilty of, on its own pages too: rule -> where."""
 
@@ -52,7 +59,7 @@ class Tab:
 
     def violations(self) -> list[str]:
         """Return what axe finds serious or critical, one line for each element."""
-        found = self._elsewhere(Axe().run, bare(self.page), options=AXE).response["violations"]
+        found = self._elsewhere(Axe(AXE_SCRIPT + LESSER).run, bare(self.page), options=AXE).response["violations"]
         return [
             f"{rule['id']} ({rule['impact']}): {node['html']} {json.dumps(node.get('any', [])[:1])[:300]}"
             for rule in found
