@@ -179,12 +179,12 @@ def test_second_signal_does_not_wait(start_worker):
 
 def test_terminated_connections_are_opened_again_and_no_job_is_lost(start_worker, sql):
     """Every connection of the worker is cut three times while it works."""
-    ids = enqueue_many(app.record_atomic, [(str(number),) for number in range(3000)])
+    ids = enqueue_many(app.record_atomic, [(str(number),) for number in range(1500)])
     worker = start_worker("--processes", "2", "--concurrency", "4").wait_until_ready()
     for cut in range(1, 4):
         eventually(lambda cut=cut: FinishedJob.objects.count() > cut * 300)
         terminate(sql, "pgqueue")
-    eventually(lambda: FinishedJob.objects.count() == 3000)
+    eventually(lambda: FinishedJob.objects.count() == 1500)
     assert worker.process.poll() is None
     assert sorted(Mark.objects.values_list("job_id", flat=True)) == ids
     app.record.enqueue("afterwards")
