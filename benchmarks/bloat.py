@@ -1,7 +1,7 @@
-"""What an old snapshot does to the table of jobs while workers work: dead rows, room on the disk, the time of a claim.
+"""Measure the effect of an old snapshot on the table of jobs under load: dead rows, disk space, time of a claim.
 
 A producer enqueues at a steady rate and a real worker keeps up with it, in three parts of equal length: undisturbed,
-while somebody holds an old snapshot, and after that. Twice a second the server's counters are read, and a claim of 100
+while a session holds an old snapshot, and after that. Twice a second the server's counters are read, and a claim of 100
 jobs from the head of the queue, which is rolled back, is timed: it steps over every entry that cannot be removed.
 Workers themselves begin after the last job taken, so their rate is the counterpart: jobs done in each half second.
 

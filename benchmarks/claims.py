@@ -1,4 +1,4 @@
-"""What a claim costs beside many other rows: claim.sql for a fixed batch, each time rolled back.
+"""Measure the cost of a claim beside many other rows: claim.sql for a fixed batch, each time rolled back.
 
 The crowd and the few are in schemas of their own, with a table like ``pgqueue_jobs`` each, filled once; claims in both
 take turns. Vacuum is kept away from them, so that both pay alike for what the claims before have left.

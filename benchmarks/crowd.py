@@ -136,7 +136,7 @@ SELECT DISTINCT {QUEUE}, NULL::int, NULL::float, NULL::int, NULL::int FROM gener
 ON CONFLICT DO NOTHING
 """
 
-GATES = """
+LIMITS = """
 UPDATE pgqueue_queues SET
     paused_at = CASE WHEN name = 'photos' THEN now() END,
     paused_by = CASE WHEN name = 'photos' THEN 'eve' ELSE '' END,
@@ -162,14 +162,14 @@ SELECT number, 'schedule ' || number, {TASK}, CASE WHEN mod(number, 2) = 0 THEN 
 FROM generate_series(1, 40) AS number
 """
 
-OPERATIONS = """
-INSERT INTO pgqueue_operations (verb, source, by, filter, looked, done, expected, started_at, ended_at)
-SELECT 'requeue', 'dead', 'eve', '{"queues": ["mails"]}', 5000, 4000, 4000, now() - interval '1 hour',
+BULK_ACTIONS = """
+INSERT INTO pgqueue_bulk_actions (verb, source, by, filter, looked, done, expected, started_at, ended_at)
+SELECT 'retry', 'dead', 'eve', '{"queues": ["mails"]}', 5000, 4000, 4000, now() - interval '1 hour',
     now() - interval '50 min'
 FROM generate_series(1, 200)
 """
 
-EVERYTHING = (JOBS, DEAD, FINISHED, STATS, QUEUES, GATES, WORKERS, SCHEDULES, OPERATIONS)
+EVERYTHING = (JOBS, DEAD, FINISHED, STATS, QUEUES, LIMITS, WORKERS, SCHEDULES, BULK_ACTIONS)
 
 
 def fill(crowd: Crowd, run: Run) -> None:

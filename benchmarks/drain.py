@@ -1,4 +1,4 @@
-"""How fast a real worker drains no-op jobs, as a ratio to the same statements without a worker.
+"""Measure how fast a real worker drains no-op jobs, as a ratio to the same statements without a worker.
 
 The counterpart is a bare loop: one psycopg connection in pipeline mode, statements prepared, and for each batch one
 transaction of the project's own finish.sql (archive.sql with --history) for the last batch and claim_above.sql for the

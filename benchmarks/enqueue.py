@@ -1,9 +1,9 @@
-"""What enqueueing costs, compared with the bare INSERT of the same rows through a cursor of Django's.
+"""Measure the cost of enqueueing, compared with the bare INSERT of the same rows through a cursor of Django's.
 
 One job in a transaction of its own, wake-up apart (PGQUEUE["NOTIFY"] off), and with it; calls take turns one by one.
 Many jobs at once against one INSERT from arrays, and against COPY, which returns no ids; both have their JSON ready
 when the clock starts. At last the wake-up among many producers, each a process, in three forms: in the job's
-transaction, after its commit, and not at all; somebody listens meanwhile.
+transaction, after its commit, and not at all; a session listens meanwhile.
 
     python -m benchmarks.enqueue
 """
@@ -65,7 +65,7 @@ def one_by_one(options: argparse.Namespace) -> Iterator[Finding]:
 
 
 def take_turns(calls: dict[str, tuple[Callable[[int], Any], bool]], times: int) -> dict[str, float]:
-    """Make the calls in turn, each so many times; return for how long each took in all, in seconds.
+    """Make the calls in turn, each the same number of times; return for how long each took in all, in seconds.
 
     Args:
         calls: what to call with a number, and whether it wakes workers.
@@ -136,7 +136,7 @@ def copy_bare(texts: list[str]) -> None:
 
 def among_producers(options: argparse.Namespace) -> Iterator[Finding]:
     each = max(options.jobs // 5, 1)
-    with producers(options.producers) as pool, someone_listening():
+    with producers(options.producers) as pool, a_listener():
         samples = alternate(
             options.runs,
             off=lambda: total_rate(pool, "off", options.producers, each),
@@ -194,7 +194,7 @@ def produce(form: str, jobs: int) -> tuple[float, float]:
 
 
 @contextlib.contextmanager
-def someone_listening() -> Iterator[None]:
+def a_listener() -> Iterator[None]:
     """Take notifications off the server meanwhile, as a worker does."""
     is_over = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Whether a late tenant with ten jobs gets its turns behind another's backlog, and what turns cost.
+"""Check that a late tenant with ten jobs gets its turns behind another's backlog; measure the cost of turns.
 
 - a claim from a backlog of one fair key, against one from a plain backlog, each rolled back, in turn;
 - the place of the last of ten late jobs behind such a backlog, counted from their commit, while small claims are made;
@@ -135,7 +135,7 @@ def beside_an_old_snapshot(options: argparse.Namespace) -> Iterator[Finding]:
         drain(database, options.dead)
         unnoted = enqueue_times(1, 30)
         begun = time.perf_counter()
-        fairness.keep_turns(database)
+        fairness.advance_fair_keys(database)
         milliseconds = (time.perf_counter() - begun) * 1000
         noted = enqueue_times(options.runs, options.jobs)
     database.close()

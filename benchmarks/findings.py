@@ -1,4 +1,4 @@
-"""What a benchmark finds: a figure, its target, and the runs behind it; as a table and as JSON."""
+"""Findings of a benchmark: a figure, its target, and the runs behind it; as a table and as JSON."""
 
 import contextlib
 import json
@@ -87,7 +87,7 @@ def alternate(runs: int, /, **measures: Callable[[], float]) -> Samples:
 
 
 def say(line: str) -> None:
-    """Tell whoever waits how far it is."""
+    """Print how far it is."""
     print(f"  {line}", file=sys.stderr, flush=True)
 
 

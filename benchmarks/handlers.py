@@ -137,7 +137,7 @@ async def run_lanes(numbers: Iterator[int], lanes: int) -> float:
 
 
 def connect() -> None:
-    """Open the connection of whoever calls: each thread and each lane has its own."""
+    """Open the caller's connection: each thread and each lane has its own."""
     from django.db import connection
 
     connection.ensure_connection()

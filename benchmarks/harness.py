@@ -1,4 +1,4 @@
-"""What the benchmarks share: their database, seeded jobs, real workers, a command line.
+"""Shared parts of the benchmarks: their database, seeded jobs, real workers, a command line.
 
 A figure of one machine says little about another, and machines are shared and noisy. So a benchmark measures what the
 queue does and a bare counterpart in turn, several times in one run, and judges the ratio of the medians.
@@ -118,7 +118,7 @@ def empty() -> None:
     """Leave nothing in the tables."""
     sql(
         "TRUNCATE pgqueue_jobs, pgqueue_dead_jobs, pgqueue_finished_jobs, pgqueue_queues, pgqueue_workers,"
-        " pgqueue_stats, pgqueue_schedules, pgqueue_operations,"
+        " pgqueue_stats, pgqueue_schedules, pgqueue_bulk_actions,"
         " benchmarks_visit, benchmarks_start, benchmarks_place RESTART IDENTITY"
     )
 

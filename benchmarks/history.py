@@ -1,4 +1,4 @@
-"""What it takes to get rid of history, and to keep it.
+"""Measure the cost of keeping history, and of dropping it.
 
 Finished jobs are spread over as many days as there are partitions, and the older ones are dropped by the pass that
 workers make. Beside it one connection claims jobs and writes them down as finished, and times each such turn, as it did
@@ -69,7 +69,7 @@ def findings(options: argparse.Namespace) -> Iterator[Finding]:
 
 def removing(options: argparse.Namespace) -> Iterator[Finding]:
     from django_pgqueue.db.connections import QueueConnection
-    from django_pgqueue.maintenance.partitions import keep_partitions
+    from django_pgqueue.maintenance.partitions import maintain_partitions
 
     drop_all()
     seed(300_000, "noop")
@@ -80,7 +80,9 @@ def removing(options: argparse.Namespace) -> Iterator[Finding]:
     with Claims() as claims:
         calm = claims.during(lambda: time.sleep(options.seconds))
         begun = time.perf_counter()
-        dropping = claims.during(lambda: must_drop(keep_partitions(database, retention_days=retention_days), options))
+        dropping = claims.during(
+            lambda: must_drop(maintain_partitions(database, retention_days=retention_days), options)
+        )
         seconds = time.perf_counter() - begun
     database.close()
     yield Finding(f"drop {days}", seconds, at_most(1.0), unit="s", samples={"seconds": [seconds]})
@@ -154,12 +156,12 @@ def fill(options: argparse.Namespace) -> list[str]:
 def drop_all() -> None:
     """Leave no partition of a day that is over."""
     from django_pgqueue.db.connections import QueueConnection
-    from django_pgqueue.maintenance.partitions import keep_partitions
+    from django_pgqueue.maintenance.partitions import maintain_partitions
 
     database = QueueConnection("default", "benchmark")
-    while keep_partitions(database, retention_days=0).is_blocked:
+    while maintain_partitions(database, retention_days=0).is_blocked:
         pass
-    keep_partitions(database, retention_days=1)
+    maintain_partitions(database, retention_days=1)
     database.close()
 
 

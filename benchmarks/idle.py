@@ -1,4 +1,4 @@
-"""What a worker with nothing to do costs: processor time of all its processes, and transactions.
+"""Measure the cost of an idle worker: processor time of all its processes, and transactions.
 
 Transactions are counted by the server, in pg_stat_database. A look around of an idle worker is one transaction.
 

@@ -1,4 +1,4 @@
-"""What concurrency keys cost, and that they hold while workers are killed.
+"""Measure the cost of concurrency keys; check that they hold while workers are killed.
 
 The cost is a ratio: how fast jobs are drained of which each key lets one run at a time, to the same jobs without keys.
 
@@ -91,7 +91,7 @@ def kill_until_drained(commands: list[psutil.Popen], stack: contextlib.ExitStack
     """Kill processes at random, and one command when half is done, until no job is left; return how many kills.
 
     Raises:
-        RuntimeError: jobs are left that nobody runs.
+        RuntimeError: jobs are left that no worker runs.
     """
     kills, left, deadline = 0, options.jobs, time.monotonic() + LONGEST_SECONDS
     while left and time.monotonic() < deadline:

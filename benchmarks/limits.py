@@ -1,4 +1,4 @@
-"""Whether limits of a queue hold over several processes, and how much of what they allow is used.
+"""Check that limits of a queue hold over several processes; measure how much of them is used.
 
 Starts are counted by the instants at which the database has claimed the jobs, which their rows keep. In any time there
 may be as many as the rate gives, and the bucket more. The same rows say how many ran at once.

@@ -1,4 +1,4 @@
-"""Whether a worker process grows: its resident memory while it runs a million jobs.
+"""Check that a worker process does not grow: its resident memory while it runs a million jobs.
 
 A run's figure is the largest distance, up or down, from where it was after the first 50,000 jobs, as a part of that.
 

@@ -1,4 +1,4 @@
-"""What metrics cost: the counting of outcomes, of turns and of what is enqueued; a scrape; and a drain with all of it.
+"""Measure the cost of metrics: counting outcomes, turns and enqueued jobs; a scrape; a drain with all of it.
 
 Outcomes are counted in batches of 500 without and with a meter, in turn. A scrape is measured by the processor time of
 those who answer it, the supervisor and the server's backend, less what they take without: so it matters little how busy
@@ -64,16 +64,16 @@ def seconds_of_counting(batches: int, *, is_metered: bool) -> float:
     """Return what a batch takes: successes of one task, as almost always."""
     from django_pgqueue.db.connections import QueueConnection
     from django_pgqueue.jobs.claim import claim
-    from django_pgqueue.jobs.counters import Meter
-    from django_pgqueue.jobs.tally import Tally
+    from django_pgqueue.jobs.counters import ProcessCounters
+    from django_pgqueue.jobs.tally import StatsBuffer
     from django_pgqueue.records import Fate, Outcome
 
     seed(BATCH, "noop")
     with contextlib.closing(QueueConnection("default", "benchmark")) as database:
         jobs = claim(database, QUEUE, limit=BATCH, worker_id=1)
         outcomes = [Outcome(job, Fate.SUCCEEDED, run_seconds=0.001 * number) for number, job in enumerate(jobs)]
-        meter = Meter() if is_metered else None
-        tally = Tally(database, meter)
+        meter = ProcessCounters() if is_metered else None
+        tally = StatsBuffer(database, meter)
         begun = time.perf_counter()
         for _ in range(batches):
             if meter:
@@ -85,12 +85,12 @@ def seconds_of_counting(batches: int, *, is_metered: bool) -> float:
 def enqueueing(options: argparse.Namespace) -> Iterator[Finding]:
     """Enqueue single jobs in turn, without and with a receiver that counts them once they are committed."""
     from benchmarks.tasks import noop
-    from django_pgqueue.jobs.counters import Meter
+    from django_pgqueue.jobs.counters import ProcessCounters
     from django_pgqueue.signals import job_enqueued
-    from django_pgqueue.worker.metrics import tell_of_enqueued
+    from django_pgqueue.worker.metrics import on_enqueued
 
     with mock.patch.object(job_enqueued, "receivers", []):
-        tell_of_enqueued(Meter().enqueued)
+        on_enqueued(ProcessCounters().enqueued)
         counting = job_enqueued.receivers
 
     def counted(_number: int) -> None:

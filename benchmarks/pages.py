@@ -27,7 +27,7 @@ def pages() -> list[Page]:
 
 
 def all_pages() -> list[Page]:
-    from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation, Schedule
+    from django_pgqueue.models import BulkAction, DeadJob, FinishedJob, Job, Schedule
 
     dead = DeadJob.objects.order_by("-died_at", "-id").first()
     live = Job.objects.order_by("id")
@@ -39,7 +39,7 @@ def all_pages() -> list[Page]:
         "dead job": dead,
         "finished job": FinishedJob.objects.order_by("id").first(),
         "schedule": Schedule.objects.order_by("id").first(),
-        "operation": Operation.objects.order_by("id").first(),
+        "bulk_action": BulkAction.objects.order_by("id").first(),
     }
     return [
         Page("index", "/admin/"),
@@ -48,7 +48,7 @@ def all_pages() -> list[Page]:
         Page("queue", f"{APP}/queue/mails/change/"),
         Page("schedules", f"{APP}/schedule/"),
         Page("workers", f"{APP}/worker/"),
-        Page("operations", f"{APP}/operation/"),
+        Page("bulk_actions", f"{APP}/bulk_action/"),
         Page("dead jobs by cause", f"{APP}/deadjob/causes/"),
         *lists("jobs", "job", LIVE, live.first().pk + 5000),
         *lists("dead jobs", "deadjob", DEAD | {"of a cause": {"cause": str(dead.cause)}}, 0),

@@ -1,4 +1,4 @@
-"""How soon jobs run elsewhere when what ran them was killed, and how soon an idle worker is gone.
+"""Measure how soon jobs run elsewhere when their worker was killed, and how soon an idle worker is gone.
 
 Jobs that sleep are running in a worker when one of its processes, or all of them and the supervisor, get SIGKILL. The
 clock runs from there until the last of them has been claimed again: by the process that replaces the killed one, or by

@@ -1,4 +1,4 @@
-"""What is run in the benchmarks."""
+"""Tasks of the benchmarks."""
 
 import socket
 import time

@@ -1,4 +1,4 @@
-"""What traces cost: where OpenTelemetry is not installed, where it has no SDK, and where each job has its spans.
+"""Measure the cost of traces: without OpenTelemetry, without its SDK, and with spans of each job.
 
 Spans go in batches to an exporter that drops them, so what it takes to send them anywhere comes on top. Single jobs are
 enqueued in turn. One thread claims, runs and acks batches of no-op jobs in turn, whose metadata holds nothing,
@@ -102,9 +102,9 @@ def turn(database, way: str) -> float:
     from django_pgqueue.jobs.claim import claim
     from django_pgqueue.jobs.context import CurrentJob
     from django_pgqueue.jobs.executor import run
-    from django_pgqueue.jobs.interrupts import ThreadBorder
+    from django_pgqueue.jobs.interrupts import ThreadInterrupts
 
-    border = ThreadBorder()
+    border = ThreadInterrupts()
     with mock.patch.object(trace, "_TRACER_PROVIDER", provider_of(way)):
         enqueue_many(noop.using(metadata=WAYS[way], keep=False), [()] * BATCH)
         installed = instrumentation.around_runs[:]

@@ -1,10 +1,10 @@
-"""How long after a job's commit wait() returns, on an idle machine.
+"""Measure the time from a job's commit until wait() returns, on an idle machine.
 
 The job is a real worker's; this process waits for it. The instant of the commit is the database's: finished_at is that
 of the statement that wrote the outcome, and the commit comes after it. So the latency is measured from a little too
 early, on the clock that the server on the same machine shares.
 
-Without NOTIFY whoever waits looks every POLL_SECONDS, so that half of that is to be expected.
+Without NOTIFY a caller that waits looks every POLL_SECONDS, so that half of that is to be expected.
 
     python -m benchmarks.waiting --json waiting.json
 """

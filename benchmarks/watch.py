@@ -1,4 +1,4 @@
-"""What a request asks of the database: each query with its time and its plan."""
+"""Record the queries of a request: each query with its time and its plan."""
 
 import contextlib
 import json

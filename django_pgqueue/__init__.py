@@ -7,7 +7,7 @@ from django_pgqueue.exceptions import Discard, RetryLater
 from django_pgqueue.flow.queue_limits import limit_queue, pause_queue, resume_queue
 from django_pgqueue.jobs.actions import kill, move_jobs, purge, run_now, set_priority
 from django_pgqueue.jobs.context import current_job
-from django_pgqueue.jobs.dead_letter import requeue
+from django_pgqueue.jobs.dead_letter import retry
 from django_pgqueue.options import TaskOptions
 from django_pgqueue.results.handle import JobHandle, job
 from django_pgqueue.schedules.manage import pause_schedules, resume_schedules, run_schedules
@@ -32,9 +32,9 @@ __all__ = [
     "pause_schedules",
     "periodic",
     "purge",
-    "requeue",
     "resume_queue",
     "resume_schedules",
+    "retry",
     "run_now",
     "run_schedules",
     "set_priority",

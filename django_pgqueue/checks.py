@@ -33,8 +33,8 @@ from django_pgqueue.conf import DEFAULTS, conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.doctor import SCHEMA_LOOKS, findings
 from django_pgqueue.exceptions import InvalidArguments
-from django_pgqueue.maintenance.vacuum import Rights, rights
-from django_pgqueue.schedules.periodic import Declared, declared, left_out
+from django_pgqueue.maintenance.vacuum import Privileges, privileges
+from django_pgqueue.schedules.periodic import DeclaredSchedule, declared, left_out
 from django_pgqueue.schedules.sync import definition_of
 
 BOUNDS: dict[str, tuple[Any, float, float]] = {
@@ -342,17 +342,17 @@ def _unusable_alias(values: dict[str, Any], key: str) -> Iterator[CheckMessage]:
         )
 
 
-def _rights_of(alias: str) -> Rights | None:
+def _rights_of(alias: str) -> Privileges | None:
     """Return what its role may do; None where that cannot be asked, which others will say."""
     if alias not in connections or connections[alias].vendor != "postgresql":
         return None
     try:
-        return rights(CallerConnection(alias))
+        return privileges(CallerConnection(alias))
     except DatabaseTrouble:
         return None
 
 
-def _problem_of(schedule: Declared) -> str:
+def _problem_of(schedule: DeclaredSchedule) -> str:
     try:
         definition_of(schedule)
     except InvalidArguments as error:

@@ -8,8 +8,8 @@
     ├── InvalidJob             (ValueError)            an option out of range
     │   └── InvalidArguments   (TypeError)             arguments that do not fit, or are not JSON
     ├── InvalidSchedule        (ValueError)            a schedule that can never be due, or not as written
-    ├── InvalidGate            (ValueError)            a pause or a limit that cannot work
-    ├── InvalidOperation       (ValueError)            what can never be done to many jobs
+    ├── InvalidLimit           (ValueError)            a pause or a limit that cannot work
+    ├── InvalidBulkAction      (ValueError)            what can never be done to many jobs
     ├── NoResult                                       the result of a job cannot be had
     │   ├── UnknownJob         (LookupError)           nothing is there of this id
     │   ├── JobNotFinished                             it has not ended yet
@@ -64,12 +64,12 @@ class InvalidSchedule(PgQueueError, ValueError):  # noqa: N818 - the name says w
     """A schedule cannot work: its cron entry, interval, time zone or another of its values is wrong."""
 
 
-class InvalidGate(PgQueueError, ValueError):  # noqa: N818 - the name says what is wrong
+class InvalidLimit(PgQueueError, ValueError):  # noqa: N818 - the name says what is wrong
     """A pause or a limit of a queue is out of range or of the wrong type. Nothing was changed."""
 
 
-class InvalidOperation(PgQueueError, ValueError):  # noqa: N818 - the name says what is wrong
-    """An operation can never be done: its verb or its filter is unknown, or its rate is none."""
+class InvalidBulkAction(PgQueueError, ValueError):  # noqa: N818 - the name says what is wrong
+    """A bulk action can never be done: its verb or its filter is unknown, or its rate is none."""
 
 
 class NoResult(PgQueueError):  # noqa: N818 - the name says what is wrong
@@ -97,7 +97,7 @@ class JobNotCommitted(NoResult):
 
 
 class JobFailed(NoResult):
-    """The job is dead: it will not run again unless it is requeued.
+    """The job is dead: it will not run again unless it is retried.
 
     Attributes:
         reason: why it is dead, a ``Reason``.

@@ -78,7 +78,7 @@ def has_receivers(signal: Signal) -> bool:
     return any(receiver[0][0] != own for receiver in signal.receivers) or _beside(signal) is not None
 
 
-def is_heard(signal: Signal, level: int) -> bool:
+def has_receiver(signal: Signal, level: int) -> bool:
     """Whether anything comes of one of its signals, which it logs at this level."""
     return logger.isEnabledFor(level) or has_receivers(signal) or _beside(signal, level) is not None
 
@@ -115,8 +115,8 @@ __all__ = [
     "TaskResultMismatch",
     "TaskResultStatus",
     "asend",
+    "has_receiver",
     "has_receivers",
-    "is_heard",
     "normalize_json",
     "send",
     "task_backends",

@@ -20,7 +20,7 @@ logger = logging.getLogger("django_pgqueue")
 T = TypeVar("T")
 
 
-class Insertion(Protocol):
+class InsertHook(Protocol):
     """The insert of one job or many of a task, as a context manager around the statement.
 
     Attributes:
@@ -40,7 +40,7 @@ class Insertion(Protocol):
     ) -> None: ...
 
 
-class Unseen:
+class NoInsertHook:
     """An insert without hooks."""
 
     metadata: Mapping[str, str] = {}
@@ -53,7 +53,7 @@ class Unseen:
     def __exit__(self, *_: object) -> None: ...
 
 
-class Run(Protocol):
+class RunHook(Protocol):
     """One run of a job. All is called in the run's own context, which is left with it: nothing need be put back."""
 
     def failed(self, error: BaseException, outcome: "Outcome") -> None:
@@ -65,12 +65,12 @@ class Run(Protocol):
         ...
 
 
-UNSEEN = Unseen()
+UNSEEN = NoInsertHook()
 
-around_inserts: list[Callable[[Any, int], Insertion | None]] = []
+around_inserts: list[Callable[[Any, int], InsertHook | None]] = []
 """Each takes the task and the number of jobs, and returns None where it has nothing to do. The first that has acts."""
 
-around_runs: list[Callable[[Any, "ClaimedJob"], Run | None]] = []
+around_runs: list[Callable[[Any, "ClaimedJob"], RunHook | None]] = []
 """Each takes the task and the job, and returns None where it has nothing to do."""
 
 
@@ -80,7 +80,7 @@ def add(hook: T, place: list[T]) -> None:
         place.append(hook)
 
 
-def around_insert(task: Any, number: int) -> Insertion:
+def around_insert(task: Any, number: int) -> InsertHook:
     """Return what surrounds the insert of ``number`` jobs of a task; a hook that fails does not keep it from them."""
     for hook in around_inserts:
         try:

@@ -48,7 +48,7 @@ HARMFUL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069
 DETAIL = "\nDETAIL:"
 
 
-class Lines(str):
+class MultiLine(str):
     """Text that may be of several lines, as a traceback while developing."""
 
     __slots__ = ()
@@ -72,7 +72,7 @@ class OneLine(logging.Filter):
 
 
 def _in_line(value: Any) -> Any:
-    if isinstance(value, Lines):
+    if isinstance(value, MultiLine):
         return "\n".join(map(plain, value.split("\n")))
     if isinstance(value, str):
         return plain(value) if len(value) <= LONGEST_VALUE else f"{plain(value[:LONGEST_VALUE])}…"

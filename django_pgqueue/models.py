@@ -63,7 +63,7 @@ def is_instant(column: str) -> models.Q:
     return models.Q(**{f"{column}__range": (NEVER, LATEST)})
 
 
-class Cause(models.Func):
+class ErrorGroup(models.Func):
     """One number for what a job died of: its task, the reason, the class of its last error, the shape of the message.
 
     The shape is the first 200 characters without what differs from job to job: numbers, hexadecimal ids and whatever
@@ -92,7 +92,7 @@ class StoredJSON(models.JSONField):
         return name, "django.db.models.JSONField", args, kwargs
 
 
-class Counts(models.Field):  # type: ignore[type-arg]  # Django takes none when it runs
+class NumberArray(models.Field):  # type: ignore[type-arg]  # Django takes none when it runs
     """An array of numbers. Not Django's ArrayField, which wants django.contrib.postgres to be installed."""
 
     def db_type(self, connection: BaseDatabaseWrapper) -> str:  # noqa: ARG002 - the base class's signature
@@ -120,9 +120,13 @@ class Job(models.Model):
     attempts = models.SmallIntegerField(_("attempts"), db_default=0, help_text=_("Counted when claimed."))
     max_attempts = models.SmallIntegerField(db_default=10)
     lost = models.SmallIntegerField(db_default=0, help_text=_("How often a worker died with it."))
-    concurrency_limit = models.SmallIntegerField(null=True, help_text=_("So many jobs of the key may run at once."))
+    concurrency_limit = models.SmallIntegerField(
+        null=True, help_text=_("Maximum number of jobs of the key that run at once.")
+    )
     concurrency_slot = models.SmallIntegerField(null=True, help_text=_("1 to the limit, once it is admitted."))
-    unique_for_seconds = models.IntegerField(db_default=0, help_text=_("The key is held for so long after success."))
+    unique_for_seconds = models.IntegerField(
+        db_default=0, help_text=_("Seconds for which the key is held after success.")
+    )
     keep = models.BooleanField(db_default=True, help_text=_("Keep in finished jobs after success."))
     concurrency_strict = models.BooleanField(db_default=False, help_text=_("Keeps its slot while it backs off."))
     status = models.TextField(_("status"), choices=[(s.value, STATUSES[s]) for s in Status], db_default=Status.QUEUED)
@@ -139,7 +143,9 @@ class Job(models.Model):
     metadata = StoredJSON(db_default=EMPTY_OBJECT)
     progress = StoredJSON(null=True)
     errors = StoredJSON(db_default=EMPTY_LIST, help_text=_("One entry for each failed attempt."))
-    awaited = models.BooleanField(db_default=False, help_text=_("Somebody waits for its end, which is announced."))
+    awaited = models.BooleanField(
+        db_default=False, help_text=_("True while a caller waits for its end, which is announced.")
+    )
     keep_seconds = models.IntegerField(null=True, help_text=_("For how long; empty: as long as any finished job."))
 
     class Meta:
@@ -165,7 +171,7 @@ class Job(models.Model):
             models.Index(
                 fields=["run_at"],
                 name="pgqueue_jobs_due",
-                condition=models.Q(status__in=[Status.SCHEDULED, Status.HELD]),
+                condition=models.Q(status__in=[Status.SCHEDULED, Status.RESERVED]),
             ),
             models.Index(
                 models.F("concurrency_key"),
@@ -249,7 +255,7 @@ class Job(models.Model):
                         concurrency_slot__isnull=False,
                         concurrency_slot__range=(1, models.F("concurrency_limit")),
                     )
-                    | models.Q(status__in=[Status.SCHEDULED, Status.WAITING, Status.HELD])
+                    | models.Q(status__in=[Status.SCHEDULED, Status.WAITING, Status.RESERVED])
                 ),
                 name="pgqueue_jobs_admitted",
             ),
@@ -260,7 +266,7 @@ class Job(models.Model):
 
 
 class DeadJob(models.Model):
-    """Will not run again until it is requeued. Same id and arguments, whole history, and the reason."""
+    """Will not run again until it is retried. Same id and arguments, whole history, and the reason."""
 
     id = models.BigIntegerField(primary_key=True)
     died_at = models.DateTimeField(_("died at"), db_default=Now())
@@ -298,7 +304,7 @@ class DeadJob(models.Model):
     errors = StoredJSON(db_default=EMPTY_LIST)
     keep_seconds = models.IntegerField(null=True)
     cause = models.GeneratedField(
-        expression=Cause(),
+        expression=ErrorGroup(),
         output_field=models.BigIntegerField(),
         db_persist=True,
         help_text=_("The same for jobs that died of the same."),
@@ -308,7 +314,7 @@ class DeadJob(models.Model):
         db_table = "pgqueue_dead_jobs"
         verbose_name = _("dead job")
         verbose_name_plural = _("dead jobs")
-        permissions = [("requeue_deadjob", "Can requeue dead jobs")]
+        permissions = [("retry_deadjob", "Can retry dead jobs")]
         indexes = [
             models.Index(fields=["-died_at", "-id"], name="pgqueue_dead_jobs_age"),
             models.Index(fields=["reason", "-died_at", "-id"], name="pgqueue_dead_jobs_reason"),
@@ -379,7 +385,7 @@ class FinishedJob(models.Model):
 
 
 class Queue(models.Model):
-    """A queue that has had jobs, and its gate: whether it is paused, and its limits."""
+    """A queue that has had jobs: whether it is paused, and its limits."""
 
     name = models.TextField(_("name"), primary_key=True)
     created_at = models.DateTimeField(db_default=Now())
@@ -402,7 +408,7 @@ class Queue(models.Model):
         indexes = [
             models.Index(
                 fields=["name"],
-                name="pgqueue_queues_gated",
+                name="pgqueue_queues_limited",
                 condition=models.Q(paused_at__isnull=False)
                 | models.Q(max_running__isnull=False)
                 | models.Q(rate_limit__isnull=False),
@@ -434,7 +440,7 @@ class Queue(models.Model):
         return self.name
 
 
-class Head(models.Model):
+class QueueHead(models.Model):
     """Where a queue with fair keys begins, at one priority; noted while old entries of indexes make it slow to look."""
 
     id = models.BigAutoField(primary_key=True)
@@ -443,10 +449,10 @@ class Head(models.Model):
     queue = models.TextField()
 
     class Meta:
-        db_table = "pgqueue_heads"
+        db_table = "pgqueue_queue_heads"
         verbose_name = _("head")
         verbose_name_plural = _("heads")
-        constraints = [models.UniqueConstraint(fields=["queue", "priority"], name="pgqueue_heads_place")]
+        constraints = [models.UniqueConstraint(fields=["queue", "priority"], name="pgqueue_queue_heads_place")]
 
     def __str__(self) -> str:
         return f"{self.queue} {self.priority}"
@@ -571,8 +577,10 @@ class Stat(models.Model):
     stale = models.BigIntegerField(db_default=0, help_text=_("Results that were dropped: the lease was lost."))
     wait_seconds = models.FloatField(db_default=0.0, help_text=_("From run_at to the claim, of all these attempts."))
     run_seconds = models.FloatField(db_default=0.0, help_text=_("Of all these attempts."))
-    wait_buckets = Counts(db_default=NO_COUNTS, help_text=_("How many waited up to 1 ms, up to 2.5 ms, and so on."))
-    run_buckets = Counts(db_default=NO_COUNTS, help_text=_("The same of how long they ran."))
+    wait_buckets = NumberArray(
+        db_default=NO_COUNTS, help_text=_("How many waited up to 1 ms, up to 2.5 ms, and so on.")
+    )
+    run_buckets = NumberArray(db_default=NO_COUNTS, help_text=_("The same of how long they ran."))
     queue = models.TextField()
     task = models.TextField()
 
@@ -596,10 +604,10 @@ class Overview(Stat):
         default_permissions = ("view",)
 
 
-class Operation(models.Model):
+class BulkAction(models.Model):
     """One thing that is done to many jobs in the background, by whichever worker is free, slice by slice.
 
-    Each slice, its counts and where the next one begins are one transaction: an operation whose worker dies goes on
+    Each slice, its counts and where the next one begins are one transaction: a bulk action whose worker dies goes on
     where it stood.
     """
 
@@ -626,17 +634,18 @@ class Operation(models.Model):
     left = StoredJSON(_("left alone"), db_default=EMPTY_OBJECT, help_text=_("How many, by the reason."))
 
     class Meta:
-        db_table = "pgqueue_operations"
-        verbose_name = _("operation")
-        verbose_name_plural = _("operations")
+        db_table = "pgqueue_bulk_actions"
+        verbose_name = _("bulk action")
+        verbose_name_plural = _("bulk actions")
         default_permissions = ("view",)
-        permissions = [("stop_operation", "Can stop operations")]
+        permissions = [("stop_bulkaction", "Can stop bulk actions")]
         indexes = [
-            models.Index(fields=["next_at"], name="pgqueue_operations_open", condition=models.Q(ended_at=None)),
+            models.Index(fields=["next_at"], name="pgqueue_bulk_actions_open", condition=models.Q(ended_at=None)),
         ]
         constraints = [
             models.CheckConstraint(
-                condition=models.Q(rate=None) | models.Q(rate__isnull=False, rate__gt=0), name="pgqueue_operations_rate"
+                condition=models.Q(rate=None) | models.Q(rate__isnull=False, rate__gt=0),
+                name="pgqueue_bulk_actions_rate",
             ),
         ]
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from django_pgqueue.states import Reason
 
-KEEP, HOLD = 1, 2
+KEEP_RESULT, RESERVE_KEY = 1, 2
 """Flags of a claimed job: it is kept in finished_jobs; it holds its unique key for a while after success."""
 
 KILLED, EXPIRED = -1, -2
@@ -30,7 +30,7 @@ class ClaimedJob(NamedTuple):
     max_attempts: int
     timeout_seconds: int  # 0 = none; below 0: it is not to run, see was_killed and has_expired
     lost: int  # how often a worker died with this job
-    flags: int  # KEEP, HOLD
+    flags: int  # KEEP_RESULT, RESERVE_KEY
     is_old: bool  # first claimed a day ago or earlier
     concurrency_key: str | None  # when its run has ended, the next job of this key may be admitted
     rest: str | None  # JSON text: what jobs with metadata, or of the Tasks framework, have besides; decoded where used
@@ -52,7 +52,7 @@ class ClaimedJob(NamedTuple):
         return self[:3]
 
     @property
-    def mark(self) -> int:
+    def run_id(self) -> int:
         """One number for id and token: what a child writes into the memory it shares with its supervisor."""
         return self.id ^ self.lease_token
 
@@ -112,7 +112,7 @@ class Receipt:
 
 
 class Lease(NamedTuple):
-    """One running row, in the order in which ``leases.sql`` and ``lost_leases.sql`` return its columns."""
+    """One running row, in the order in which ``worker_leases.sql`` and ``expired_leases.sql`` return its columns."""
 
     id: int
     lease_token: int
@@ -132,8 +132,8 @@ class Lease(NamedTuple):
         return self.attempts
 
     @property
-    def mark(self) -> int:
-        """The same number as the mark of the job that was claimed by this lease."""
+    def run_id(self) -> int:
+        """The same number as the run_id of the job that was claimed by this lease."""
         return self.id ^ self.lease_token
 
 
@@ -141,7 +141,7 @@ Kinds = tuple[tuple[str, str], ...]
 """Queue and task of one job after the other."""
 
 
-class Ends(NamedTuple):
+class EndCounts(NamedTuple):
     """What came to an end without an outcome, for the counts."""
 
     lost: Kinds = ()  # attempts whose worker died
@@ -149,15 +149,15 @@ class Ends(NamedTuple):
     retried: Kinds = ()  # jobs of these that run again
     died: Kinds = ()  # jobs
 
-    def and_also(self, others: "Ends") -> "Ends":
-        return Ends(*(mine + theirs for mine, theirs in zip(self, others, strict=True)))
+    def and_also(self, others: "EndCounts") -> "EndCounts":
+        return EndCounts(*(mine + theirs for mine, theirs in zip(self, others, strict=True)))
 
 
-class Reaped(NamedTuple):
+class ReapResult(NamedTuple):
     """What became of jobs whose worker died."""
 
     returned: int = 0  # queued again
     dead: int = 0
     queues: frozenset[str] = frozenset()  # those that have work again
     keys: frozenset[str] = frozenset()  # concurrency keys of which others may be admitted
-    ends: Ends = Ends()
+    ends: EndCounts = EndCounts()

@@ -1,4 +1,4 @@
-"""Retry policy of failed attempts: backoff, and the exceptions that are not retried."""
+"""Scheduled retries of failed attempts: backoff, and the exceptions that are not retried."""
 
 import functools
 import inspect

@@ -47,7 +47,7 @@ def spell() -> Iterator[None]:
         yield
 
 
-class Slice:
+class AdaptiveBatch:
     """How many rows a duty takes at once: half as many after that took too long, more again after it did not."""
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class Duties:
 # The thread
 
 
-class Loop(threading.Thread):
+class ServiceRunner(threading.Thread):
     """Calls ``pass_once`` again and again.
 
     Args:

@@ -1,28 +1,28 @@
 """Django signals of the transitions of jobs. The sender is the task's name (``str``) or ``None`` where it is not known.
 
-==================  ===========================================  =====================================================
-signal              sent by                                      arguments
-==================  ===========================================  =====================================================
-``job_enqueued``    the caller of enqueue, in its                ``ids``, ``task``, ``queue``, ``database``
-                    transaction, after the insert
-``job_started``     the slot, before the task is called          ``job``
-``job_finished``    the slot, after the call, before the         ``job``, ``outcome``
-                    outcome is written
-``job_succeeded``   likewise, next, by what the run came to      ``job``, ``outcome``
-``job_retried``     likewise                                     ``job``, ``outcome``
-``job_released``    likewise                                     ``job``, ``outcome``
-``job_died``        likewise; the pump, where its task has       ``job``, ``outcome``
-                    been unknown for too long
-``job_lost``        the worker that settles a dead process       ``id``, ``task``, ``queue``, ``attempt``,
-                                                                 ``max_attempts``, ``worker``, ``reason``
-``job_expired``     the worker that found jobs that were not     ``ids``, ``database``
-                    started in time
-``job_superseded``  the pass that found newer jobs to have their      ``ids``, ``database``
-                    unique keys
-``job_killed``      the caller of kill, in its transaction       ``ids``, ``requested``, ``by``, ``database``
-``job_requeued``    the caller of requeue, in its transaction    ``ids``, ``by``, ``database``
-``job_purged``      the caller of purge, in its transaction      ``ids``, ``by``, ``finished``, ``database``
-==================  ===========================================  =====================================================
+=======================  =========================================  ====================================================
+signal                   sent by                                    arguments
+=======================  =========================================  ====================================================
+``job_enqueued``         the caller of enqueue, in its              ``ids``, ``task``, ``queue``, ``database``
+                         transaction, after the insert
+``job_started``          the slot, before the task is called        ``job``
+``job_finished``         the slot, after the call, before the       ``job``, ``outcome``
+                         outcome is written
+``job_succeeded``        likewise, next, by the outcome             ``job``, ``outcome``
+``job_retry_scheduled``  likewise                                   ``job``, ``outcome``
+``job_released``         likewise                                   ``job``, ``outcome``
+``job_died``             likewise; the consumer, where its task     ``job``, ``outcome``
+                         has been unknown for too long
+``job_lost``             the worker that settles a dead process     ``id``, ``task``, ``queue``, ``attempt``,
+                                                                    ``max_attempts``, ``worker``, ``reason``
+``job_expired``          the worker that found jobs that were not   ``ids``, ``database``
+                         started in time
+``job_superseded``       the pass that found newer jobs to have     ``ids``, ``database``
+                         their unique keys
+``job_killed``           the caller of kill, in its transaction     ``ids``, ``requested``, ``by``, ``database``
+``job_retried``          the caller of retry, in its transaction    ``ids``, ``by``, ``database``
+``job_purged``           the caller of purge, in its transaction    ``ids``, ``by``, ``finished``, ``database``
+=======================  =========================================  ====================================================
 
 Receivers run in the thread of the sender; maintenance of a worker has a thread of its own for them. An exception in
 one is logged and harms nothing.
@@ -45,21 +45,21 @@ job_enqueued: Final = Signal()
 job_started: Final = Signal()
 job_finished: Final = Signal()
 job_succeeded: Final = Signal()
-job_retried: Final = Signal()
+job_retry_scheduled: Final = Signal()
 job_released: Final = Signal()
 job_died: Final = Signal()
 job_lost: Final = Signal()
 job_expired: Final = Signal()
 job_superseded: Final = Signal()
 job_killed: Final = Signal()
-job_requeued: Final = Signal()
+job_retried: Final = Signal()
 job_purged: Final = Signal()
 
 OF_FATE: Final = {
     Fate.SUCCEEDED: job_succeeded,
     Fate.REPEATED: job_succeeded,
     Fate.RECORDED: job_succeeded,
-    Fate.RETRIED: job_retried,
+    Fate.RETRIED: job_retry_scheduled,
     Fate.RELEASED: job_released,
     Fate.DIED: job_died,
 }

@@ -16,7 +16,7 @@ class Status(StrEnum):
     QUEUED = "queued"  # may be claimed now
     WAITING = "waiting"  # not admitted yet: a concurrency key or a limit of its queue is exhausted
     RUNNING = "running"  # claimed by a worker that holds its lease
-    HELD = "held"  # finished; only its unique key still counts
+    RESERVED = "reserved"  # finished; only its unique key still counts
 
 
 # Where a job is that does not live any more.
@@ -53,8 +53,36 @@ class OnConflict(StrEnum):
     EARLIER = "earlier"  # it runs at the earlier of the two times
 
 
-NOTES = ("died (", "not requeued ", "retried with changed ", "moved from ", "given priority ", "made due at once ")
-"""How entries of a job's history begin that tell what staff did to it, and of no failure."""
+class EntryKind(StrEnum):
+    """What an entry of a job's history tells of: its ``kind``. Texts in an entry are for people, and never compared."""
+
+    FAILED = "failed"  # an attempt raised, or was interrupted: ``error`` is the class of the exception
+    LOST = "lost"  # an attempt's worker died
+    KILLED = "killed"  # it was killed while it did not run
+    EXPIRED = "expired"  # it was not started before its deadline
+    UNKNOWN_TASK = "unknown_task"  # no worker knew the task for a day
+    SUPERSEDED = "superseded"  # a newer job has its unique key
+    RETRIED = "retried"  # it was dead, and was sent back
+    RETRY_REFUSED = "retry_refused"  # it was to be sent back, and a live job had its unique key
+    RETRIED_WITH = "retried_with"  # a new job like the dead one, with other arguments; stands in both histories
+    MOVED = "moved"  # to another queue
+    PRIORITIZED = "prioritized"  # given another priority
+    MADE_DUE = "made_due"  # was scheduled, and due at once
+
+    @classmethod
+    def of(cls, entry: Any) -> "EntryKind | None":
+        """Return the kind of an entry; None for what this code has not written, whatever that is."""
+        try:
+            return cls(entry["kind"]) if isinstance(entry, Mapping) else None
+        except (KeyError, ValueError):
+            return None
+
+
+ATTEMPTS = frozenset({EntryKind.FAILED, EntryKind.LOST})
+"""Kinds of entries that tell of an attempt."""
+
+ENDS = frozenset({EntryKind.KILLED, EntryKind.EXPIRED, EntryKind.UNKNOWN_TASK, EntryKind.SUPERSEDED})
+"""Kinds of entries of jobs that died without another attempt. All others are notes of what staff did."""
 
 
 class CatchUp(StrEnum):
@@ -98,7 +126,7 @@ STATUSES: Mapping[str, Any] = {
     Status.QUEUED: _("queued"),
     Status.WAITING: _("waiting"),
     Status.RUNNING: _("running"),
-    Status.HELD: _("held"),
+    Status.RESERVED: _("reserved"),
     DEAD: _("dead"),
     FINISHED: _("finished"),
 }

@@ -16,14 +16,14 @@ MOST_DIGITS = 300
 """Maximum number of digits of a whole number that is read as one."""
 
 
-class Unread(str):
+class Unreadable(str):
     """A text that stands in place of a value that Python cannot hold, or that is too deep to be read."""
 
     __slots__ = ()
 
 
-TOO_DEEP = Unread("[nested too deeply to be shown]")
-NO_JSON = Unread("[cannot be shown]")
+TOO_DEEP = Unreadable("[nested too deeply to be shown]")
+NO_JSON = Unreadable("[cannot be shown]")
 
 
 def read(text: str) -> Any:
@@ -60,7 +60,7 @@ def read_object(text: str | None) -> dict[str, Any]:
 
 def is_whole(value: Any) -> bool:
     """Whether nothing in what was read stands in place of something else."""
-    return not any(isinstance(one, Unread) for one in _walk(value))
+    return not any(isinstance(one, Unreadable) for one in _walk(value))
 
 
 def may_not_be_deep(text: str) -> bool:
@@ -102,12 +102,12 @@ _AS_ARRAYS = bytes.maketrans(b"{}", b"[]")  # so that one pass takes away one le
 
 def _whole(digits: str) -> int | str:
     """Return a number that can be a float too: one of more digits than Python takes is none."""
-    return int(digits) if len(digits) <= MOST_DIGITS else Unread(digits)
+    return int(digits) if len(digits) <= MOST_DIGITS else Unreadable(digits)
 
 
 def _fraction(digits: str) -> float | str:
     value = float(digits)
-    return value if math.isfinite(value) else Unread(digits)
+    return value if math.isfinite(value) else Unreadable(digits)
 
 
 def _pruned(value: Any) -> Any:

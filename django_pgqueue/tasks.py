@@ -234,7 +234,7 @@ def enqueue_many(task: AnyTask, calls: Iterable[tuple[Any, ...] | Mapping[str, A
             fine; each is checked before anything is inserted.
 
     Returns:
-        The ids, in the order of ``calls``. Of a call that met its twin, the id of that one.
+        The ids, in the order of ``calls``. Of a call that met its conflicting job, the id of that one.
 
     Raises:
         As ``enqueue``; the message of InvalidArguments names the position of the call.

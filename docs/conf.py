@@ -1,4 +1,4 @@
-"""How Sphinx builds these pages. No page needs the network, a database or Django's settings."""
+"""Configuration of Sphinx for these pages. No page needs the network, a database or Django's settings."""
 
 from importlib.metadata import version as installed
 

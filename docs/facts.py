@@ -1,4 +1,4 @@
-"""What the code knows of what the reference pages list: one function for each kind of table, by generate.py."""
+"""Facts of the code for the lists of the reference pages: one function for each kind of table, by generate.py."""
 
 import argparse
 import ast
@@ -91,6 +91,13 @@ def of_reasons() -> Iterator[Row]:
     from django_pgqueue.states import Reason  # noqa: PLC0415
 
     return (Row(code(reason)) for reason in Reason)
+
+
+def of_kinds() -> Iterator[Row]:
+    """Yield what an entry of a job's history may tell of."""
+    from django_pgqueue.states import EntryKind  # noqa: PLC0415
+
+    return (Row(code(kind)) for kind in EntryKind)
 
 
 def of_checks() -> Iterator[Row]:

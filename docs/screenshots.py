@@ -48,8 +48,8 @@ PAGES: dict[str, str] = {
     "schedule": f"{APP}/schedule/",
     "workers": f"{APP}/worker/",
     "worker": f"{APP}/worker/",
-    "operations": f"{APP}/operation/",
-    "operation": f"{APP}/operation/",
+    "bulk_actions": f"{APP}/bulkaction/",
+    "bulk_action": f"{APP}/bulkaction/",
 }
 """Where they are; of one row: the list that it is the first of."""
 
@@ -61,7 +61,7 @@ ROWS = {
     "finished-job": "",
     "schedule": "rates",
     "worker": "",
-    "operation": "",
+    "bulk_action": "",
 }
 """Pages of one row, with a word in the line of the list by which it is found."""
 

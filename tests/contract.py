@@ -8,7 +8,7 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.executor import arun, run, sought
 from django_pgqueue.jobs.failure import unknown_task
-from django_pgqueue.jobs.interrupts import LaneBorder, ThreadBorder
+from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
 from django_pgqueue.records import Outcome
 
 WORKER = 7
@@ -23,10 +23,10 @@ def work(queue, name="default", *, worker_id=WORKER) -> Outcome:
     elif task.is_async:
         outcome = asyncio.run(_awaited(task, job))
     else:
-        outcome = run(task, job, CurrentJob(job), ThreadBorder())
+        outcome = run(task, job, CurrentJob(job), ThreadInterrupts())
     ack.write(queue, [outcome])
     return outcome
 
 
 async def _awaited(task, job) -> Outcome:
-    return await arun(task, job, CurrentJob(job), LaneBorder(asyncio.get_running_loop()))
+    return await arun(task, job, CurrentJob(job), LaneInterrupts(asyncio.get_running_loop()))

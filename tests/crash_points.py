@@ -1,7 +1,7 @@
 """Named points on a job's way from its schedule to its ack at which a test can end or freeze a process of a worker.
 
 Each process of a command passes them all when CRASH_POINTS names a folder. A test arms a point by a file of its name in
-there; the one process that comes by takes the file away and does what it says. Whoever comes later passes.
+there; the one process that comes by takes the file away and does what it says. Those that come later pass.
 """
 
 import functools
@@ -29,7 +29,7 @@ class Point:
 
     @property
     def is_armed(self) -> bool:
-        """Whether nobody has come by yet."""
+        """Whether no process has come by yet."""
         return (self.folder / self.name).exists()
 
     def arm(self, deed: str) -> None:
@@ -113,8 +113,8 @@ POINTS: dict[str, Callable[[Point], None]] = {
     "tick inserted": before("django_pgqueue.schedules.enqueuer:_advance"),
     "claim sent": behind("django_pgqueue.jobs.claim:send"),
     "limited claim sent": behind("django_pgqueue.jobs.claim:send_limited"),
-    "claim committed": before("django_pgqueue.worker.consumer:Pump._accept", given=1),
-    "job held": behind("django_pgqueue.worker.shared_state:Marks.hold", given=2),
+    "claim committed": before("django_pgqueue.worker.consumer:Consumer._accept", given=1),
+    "job held": behind("django_pgqueue.worker.shared_state:SharedState.hold", given=2),
     "start": before("django_pgqueue.worker.slots:Slots.begin"),
     "started": behind("django_pgqueue.worker.slots:Slots.begin"),
     "row removed": behind("django_pgqueue.jobs.ack:finish_alone"),
@@ -122,5 +122,5 @@ POINTS: dict[str, Callable[[Point], None]] = {
     "ack sent": behind("django_pgqueue.jobs.ack:send", given=1),
     "ack committed": when_answered,
     "ack received": before("django_pgqueue.jobs.ack:receipt", given=1),
-    "ack settled": behind("django_pgqueue.worker.consumer:Pump._settle", given=1),
+    "ack settled": behind("django_pgqueue.worker.consumer:Consumer._settle", given=1),
 }

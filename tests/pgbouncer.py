@@ -98,7 +98,7 @@ class PgBouncer:
         try:
             eventually(self._answers)
         except BaseException:
-            self._process.kill()  # nobody else would end it
+            self._process.kill()  # nothing else would end it
             raise
         return self._process
 

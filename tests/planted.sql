@@ -1,5 +1,5 @@
--- A small shop with trouble on purpose, for the answers of docs/how-to/ask-in-sql.md. Run by tests/test_sql_for_people.py
--- on empty tables; the clock is the database's, so ages are the same whenever it runs.
+-- A small shop with trouble on purpose, for the answers of docs/how-to/ask-in-sql.md. Run by
+-- tests/test_sql_for_people.py on empty tables; the clock is the database's, so ages are the same whenever it runs.
 
 INSERT INTO pgqueue_workers (id, supervisor_id, pid, concurrency, host, version, queues, started_at, heartbeat_at, lease_until)
 VALUES
@@ -13,7 +13,7 @@ VALUES
     ('imports', now() - interval '26 minutes', 'ann', 'the provider is down', now() + interval '94 minutes', NULL),
     ('reports', NULL, '', '', NULL, 2);
 
--- What is ready: a backlog of imports, some mails, and a queue whose name somebody has mistyped.
+-- What is ready: a backlog of imports, some mails, and a queue whose name was mistyped.
 INSERT INTO pgqueue_jobs (queue, task, run_at, enqueued_at)
 SELECT 'emails', 'shop.tasks.send_receipt', now() - make_interval(secs => number), now() - make_interval(secs => number)
 FROM generate_series(1, 100) AS number;
@@ -77,13 +77,13 @@ INSERT INTO pgqueue_dead_jobs (id, queue, task, reason, died_at, run_at, enqueue
 SELECT
     81180000 + number, 'emails', 'shop.tasks.send_receipt', 'exhausted', now() - make_interval(mins => number), now(), now(), 10,
     jsonb_build_array(jsonb_build_object(
-        'attempt', 10, 'error', 'SMTPServerDisconnected', 'message', format('Connection %s unexpectedly closed', 5000 + number)
+        'kind', 'failed', 'attempt', 10, 'error', 'SMTPServerDisconnected', 'message', format('Connection %s unexpectedly closed', 5000 + number)
     ))
 FROM generate_series(1, 12) AS number;
 INSERT INTO pgqueue_dead_jobs (id, queue, task, reason, died_at, run_at, enqueued_at, attempts, errors)
 SELECT
     81190000 + number, 'reports', 'shop.tasks.build_report', 'lost', now() - make_interval(hours => 2 * number), now(), now(), 3,
-    '[{"attempt": 3, "error": "worker lost"}]'
+    '[{"kind": "lost", "attempt": 3, "error": "worker lost"}]'
 FROM generate_series(1, 3) AS number;
 INSERT INTO pgqueue_dead_jobs (id, queue, task, reason, died_at, run_at, enqueued_at)
 VALUES (81100000, 'emails', 'shop.tasks.send_receipt', 'killed', now() - interval '7 days', now(), now());

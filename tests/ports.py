@@ -8,7 +8,7 @@ PORTS = range(10_000, 32_000)
 
 
 def free_port() -> int:
-    """Return a port on which nobody listens, and that others who ask at the same time hardly get."""
+    """Return a port on which no process listens, and that others who ask at the same time hardly get."""
     while True:
         port = secrets.choice(PORTS)  # not by random, which is seeded alike in all processes of the tests
         try:

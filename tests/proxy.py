@@ -41,7 +41,7 @@ class Proxy:
         self.come_back()
 
     def go_away(self) -> None:
-        """Cut everything and refuse whoever comes, as a server that is down."""
+        """Cut all connections and refuse new ones, as a server that is down."""
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
         self._serving.join()  # whom it has let in is among the links
@@ -61,7 +61,7 @@ class Proxy:
         return len(links)
 
     def stall(self, name: str | None = None) -> int:
-        """Pass nothing on any more and close nothing; with None let nobody in either. Return how many fell silent."""
+        """Pass nothing on, close nothing; with None accept no new connections either. Return how many fell silent."""
         if name is None:
             self.flows.clear()
         links = self._named(name)
@@ -191,7 +191,7 @@ class Link:
 
 
 def exactly(end: socket.socket, size: int) -> bytes:
-    """Receive so many bytes."""
+    """Receive this number of bytes."""
     data = b""
     while len(data) < size:
         if not (more := end.recv(size - len(data))):

@@ -11,7 +11,7 @@ from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.executor import arun, run, sought
-from django_pgqueue.jobs.interrupts import LaneBorder, ThreadBorder
+from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
 from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.records import ClaimedJob, Outcome
 
@@ -28,13 +28,13 @@ def run_one(job: ClaimedJob) -> Outcome:
     task = registry.find(job.task) or sought(job)
     if task.is_async:
         return asyncio.run(_awaited(task, job))
-    return run(task, job, CurrentJob(job), ThreadBorder())
+    return run(task, job, CurrentJob(job), ThreadInterrupts())
 
 
 async def _awaited(task, job: ClaimedJob) -> Outcome:
     """Close what the loop's thread for sync code has opened."""
     try:
-        border = LaneBorder(asyncio.get_running_loop())
+        border = LaneInterrupts(asyncio.get_running_loop())
         return await asyncio.create_task(arun(task, job, CurrentJob(job), border))
     finally:
         await sync_to_async(connections.close_all)()

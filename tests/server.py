@@ -31,7 +31,7 @@ FIRST = "gw0"  # as pytest-xdist calls it; also who starts the others, and a pyt
 
 
 def database_url() -> str:
-    """Return the URL of this process' server, and start it if nobody has. Commands that tests start inherit both."""
+    """Return the URL of this process' server, started if it was not running. Commands that tests start inherit both."""
     process = os.environ.get("PYTEST_XDIST_WORKER", FIRST)
     if "DATABASE_URL" not in os.environ or os.environ.get("TEST_SERVER_OF", process) != process:
         os.environ["DATABASE_URL"] = given(process) or start_copy(process)

@@ -1,4 +1,4 @@
-"""A pseudo-terminal with a command in it, as somebody sits before it."""
+"""A pseudo-terminal with a command in it, as a user has it."""
 
 import contextlib
 import fcntl

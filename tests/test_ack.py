@@ -185,8 +185,8 @@ ENDS = {
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("task", [app.noop, app.unkept], ids=["kept", "unkept"])
-@pytest.mark.parametrize("unique_for", [None, 60], ids=["", "held"])
-def test_receipt_names_the_jobs_whose_end_somebody_waits_for(queue, sql, end, task, unique_for):
+@pytest.mark.parametrize("unique_for", [None, 60], ids=["", "reserved"])
+def test_receipt_names_the_awaited_jobs(queue, sql, end, task, unique_for):
     for key in "abc":
         task.using(unique_key=key, unique_for=unique_for).enqueue()
     jobs = claim(queue, "default", limit=3, worker_id=1)
@@ -217,7 +217,7 @@ def test_job_that_its_own_transaction_has_removed_is_announced_too(queue, sql, c
 
 
 @pytest.mark.parametrize("fate", [Fate.SUCCEEDED, Fate.REPEATED])
-@pytest.mark.parametrize("unique_for", [None, 60], ids=["", "held"])
+@pytest.mark.parametrize("unique_for", [None, 60], ids=["", "reserved"])
 def test_result_that_was_left_out_is_another_thing_than_none(queue, sql, fate, unique_for):
     for key in "abc":
         app.noop.using(unique_key=key, unique_for=unique_for).enqueue()

@@ -19,7 +19,8 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.admin import changelist, formatting, keyset
 from django_pgqueue.admin.job_actions import WORDS
 from django_pgqueue.insights.bounded import bounded
-from django_pgqueue.jobs.actions import Left, kill, run_now
+from django_pgqueue.insights.history import title_of
+from django_pgqueue.jobs.actions import SkipReason, kill, run_now
 from django_pgqueue.models import DeadJob, Job, Queue, Worker
 from django_pgqueue.states import NEVER
 
@@ -46,7 +47,7 @@ def viewer(db) -> Client:
 
 @pytest.fixture
 def staff(db) -> Client:
-    return user_with("view_job", "view_deadjob", "run_job", "kill_job", "requeue_deadjob")
+    return user_with("view_job", "view_deadjob", "run_job", "kill_job", "retry_deadjob")
 
 
 def queued(label="x", **options) -> int:
@@ -67,7 +68,7 @@ def running(**values) -> int:
 
 def dead(**values) -> int:
     job_id = queued()
-    kill([job_id], by="somebody")
+    kill([job_id], by="ann")
     DeadJob.objects.filter(pk=job_id).update(**values)
     return job_id
 
@@ -109,8 +110,8 @@ def test_list_shows_jobs_in_words(viewer):
 
 def test_list_of_dead_jobs_shows_the_last_error_on_one_line(viewer):
     history = [
-        {"error": "First", "message": "x"},
-        {"error": "ValueError", "message": "no luck\nat all <b>", "attempt": 2},
+        {"kind": "failed", "error": "First", "message": "x"},
+        {"kind": "failed", "error": "ValueError", "message": "no luck\nat all <b>", "attempt": 2},
     ]
     dead(errors=history, reason="exhausted")
     page = viewer.get(DEAD).content.decode()
@@ -127,10 +128,10 @@ def test_odd_histories_do_not_break_the_pages(viewer, errors):
 
 
 def test_page_of_a_job_tells_its_story(viewer):
-    failed = {"error": "ValueError", "message": "no <i>luck</i>", "traceback": "Traceback <x>", "attempt": 1}
+    failed = {"kind": "failed", "error": "ValueError", "message": "no <i>luck</i>", "traceback": "Traceback <x>"}
     errors = [
-        {**failed, "at": "2026-01-02T03:04:05+00:00"},
-        {"error": "worker lost", "worker": "web-7 4711", "attempt": 2, "at": "not a time"},
+        {**failed, "attempt": 1, "at": "2026-01-02T03:04:05+00:00"},
+        {"kind": "lost", "worker": "web-7 4711", "attempt": 2, "at": "not a time"},
     ]
     job_id = queued()
     Job.objects.filter(pk=job_id).update(errors=errors, metadata={"order": 9007199254740993})
@@ -207,7 +208,7 @@ def test_instants_that_have_not_come_are_not_yet(settings):
 # Read-only
 
 
-def test_nobody_adds_changes_or_deletes(admin_client):
+def test_no_user_adds_changes_or_deletes(admin_client):
     job_id, dead_id = queued(), dead()
     for url in (f"{JOBS}add/", f"{JOBS}{job_id}/delete/", f"{DEAD}add/", f"{DEAD}{dead_id}/delete/"):
         assert admin_client.get(url).status_code == 403
@@ -230,7 +231,7 @@ def test_pages_need_the_permission_to_view():
 
 def test_viewer_sees_but_cannot_act(viewer):
     live, parked = [queued(), scheduled()], dead()
-    for url, job_id, verbs in ((JOBS, live[1], ["kill", "run_now", "set_priority"]), (DEAD, parked, ["requeue"])):
+    for url, job_id, verbs in ((JOBS, live[1], ["kill", "run_now", "set_priority"]), (DEAD, parked, ["retry"])):
         page = viewer.get(url).content.decode() + viewer.get(f"{url}{job_id}/change/").content.decode()
         assert "Select all" not in page
         for verb in verbs:
@@ -321,18 +322,18 @@ def test_run_now_makes_scheduled_jobs_due(staff):
     assert entries() == [(str(later), "job", "Made due at once.", "ann 5")]
 
 
-def test_requeue_sends_dead_jobs_back(staff):
+def test_retry_sends_dead_jobs_back(staff):
     job_id = dead(reason="exhausted", attempts=10)
-    assert "Requeue 1 dead job?" in tick(staff, DEAD, "requeue", job_id).content.decode()
-    response = confirm(staff, f"{DEAD}requeue/", job_id)
+    assert "Retry 1 dead job?" in tick(staff, DEAD, "retry", job_id).content.decode()
+    response = confirm(staff, f"{DEAD}retry/", job_id)
     job = Job.objects.get(pk=job_id)
     assert (job.status, job.attempts) == ("queued", 0)
-    assert job.errors[-1]["error"] == "died (exhausted), requeued by ann 5"
+    assert title_of(job.errors[-1]) == "died (exhausted), retried by ann 5"
     assert DeadJob.objects.count() == 0
     assert messages_of(response) == [
-        f'1 job was requeued. <a href="{JOBS}{job_id}/change/">Show job {job_id}</a>',
+        f'1 job was retried. <a href="{JOBS}{job_id}/change/">Show job {job_id}</a>',
     ]
-    assert entries() == [(str(job_id), "job", "Requeued.", "ann 5")]
+    assert entries() == [(str(job_id), "job", "Retried.", "ann 5")]
     assert f'<a href="{JOBS}{job_id}/change/">' in response.content.decode()
 
 
@@ -377,7 +378,7 @@ def test_queue_or_priority_that_cannot_be_is_asked_for_again(verb, field, value,
 
 
 def test_words_for_what_was_left_alone_are_those_of_the_command():
-    assert {left: str(words) for left, words in WORDS.items()} == {left: left.value for left in Left}
+    assert {left: str(words) for left, words in WORDS.items()} == {left: left.value for left in SkipReason}
 
 
 def test_dead_job_whose_unique_key_is_held_stays_dead(staff):
@@ -388,9 +389,9 @@ def test_dead_job_whose_unique_key_is_held_stays_dead(staff):
     )
     Job.objects.create(task="t", unique_key="k", unique_scope="live")
     Job.objects.create(pk=doubled, task="t")
-    response = confirm(staff, f"{DEAD}requeue/", blocked, free, doubled, 10**12)
+    response = confirm(staff, f"{DEAD}retry/", blocked, free, doubled, 10**12)
     assert sorted(messages_of(response)) == [
-        f'1 job was requeued. <a href="{JOBS}{free}/change/">Show job {free}</a>',
+        f'1 job was retried. <a href="{JOBS}{free}/change/">Show job {free}</a>',
         "Left alone: 1 (a live job has the same id; they stay dead).",
         "Left alone: 1 (a live job holds the unique key; they stay dead).",
         "Left alone: 1 (not here any more: finished, killed or removed).",
@@ -400,14 +401,14 @@ def test_dead_job_whose_unique_key_is_held_stays_dead(staff):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_jobs_that_somebody_else_is_changing_are_left_alone(staff, other_queue):
+def test_jobs_that_another_session_is_changing_are_left_alone(staff, other_queue):
     job_id, dead_id = scheduled(), dead()
     with other_queue.transaction():
         other_queue.rows("SELECT id FROM pgqueue_jobs FOR UPDATE", {})
         other_queue.rows("SELECT id FROM pgqueue_dead_jobs FOR UPDATE", {})
-        for url, locked in ((f"{JOBS}kill/", job_id), (f"{JOBS}run_now/", job_id), (f"{DEAD}requeue/", dead_id)):
+        for url, locked in ((f"{JOBS}kill/", job_id), (f"{JOBS}run_now/", job_id), (f"{DEAD}retry/", dead_id)):
             response = confirm(staff, url, locked)
-            assert messages_of(response) == ["Left alone: 1 (just being changed by somebody else; try again)."]
+            assert messages_of(response) == ["Left alone: 1 (just being changed by another session; try again)."]
     assert entries() == []
 
 
@@ -429,10 +430,10 @@ def test_log_entry_leads_to_where_the_job_is_now(admin_client):
     [entry] = LogEntry.objects.all()
     assert entry.object_repr == f"tests.app.tasks.record #{job_id}"
     assert reverse("admin:index") + entry.get_admin_url().removeprefix("/admin/") == f"{DEAD}{job_id}/change/"
-    confirm(admin_client, f"{DEAD}requeue/", job_id)
+    confirm(admin_client, f"{DEAD}retry/", job_id)
     page = admin_client.get(f"{JOBS}{job_id}/history/").content.decode()
     assert "Killed." in page
-    assert "Requeued." in page
+    assert "Retried." in page
 
 
 def test_job_that_left_the_filter_is_still_acted_upon(staff):
@@ -459,7 +460,7 @@ def test_buttons_lead_to_the_confirmation_and_back_to_the_job(staff):
         ("queue", "Queues"),
         ("worker", "Workers"),
         ("schedule", "Schedules"),
-        ("operation", "Operations"),
+        ("bulkaction", "Bulk actions"),
     ],
 )
 def test_each_list_has_its_name_as_title(admin_client, model, title):
@@ -489,7 +490,7 @@ def test_each_verb_has_one_button_on_the_page_of_a_job(admin_client):
     waiting, parked = scheduled(), dead()
     for url, job_id, verbs in (
         (JOBS, waiting, ("run_now", "move", "set_priority", "kill")),
-        (DEAD, parked, ("requeue", "purge")),
+        (DEAD, parked, ("retry", "purge")),
     ):
         page = admin_client.get(f"{url}{job_id}/change/").content.decode()
         for verb in verbs:
@@ -583,7 +584,7 @@ LISTS = [
     f"{JOBS}?status=scheduled",
     f"{JOBS}?status=running",
     f"{JOBS}?status=waiting",
-    f"{JOBS}?status=held",
+    f"{JOBS}?status=reserved",
     f"{JOBS}?status=scheduled&queue=queue_1",
     f"{JOBS}?queue=queue_1",
     f"{JOBS}?status=queued&queue=queue_1&before=last",
@@ -790,7 +791,7 @@ def test_dead_jobs_are_purged_by_those_who_may_and_the_log_keeps_their_names():
     assert (entry.object_repr, entry.change_message) == (f"tests.app.tasks.record #{gone}", "Purged.")
 
 
-def test_who_may_requeue_may_not_purge(staff):
+def test_who_may_retry_may_not_purge(staff):
     job_id = dead()
     assert "purge" not in staff.get(DEAD).content.decode()
     assert confirm(staff, f"{DEAD}purge/", job_id).status_code == 403
@@ -812,7 +813,7 @@ def test_queue_on_another_database_is_browsed_and_changed_there(staff, settings)
     with connections["other"].cursor() as cursor:
         cursor.execute("SELECT id FROM pgqueue_dead_jobs")
         assert cursor.fetchall() == [(job_id,)]
-    assert "1 job was requeued." in messages_of(confirm(staff, f"{DEAD}requeue/", job_id))[0]
+    assert "1 job was retried." in messages_of(confirm(staff, f"{DEAD}retry/", job_id))[0]
     assert len(entries()) == 2
 
 
@@ -829,7 +830,7 @@ def test_queue_on_another_database_is_browsed_and_changed_there(staff, settings)
             '0.5  <span class="pgqueue-quiet">attempt 1</span>',
         ),
         ({"done": 0, "total": 0, "attempt": 1}, '0  <span class="pgqueue-quiet">attempt 1</span>'),
-        ({"steps": "of somebody's own", "password": "x"}, "[redacted]"),
+        ({"steps": "of a third kind", "password": "x"}, "[redacted]"),
         ("text", "text"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What staff cannot do in the admin, by any address that they may type, beyond what their permissions say."""
+"""Staff can do no more in the admin than their permissions say, by any address."""
 
 import pytest
 from django.contrib import admin
@@ -34,7 +34,7 @@ def test_hidden_argument_of_a_schedule_cannot_be_guessed_letter_by_letter(db):
 
 @pytest.mark.parametrize("made", LISTS, ids=lambda made: made.opts.model_name)
 def test_address_bar_compares_no_column_but_those_that_the_list_offers(made):
-    """The view is asked directly, without the session and the user that each of so many requests would read."""
+    """The view is asked directly, without the session and the user that each request would read."""
     client_with(*(f"{right}_{made.opts.model_name}" for right in ("view", "change")))
     user = User.objects.get()
     for field in made.opts.fields:

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 import tests.app.contract as app
 import tests.app.tasks
-from django_pgqueue import enqueue, kill, requeue
+from django_pgqueue import enqueue, kill, retry
 from django_pgqueue.backend import PgQueueTaskResult, execution
 from django_pgqueue.exceptions import (
     InvalidArguments,
@@ -35,6 +35,7 @@ from django_pgqueue.framework import (
 )
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.dead_letter import expired_entry
 from django_pgqueue.maintenance.reaper import settle
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.records import Fate, Lease, Outcome
@@ -211,18 +212,18 @@ def test_sensitive_arguments_are_kept_out_of_the_log_of_the_framework(queue, cap
     assert result.errors[0].exception_class is ValueError
 
 
-def test_call_that_meets_its_twin_has_its_result(db, heard):
+def test_call_that_meets_its_conflict_has_its_result(db, heard):
     first, other = app.once.enqueue("a"), app.once.enqueue("b")
-    twin = app.once.enqueue("a")
-    assert (twin.id, twin == first, other.id == first.id) == (first.id, True, False)
+    conflict = app.once.enqueue("a")
+    assert (conflict.id, conflict == first, other.id == first.id) == (first.id, True, False)
     assert [result.id for _, _, result in heard] == [first.id, other.id, first.id]
 
 
 def test_native_job_may_have_the_unique_key(db):
     held = tests.app.tasks.record.using(unique_key='tests.app.contract.once:key="a"').enqueue("native")
-    twin = app.once.enqueue("a")
-    assert (twin.id, twin.args, twin.status) == (str(held.id), ["native"], TaskResultStatus.READY)
-    assert twin.task.module_path == "tests.app.tasks.record"
+    conflict = app.once.enqueue("a")
+    assert (conflict.id, conflict.args, conflict.status) == (str(held.id), ["native"], TaskResultStatus.READY)
+    assert conflict.task.module_path == "tests.app.tasks.record"
 
 
 def test_many_are_enqueued_by_one_statement_in_order(db, django_assert_num_queries, heard):
@@ -236,14 +237,14 @@ def test_many_are_enqueued_by_one_statement_in_order(db, django_assert_num_queri
     assert app.add.enqueue_many([]) == []
 
 
-def test_many_with_keys_meet_twins(db):
+def test_many_with_keys_meet_conflicts(db):
     held = app.once.enqueue("b")
     results = app.once.enqueue_many([("a",), ("b",), ("c",)])
     assert results[1] == held
     assert [result.args for result in results] == [["a"], ["b"], ["c"]]
 
 
-def test_receiver_that_raises_harms_nobody(db, caplog):
+def test_receiver_that_raises_harms_no_job(db, caplog):
     def receiver(**_):
         raise RuntimeError("broken receiver")
 
@@ -380,7 +381,7 @@ def test_result_that_is_too_large_is_a_failure_and_the_atomic_task_has_done_noth
     assert not tests.app.tasks.Mark.objects.exists()
 
 
-def test_nothing_is_made_where_nobody_listens(queue, monkeypatch, caplog):
+def test_nothing_is_made_without_receivers(queue, monkeypatch, caplog):
     for signal, own in OWN_RECEIVERS.items():
         monkeypatch.setattr(signal, "receivers", [])
         signal.connect(own)
@@ -402,12 +403,12 @@ def test_nothing_is_made_where_nobody_listens(queue, monkeypatch, caplog):
 
 
 @pytest.fixture
-def nobody_waits_in_the_end(transactional_db):
+def no_caller_waits_in_the_end(transactional_db):
     yield
     waiter.stop_all()
 
 
-def test_result_can_be_waited_for(start_worker, nobody_waits_in_the_end):
+def test_result_can_be_waited_for(start_worker, no_caller_waits_in_the_end):
     start_worker("--processes", "1")
     good, bad, slow = app.add.enqueue(1, 2), app.fail.enqueue(), app.asleep.enqueue(60)
     assert (good.wait(PATIENCE_SECONDS), good.return_value, good.status) == (3, 3, TaskResultStatus.SUCCESSFUL)
@@ -419,7 +420,7 @@ def test_result_can_be_waited_for(start_worker, nobody_waits_in_the_end):
     assert async_to_sync(app.add.enqueue(5).await_)(PATIENCE_SECONDS) == 5
 
 
-def test_result_in_the_transaction_that_enqueued_is_not_waited_for(nobody_waits_in_the_end):
+def test_result_in_the_transaction_that_enqueued_is_not_waited_for(no_caller_waits_in_the_end):
     with transaction.atomic():
         result = app.add.enqueue(1)
         with pytest.raises(JobNotCommitted):
@@ -447,17 +448,19 @@ def test_lost_attempts_count_and_are_told(queue, backend):
 
 def test_workers_of_attempts_that_history_has_dropped_are_unknown(queue, backend):
     result = app.echo.using(max_attempts=40, queue_name="default").enqueue(5)
-    errors = [{"error": "ValueError", "attempt": number, "worker_id": 100 + number} for number in (1, 2, 9)]
+    errors = [
+        {"kind": "failed", "error": "ValueError", "attempt": number, "worker_id": 100 + number} for number in (1, 2, 9)
+    ]
     Job.objects.update(attempts=9, errors=errors)
     work(queue)
     result.refresh()
     assert result.worker_ids == ["101", "102", *["unknown"] * 6, "109", str(WORKER)]
 
 
-def test_requeued_job_begins_to_count_again(queue, backend):
+def test_retried_job_begins_to_count_again(queue, backend):
     result = app.fail.enqueue()
     work(queue)
-    requeue([int(result.id)], by="ann")
+    retry([int(result.id)], by="ann")
     result.refresh()
     assert (result.status, result.attempts, len(result.errors)) == (TaskResultStatus.READY, 0, 1)
     work(queue, worker_id=8)
@@ -470,7 +473,7 @@ def test_worker_that_finds_a_retry_expired_has_made_no_attempt(queue, backend):
     work(queue, worker_id=7)
     Job.objects.update(status="queued", run_at=timezone.now(), expires_at=timezone.now() - dt.timedelta(seconds=1))
     [job] = claim(queue, "default", limit=1, worker_id=8)
-    ack.write(queue, [Outcome(job, Fate.DIED, reason=Reason.EXPIRED, error={"error": "expired"})])
+    ack.write(queue, [Outcome(job, Fate.DIED, reason=Reason.EXPIRED, error=expired_entry())])
     result.refresh()
     assert (result.worker_ids, result.errors[-1].exception_class) == (["7"], JobExpired)
 
@@ -491,17 +494,17 @@ def test_killed_and_expired_jobs_have_failed(queue, backend):
     from django_pgqueue.records import Outcome
     from django_pgqueue.states import Reason
 
-    ack.write(queue, [Outcome(claimed[0], Fate.DIED, reason=Reason.EXPIRED, error={"error": "expired"})])
+    ack.write(queue, [Outcome(claimed[0], Fate.DIED, reason=Reason.EXPIRED, error=expired_entry())])
     for result, kind in ((killed, JobKilled), (expired, JobExpired)):
         result.refresh()
         assert (result.status, result.worker_ids) == (TaskResultStatus.FAILED, [])
         assert [error.exception_class for error in result.errors] == [kind]
 
 
-def test_tombstone_without_history_is_a_success(queue, backend):
+def test_reserved_without_history_is_a_success(queue, backend):
     result = app.once.using(unique_for=600, keep=False).enqueue("a")
     work(queue)
-    assert (Job.objects.get().status, FinishedJob.objects.count()) == ("held", 0)
+    assert (Job.objects.get().status, FinishedJob.objects.count()) == ("reserved", 0)
     result.refresh()
     assert (result.status, result.return_value) == (TaskResultStatus.SUCCESSFUL, None)
 

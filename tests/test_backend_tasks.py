@@ -1,4 +1,4 @@
-"""How tasks of Django's Tasks framework are declared and found, and what is wrong with their settings."""
+"""Tasks of Django's Tasks framework: declaring them, finding them, and mistakes in their settings."""
 
 import datetime as dt
 import importlib
@@ -428,7 +428,7 @@ def test_problem_of_settings_is_named_with_what_to_do(changes, message):
     assert message in told
 
 
-def test_path_whose_options_nobody_would_ask_for_is_named_with_the_right_one(own_registry, monkeypatch):
+def test_path_whose_options_would_not_be_asked_for_is_named_with_the_right_one(own_registry, monkeypatch):
     def told(path):
         return problems(OPTIONS={"tasks": {path: {"keep": False}}})["pgqueue.E007"]
 

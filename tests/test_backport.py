@@ -28,7 +28,7 @@ def backport():
 
 
 @pytest.fixture
-def nobody_imports_it(monkeypatch):
+def backport_not_imported(monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "django_tasks"]:
         monkeypatch.delitem(sys.modules, name)
 
@@ -92,7 +92,7 @@ def test_error_of_both_is_pickled_as_that_of_django(db, backport):
     assert (type(read), read.args) == (TaskResultDoesNotExist, ("x",))
 
 
-def test_error_is_that_of_django_where_nobody_imports_the_backport(db, nobody_imports_it):
+def test_error_is_that_of_django_where_the_backport_is_not_imported(db, backport_not_imported):
     with pytest.raises(TaskResultDoesNotExist) as caught:
         task_backends["default"].get_result("x")
     assert type(caught.value) is TaskResultDoesNotExist
@@ -211,7 +211,7 @@ def test_check_names_the_packages_that_import_the_backport(backport, monkeypatch
 
 @pytest.mark.parametrize("place", ["purelib", "platlib"])
 def test_check_names_no_package_that_is_installed(backport, monkeypatch, place):
-    """Nobody could do anything about it but silence the check: its tasks run."""
+    """A project could only silence the check: its tasks run."""
     for name, file in (("wagtail", f"{sysconfig.get_path(place)}/wagtail/__init__.py"), ("shop", "/srv/shop/tasks.py")):
         module = types.ModuleType(name)
         module.task, module.__file__ = backport.task, file
@@ -231,7 +231,7 @@ def test_check_asks_no_module_that_loads_itself(backport, monkeypatch):
     assert told_of_the_backport() == []
 
 
-def test_check_asks_nobody_to_import_the_backport(nobody_imports_it):
+def test_check_does_not_ask_to_import_the_backport(backport_not_imported):
     assert told_of_the_backport() == []
     assert "django_tasks" not in sys.modules
 

@@ -358,9 +358,9 @@ def test_progress_can_be_silent():
 
 def test_what_a_server_does_not_tell_is_unknown(sql):
     assert wal_bytes("default") > 0
-    sql("CREATE ROLE pgqueue_bench_nobody")
+    sql("CREATE ROLE pgqueue_bench_stranger")
     sql("REVOKE EXECUTE ON FUNCTION pg_current_wal_insert_lsn() FROM PUBLIC")
-    sql("SET LOCAL ROLE pgqueue_bench_nobody")
+    sql("SET LOCAL ROLE pgqueue_bench_stranger")
     assert wal_bytes("default") is None
     assert sql("SELECT 1") == [(1,)]
 

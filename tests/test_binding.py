@@ -1,4 +1,4 @@
-"""What of a job's arguments others see who may look at the server, and not into the table."""
+"""Visibility of a job's arguments in the server's views and logs."""
 
 import pytest
 from django.db import connection, connections, transaction
@@ -53,7 +53,7 @@ def test_cursors_of_the_project_are_as_they_were(transactional_db):
     assert before in {None, connection.connection.cursor_factory}
 
 
-def test_cursors_of_a_class_that_somebody_has_chosen_are_used(transactional_db, monkeypatch):
+def test_cursors_of_a_class_that_the_settings_name_are_used(transactional_db, monkeypatch):
     connection.ensure_connection()
     seen = []
 

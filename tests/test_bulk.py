@@ -7,11 +7,18 @@ import pytest
 from django.db import connection, transaction
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, kill, move_jobs, purge, requeue, set_priority
+from django_pgqueue import enqueue_many, kill, move_jobs, purge, retry, set_priority
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidJob
-from django_pgqueue.jobs.actions import Left, still, why_left, why_not_changed, why_not_killed, why_not_requeued
-from django_pgqueue.jobs.bulk_actions import Tally, in_slices
+from django_pgqueue.jobs.actions import (
+    SkipReason,
+    lock_with_status,
+    why_not_changed,
+    why_not_killed,
+    why_not_retried,
+    why_skipped,
+)
+from django_pgqueue.jobs.bulk_actions import BulkActionResult, in_slices
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.search import Filter, Source, along_an_index, pages
 from django_pgqueue.maintenance.promoter import promote
@@ -116,7 +123,7 @@ def test_filter_by_the_value_of_an_argument(source, put, args, kwargs, chosen):
 
     put(source, **columns(["170"], {"labels": "1", "label": "0"}))
     put(source, **columns([], {"label": {"label": 17}}))
-    put(source, **columns(args={"label": 17}, kwargs=[17]))  # as nobody should have inserted it
+    put(source, **columns(args={"label": 17}, kwargs=[17]))  # as it should not have been inserted
     wanted = put(source, **columns(args, kwargs))
     put(source, **columns([["17"], 1], {"label": 1, "other": 9007199254740992}))
     assert found(source, **chosen) == [wanted]
@@ -268,8 +275,8 @@ def moved(ids):
     return {"moved": move_jobs(ids, queue="new", by="eve")}
 
 
-def run(source, act, why, **chosen) -> Tally:
-    tally = Tally()
+def run(source, act, why, **chosen) -> BulkActionResult:
+    tally = BulkActionResult()
     batches = (page.ids for page in pages(source, Filter(**chosen)))
     for _ in in_slices(batches, act, why, tally=tally):
         pass
@@ -278,7 +285,7 @@ def run(source, act, why, **chosen) -> Tally:
 
 def test_2500_jobs_are_moved_in_slices_each_a_transaction_of_its_own(queue):
     ids = enqueue_many(app.noop, [()] * 2500)
-    tally, seen = Tally(), []
+    tally, seen = BulkActionResult(), []
     batches = (page.ids for page in pages(Source.LIVE, Filter()))
     for _ in in_slices(batches, moved, why_not_changed, tally=tally):
         [(committed,)] = queue.rows("SELECT count(*) FROM pgqueue_jobs WHERE queue = 'new'", {})
@@ -290,7 +297,7 @@ def test_2500_jobs_are_moved_in_slices_each_a_transaction_of_its_own(queue):
 
 def test_interrupted_slice_is_rolled_back_and_those_before_stay(queue):
     enqueue_many(app.noop, [()] * 2500)
-    tally, slices = Tally(), []
+    tally, slices = BulkActionResult(), []
 
     def act(ids):
         done = moved(ids)
@@ -310,18 +317,18 @@ def test_interrupted_slice_is_rolled_back_and_those_before_stay(queue):
 @pytest.mark.django_db(transaction=True)
 def test_slices_refuse_to_be_part_of_a_transaction():
     with transaction.atomic(), pytest.raises(RuntimeError, match="durable"):
-        list(in_slices([[1]], moved, why_not_changed, tally=Tally()))
+        list(in_slices([[1]], moved, why_not_changed, tally=BulkActionResult()))
 
 
 def test_what_is_locked_or_running_is_left_and_said(queue, other_queue):
     running, locked, free, gone = [*enqueue_many(app.noop, [()] * 3), 10**9]
     claim(other_queue, "default", limit=1, worker_id=1)
-    tally = Tally()
+    tally = BulkActionResult()
     with other_queue.transaction():
         other_queue.rows("SELECT id FROM pgqueue_jobs WHERE id = %(id)s FOR UPDATE", {"id": locked})
         list(in_slices([[running, locked, free, gone]], moved, why_not_changed, tally=tally))
     assert tally.done == {"moved": 1}
-    assert tally.examples == {Left.RUNNING: [running], Left.CHANGING: [locked], Left.GONE: [gone]}
+    assert tally.examples == {SkipReason.RUNNING: [running], SkipReason.CHANGING: [locked], SkipReason.GONE: [gone]}
     assert Job.objects.get(queue="new").id == free
 
 
@@ -332,8 +339,8 @@ def test_job_that_the_live_table_would_refuse_stays_dead_and_the_others_go(dead,
     """As one that SQL has inserted before the table had its checks."""
     refused, free = dead(2)
     sql(f"UPDATE pgqueue_dead_jobs SET {wrong} WHERE id = %s", refused)
-    tally = run(Source.DEAD, lambda ids: {"requeued": requeue(ids, by="eve").ids}, why_not_requeued)
-    assert (tally.done, tally.examples) == ({"requeued": 1}, {Left.OUT_OF_BOUNDS: [refused]})
+    tally = run(Source.DEAD, lambda ids: {"retried": retry(ids, by="eve").ids}, why_not_retried)
+    assert (tally.done, tally.examples) == ({"retried": 1}, {SkipReason.OUT_OF_BOUNDS: [refused]})
     assert DeadJob.objects.get().pk == refused
     assert Job.objects.get().pk == free
 
@@ -342,23 +349,23 @@ def test_job_whose_unique_key_is_held_stays_dead_and_says_so(dead, sql):
     held, free = dead(2)
     sql("UPDATE pgqueue_dead_jobs SET unique_key = 'k', unique_scope = 'live' WHERE id = %s", held)
     sql("INSERT INTO pgqueue_jobs (task, unique_key, unique_scope) VALUES ('x', 'k', 'live')")
-    tally = run(Source.DEAD, lambda ids: {"requeued": requeue(ids, by="eve").ids}, why_not_requeued)
-    assert (tally.done, tally.examples) == ({"requeued": 1}, {Left.KEY_HELD: [held]})
+    tally = run(Source.DEAD, lambda ids: {"retried": retry(ids, by="eve").ids}, why_not_retried)
+    assert (tally.done, tally.examples) == ({"retried": 1}, {SkipReason.KEY_HELD: [held]})
     assert Job.objects.filter(pk=free).exists()
 
 
-def test_tombstone_is_left_alone(put):
-    held = put(Source.LIVE, status="'held'")
+def test_reserved_is_left_alone(put):
+    held = put(Source.LIVE, status="'reserved'")
     assert moved([held]) == {"moved": []}
     assert set_priority([held], priority=1, by="eve") == []
-    assert why_left([held], why_not_killed) == why_left([held], why_not_changed) == {held: Left.HELD}
+    assert why_skipped([held], why_not_killed) == why_skipped([held], why_not_changed) == {held: SkipReason.RESERVED}
 
 
 def test_job_that_began_meanwhile_has_no_longer_the_status_that_was_chosen(queue):
     first, second = enqueue_many(app.noop, [()] * 2)
     claim(queue, "default", limit=1, worker_id=1)
     with transaction.atomic():
-        assert still([first, second], ["queued", "scheduled"]) == [second]
+        assert lock_with_status([first, second], ["queued", "scheduled"]) == [second]
 
 
 # Verbs

@@ -1,4 +1,4 @@
-"""How a worker process ends."""
+"""The end of a worker process."""
 
 import subprocess
 import sys

@@ -6,7 +6,7 @@ import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.db.queries import LADDER, ladder_size, sized
 from django_pgqueue.jobs.claim import claim, new_lease_token, ready_queues, send
-from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.models import Job
 
 BEFORE_ALL = (-101, 0.0, 0)
@@ -75,12 +75,12 @@ def test_ready_queues_names_each_queue_with_work_once(queue):
     for name in ("b", "a", "b", "c"):
         app.noop.using(queue=name).enqueue()
     app.noop.using(queue="later", run_at=dt.timedelta(hours=1)).enqueue()
-    assert sorted(ready_queues(queue, Served())) == ["a", "b", "c"]
-    assert ready_queues(queue, Served(["c", "later", "none", "a"])) == ["c", "a"]
+    assert sorted(ready_queues(queue, QueueSelector())) == ["a", "b", "c"]
+    assert ready_queues(queue, QueueSelector(["c", "later", "none", "a"])) == ["c", "a"]
 
 
 def test_ready_queues_of_an_empty_table(queue):
-    assert ready_queues(queue, Served()) == []
+    assert ready_queues(queue, QueueSelector()) == []
 
 
 @pytest.mark.parametrize(("wanted", "size"), [(1, 1), (7, 6), (99, 80), (100, 100), (5000, 1000)])

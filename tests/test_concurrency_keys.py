@@ -1,4 +1,4 @@
-"""Jobs with a concurrency key are let in one by one, in their order, whoever crashes or holds what."""
+"""Jobs with a concurrency key are let in one by one, in their order, whichever process crashes or holds locks."""
 
 import datetime as dt
 import itertools
@@ -11,14 +11,14 @@ import pytest
 from django.db import IntegrityError, OperationalError, connection, connections, transaction
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, kill, requeue, run_now
+from django_pgqueue import enqueue_many, kill, retry, run_now
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.queries import statement
-from django_pgqueue.flow.concurrency import Kind, admit, try_lock
+from django_pgqueue.flow.concurrency import LockKind, admit, try_lock
 from django_pgqueue.jobs import ack, leases
 from django_pgqueue.jobs.ack import release
 from django_pgqueue.jobs.claim import claim
-from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.maintenance.concurrency_sweeper import sweep
 from django_pgqueue.maintenance.pending_work import is_drained
 from django_pgqueue.maintenance.promoter import promote
@@ -27,7 +27,7 @@ from django_pgqueue.models import Job
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import Reason
 from tests.support.waiting import PATIENCE_SECONDS, eventually
-from tests.test_pump import pump, turn  # noqa: F401 - a fixture
+from tests.test_consumer import consumer, turn  # noqa: F401 - a fixture
 
 
 def limited(limit=1, key="k", task=app.noop, **options):
@@ -94,21 +94,21 @@ def test_each_job_is_let_in_by_its_own_limit_and_none_passes_one_that_finds_no_r
 
 @pytest.mark.parametrize("limit", [1, 3])
 @pytest.mark.parametrize("locked", [0, 1])
-def test_strict_job_is_not_passed_while_somebody_notes_that_they_wait_for_it(queue, other_queue, limit, locked):
+def test_strict_job_is_not_passed_while_a_caller_notes_that_it_waits_for_it(queue, other_queue, limit, locked):
     """Which locks its row, for a moment: as does any change of a job."""
     ids = enqueue_many(limited(limit, concurrency_strict=True), [()] * 4)
     with other_queue.transaction():
-        other_queue.rows(statement("await_jobs"), {"ids": [ids[locked]], "wanted": [True]})
+        other_queue.rows(statement("watch_jobs"), {"ids": [ids[locked]], "wanted": [True]})
         admit(queue, ["k"])
         assert admitted() == ids[: min(locked, limit)]
     admit(queue, ["k"])
     assert admitted() == ids[:limit]
 
 
-def test_job_that_somebody_has_locked_is_passed_where_the_order_is_not_strict(queue, other_queue):
+def test_locked_job_is_passed_where_the_order_is_not_strict(queue, other_queue):
     first, second = enqueue_many(limited(), [()] * 2)
     with other_queue.transaction():
-        other_queue.rows(statement("await_jobs"), {"ids": [first], "wanted": [True]})
+        other_queue.rows(statement("watch_jobs"), {"ids": [first], "wanted": [True]})
         admit(queue, ["k"])
     assert admitted() == [second]
 
@@ -214,11 +214,11 @@ def test_job_of_a_dead_worker_keeps_its_place(queue):
     first, second = enqueue_many(limited(max_attempts=2), [(), ()])
     admit(queue, ["k"])
     start(queue)
-    assert settle(queue, leases.leases(queue, [1])).keys == set()
+    assert settle(queue, leases.worker_leases(queue, [1])).keys == set()
     admit(queue, ["k"])
     assert admitted() == [first]
     start(queue)
-    assert settle(queue, leases.leases(queue, [1])).keys == {"k"}, "lost on its last attempt"
+    assert settle(queue, leases.worker_leases(queue, [1])).keys == {"k"}, "lost on its last attempt"
     admit(queue, ["k"])
     assert admitted() == [second]
 
@@ -239,7 +239,7 @@ def test_staff_make_jobs_wait_and_let_others_in(queue):
     for change in (
         lambda: run_now([later], by="eve") == [later],
         lambda: sorted(kill([first, second], by="eve").dead) == [first, second],
-        lambda: requeue([second], by="eve").ids == [second],
+        lambda: retry([second], by="eve").ids == [second],
     ):
         with transaction.atomic():
             assert change()
@@ -247,10 +247,10 @@ def test_staff_make_jobs_wait_and_let_others_in(queue):
     assert dict(Job.objects.values_list("id", "status")) == {later: "waiting", second: "waiting"}
 
 
-# Nobody waits for anybody
+# No statement waits for a lock
 
 
-def test_held_row_at_the_head_and_open_insert_of_the_key_stall_nobody(queue):
+def test_locked_row_at_the_head_and_open_insert_of_the_key_stall_no_job(queue):
     head, next_one = enqueue_many(limited(2), [(), ()])
     with transaction.atomic():
         Job.objects.select_for_update().get(pk=head)
@@ -263,7 +263,7 @@ def test_held_row_at_the_head_and_open_insert_of_the_key_stall_nobody(queue):
     assert head in admitted()
 
 
-def test_outcome_that_somebody_keeps_from_being_written_still_takes_its_place(queue):
+def test_outcome_that_a_lock_keeps_from_being_written_still_takes_its_place(queue):
     first, second = enqueue_many(limited(), [(), ()])
     admit(queue, ["k"])
     [job] = start(queue)
@@ -279,7 +279,7 @@ def test_outcome_that_somebody_keeps_from_being_written_still_takes_its_place(qu
 def test_admitter_that_dies_between_lock_and_commit_leaves_nothing_locked(queue, other_queue, sql):
     job_id = limited().enqueue().id
     with pytest.raises(OperationalError), queue.transaction():
-        assert try_lock(queue, Kind.KEY, ["k"]).got() == {"k"}
+        assert try_lock(queue, LockKind.KEY, ["k"]).got() == {"k"}
         assert admit(other_queue, ["k"]).missed == {"k"}
         sql("SELECT pg_terminate_backend(%s, 30000)", queue._wrapper.connection.info.backend_pid)
         queue.rows("SELECT 1", {})
@@ -302,7 +302,7 @@ def test_sweep_finds_keys_that_have_room_and_goes_on_where_it_stopped(queue):
 
 def test_drain_waits_for_those_that_can_be_let_in(queue):
     def drained(*queues):
-        return is_drained(queue, served=Served(queues), worker_ids=[1])
+        return is_drained(queue, served=QueueSelector(queues), worker_ids=[1])
 
     enqueue_many(limited(), [(), ()])
     assert (drained(), drained("default"), drained("mail")) == (False, False, True)
@@ -314,85 +314,85 @@ def test_drain_waits_for_those_that_can_be_let_in(queue):
     assert not drained()
 
 
-# The pump
+# The consumer
 
 
-def test_next_job_of_a_key_is_claimed_in_the_same_turn(pump, sql):  # noqa: F811
+def test_next_job_of_a_key_is_claimed_in_the_same_turn(consumer, sql):  # noqa: F811
     ids = enqueue_many(limited(), [()] * 3)
-    admit(pump.database, ["k"])
-    turn(pump)
+    admit(consumer.database, ["k"])
+    turn(consumer)
     for job_id in ids:
-        assert [job.id for _, job in pump.slots.accepted] == [job_id]
-        pump.slots.finish()
-        pump._collect(0.0)
-        pump._turn()
+        assert [job.id for _, job in consumer.slots.accepted] == [job_id]
+        consumer.slots.finish()
+        consumer._collect(0.0)
+        consumer._turn()
     assert Job.objects.count() == 0
 
 
-def test_next_job_is_claimed_at_once_though_later_ones_of_other_keys_were_taken(pump):  # noqa: F811
+def test_next_job_is_claimed_at_once_though_later_ones_of_other_keys_were_taken(consumer):  # noqa: F811
     """Claims begin behind the last job taken; its predecessor, let in later, is not left for the next full scan."""
     first, second = enqueue_many(limited(key="a"), [(), ()])
     other = limited(key="b").enqueue().id
-    admit(pump.database, ["a", "b"])
-    turn(pump)
-    assert [job.id for _, job in pump.slots.accepted] == [first, other]
-    pump.slots.finish()
-    pump._intake._shores["default"].full_scan_at = math.inf
-    pump._collect(0.0)
-    pump._turn()
-    assert [job.id for _, job in pump.slots.accepted] == [other, second]
+    admit(consumer.database, ["a", "b"])
+    turn(consumer)
+    assert [job.id for _, job in consumer.slots.accepted] == [first, other]
+    consumer.slots.finish()
+    consumer._cursors._cursors["default"].full_scan_at = math.inf
+    consumer._collect(0.0)
+    consumer._turn()
+    assert [job.id for _, job in consumer.slots.accepted] == [other, second]
 
 
-def test_key_that_somebody_counts_is_tried_again_soon_and_not_at_once(pump, other_queue):  # noqa: F811
+def test_key_that_another_session_counts_is_tried_again_soon_and_not_at_once(consumer, other_queue):  # noqa: F811
     enqueue_many(limited(), [(), ()])
-    admit(pump.database, ["k"])
-    turn(pump)
-    pump.slots.finish()
+    admit(consumer.database, ["k"])
+    turn(consumer)
+    consumer.slots.finish()
     with other_queue.transaction():
-        assert try_lock(other_queue, Kind.KEY, ["k"]).got() == {"k"}
+        assert try_lock(other_queue, LockKind.KEY, ["k"]).got() == {"k"}
         before = time.monotonic()
-        turn(pump)
-        assert pump.slots.accepted == []
-        assert before < pump._admissions.wait_until() <= time.monotonic() + 0.005
-    eventually(lambda: turn(pump) or pump.slots.accepted)
+        turn(consumer)
+        assert consumer.slots.accepted == []
+        assert before < consumer._admissions.wait_until() <= time.monotonic() + 0.005
+    eventually(lambda: turn(consumer) or consumer.slots.accepted)
 
 
-def test_more_keys_than_one_transaction_locks_are_let_in_by_the_next_ones(pump):  # noqa: F811
+def test_more_keys_than_one_transaction_locks_are_let_in_by_the_next_ones(consumer):  # noqa: F811
     keys = [f"key {number}" for number in range(450)]
     for key in keys:
         limited(1, key).enqueue()
-    pump._admissions.add(keys)
+    consumer._admissions.add(keys)
     for expected in (200, 400, 450):
-        turn(pump)
+        turn(consumer)
         assert len(admitted()) == expected
-    assert pump._patience() > 0
+    assert consumer._patience() > 0
 
 
-def test_admission_that_is_refused_keeps_no_outcome_from_being_written(pump, sql):  # noqa: F811
+def test_admission_that_is_refused_keeps_no_outcome_from_being_written(consumer, sql):  # noqa: F811
     enqueue_many(limited(), [(), ()])
-    admit(pump.database, ["k"])
-    turn(pump)
+    admit(consumer.database, ["k"])
+    turn(consumer)
     sql("ALTER TABLE pgqueue_jobs ADD CONSTRAINT nothing_is_let_in CHECK (status <> 'queued') NOT VALID")
     try:
-        pump.slots.finish(Fate.DIED, reason=Reason.DISCARDED, error={"error": "x"})
-        turn(pump)
-        assert pump._book.held() == 0
-        turn(pump)
-        assert pump._trouble.failures == 0
+        consumer.slots.finish(Fate.DIED, reason=Reason.DISCARDED, error={"error": "x"})
+        turn(consumer)
+        assert consumer._in_flight.held() == 0
+        turn(consumer)
+        assert consumer._backoff.failures == 0
     finally:
         sql("ALTER TABLE pgqueue_jobs DROP CONSTRAINT nothing_is_let_in")
     assert Job.objects.get().status == "waiting"
 
 
-def test_others_are_told_of_jobs_that_this_pump_will_not_claim(pump):  # noqa: F811
+def test_others_are_told_of_jobs_that_this_consumer_will_not_claim(consumer):  # noqa: F811
     mail = limited(queue="mail").enqueue().id
     limited(queue="mail").enqueue()
-    admit(pump.database, ["k"])
-    turn(pump)
-    pump.slots.finish()
-    pump.stop()
+    admit(consumer.database, ["k"])
+    turn(consumer)
+    consumer.slots.finish()
+    consumer.stop()
     heard = listen()
-    turn(pump)
+    turn(consumer)
     assert [notify.payload for notify in heard()] == ["mail"]
     assert mail not in admitted()
 

@@ -26,7 +26,7 @@ from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.executor import arun, run
-from django_pgqueue.jobs.interrupts import LaneBorder, ThreadBorder
+from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
 from django_pgqueue.models import FinishedJob, Job
 from tests.app import contract
 from tests.app.models import Mark
@@ -76,13 +76,13 @@ def stage(settings):
 def work(queue, task=app.switched) -> int:
     """Run what is queued on our side, once each."""
     jobs = claim(queue, "default", limit=100, worker_id=1)
-    ack.write(queue, [run(task, job, CurrentJob(job), ThreadBorder()) for job in jobs])
+    ack.write(queue, [run(task, job, CurrentJob(job), ThreadInterrupts()) for job in jobs])
     return len(jobs)
 
 
 def work_async(queue, task) -> None:
     async def run_all():
-        border = LaneBorder(asyncio.get_running_loop())
+        border = LaneInterrupts(asyncio.get_running_loop())
         return [await arun(task, job, CurrentJob(job), border) for job in jobs]
 
     jobs = claim(queue, "default", limit=100, worker_id=1)
@@ -227,7 +227,7 @@ def test_old_queue_that_only_follows_does_not_matter_to_who_commits_by_hand(stag
 
 
 @pytest.mark.parametrize(("value", "sent"), [("old_leads", 2), ("new_leads", 1)])
-def test_call_that_meets_its_twin_is_run_as_if_nobody_compared(other, stage, queue, value, sent):
+def test_call_that_meets_its_conflict_is_run_without_a_comparison(other, stage, queue, value, sent):
     stage(value)
     cutover = Cutover(new=app.switched.using(unique_key="x"), old=other.delay)
     assert [cutover.enqueue("x").created, cutover.enqueue("x").created] == [True, False]
@@ -540,5 +540,5 @@ def test_every_call_runs_once_while_the_flag_is_flipped_through_all_stages(stage
 
 
 def by_us(stage):
-    marks = Mark.objects.filter(label__startswith=f"{stage} ")
-    return [job_id != 0 for job_id in marks.values_list("job_id", flat=True)]
+    shared = Mark.objects.filter(label__startswith=f"{stage} ")
+    return [job_id != 0 for job_id in shared.values_list("job_id", flat=True)]

@@ -14,8 +14,8 @@ from django_pgqueue.exceptions import ConfigurationError, InvalidJob, InvalidSch
 from django_pgqueue.models import Job, Schedule
 from django_pgqueue.schedules import periodic as timetable
 from django_pgqueue.schedules import sync
-from django_pgqueue.schedules.enqueuer import Fired, Scheduler, fire_due
-from django_pgqueue.schedules.sync import declare
+from django_pgqueue.schedules.enqueuer import FireResult, PeriodicEnqueuer, fire_due
+from django_pgqueue.schedules.sync import sync_schedules
 from tests.test_schedules import RECORD, make
 
 HOUR = dt.timedelta(hours=1)
@@ -123,32 +123,32 @@ def test_module_that_is_loaded_again_replaces_its_schedules(code):
 @pytest.mark.django_db(transaction=True)
 def test_new_schedule_stands_in_the_table_and_is_due_at_its_next_tick(queue, recode):
     recode(periodic(cron="0 0 1 1 *", timezone="UTC", args=["x"], priority=5, jitter=7, catch_up="all"))
-    assert declare(queue).new == [RECORD]
+    assert sync_schedules(queue).new == [RECORD]
     row = Schedule.objects.get()
     assert (row.cron, row.timezone, row.every_seconds, row.args, row.kwargs) == ("0 0 1 1 *", "UTC", None, ["x"], {})
     assert (row.options, row.jitter_seconds, row.catch_up, row.source) == ({"priority": 5}, 7, "all", "code")
     assert (row.next_at.month, row.next_at.day, row.next_at.year) == (1, 1, timezone.now().year + 1)
-    found = declare(queue)
+    found = sync_schedules(queue)
     assert (found.new, found.changed, found.edited, found.gone) == ([], [], [], [])
 
 
 @pytest.mark.django_db(transaction=True)
 def test_changed_schedule_changes_its_row_and_keeps_what_did_not_change(queue, recode):
     recode(periodic(every=HOUR))
-    declare(queue)
+    sync_schedules(queue)
     due = Schedule.objects.get().next_at
     recode(periodic(every=HOUR, args=["y"], queue="slow"))
-    assert declare(queue).changed == [RECORD]
+    assert sync_schedules(queue).changed == [RECORD]
     row = Schedule.objects.get()
     assert (row.args, row.options, row.next_at) == (["y"], {"queue": "slow"}, due)
     recode(periodic(every=2 * HOUR))
-    declare(queue)
+    sync_schedules(queue)
     assert Schedule.objects.get().next_at == row.created_at + 2 * HOUR
     recode(periodic(every=HOUR))
-    declare(queue)
+    sync_schedules(queue)
     assert Schedule.objects.get().next_at == row.created_at + HOUR  # in turns, as by old and new workers
     recode(periodic(cron="0 0 1 1 *", timezone="UTC"))
-    declare(queue)
+    sync_schedules(queue)
     assert Schedule.objects.get().next_at == dt.datetime(timezone.now().year + 1, 1, 1, tzinfo=dt.UTC)
 
 
@@ -156,7 +156,7 @@ def test_changed_schedule_changes_its_row_and_keeps_what_did_not_change(queue, r
 def test_tick_that_comes_while_its_schedule_is_changed_comes_once(queue, other_queue, recode, sql, monkeypatch):
     """The deploy makes the interval shorter, and has reckoned its next tick by the one before."""
     recode(periodic(every=10 * HOUR))
-    declare(queue)
+    sync_schedules(queue)
     sql("UPDATE pgqueue_schedules SET created_at = now() - interval '630 min', next_at = now() - interval '30 min'")
     reckon = sync._next_at
 
@@ -168,9 +168,9 @@ def test_tick_that_comes_while_its_schedule_is_changed_comes_once(queue, other_q
     recode(periodic(every=HOUR))
     with monkeypatch.context() as patch:
         patch.setattr(sync, "_next_at", reckon_and_tick)
-        assert declare(queue).changed == []
+        assert sync_schedules(queue).changed == []
     assert fire_due(queue).jobs == 0
-    assert declare(queue).changed == [RECORD]
+    assert sync_schedules(queue).changed == [RECORD]
     row = Schedule.objects.get()
     assert row.next_at == row.last_at + HOUR
 
@@ -178,29 +178,29 @@ def test_tick_that_comes_while_its_schedule_is_changed_comes_once(queue, other_q
 @pytest.mark.django_db(transaction=True)
 def test_interval_that_became_shorter_than_its_last_run_is_long_ago_is_due_now(queue, recode):
     recode(periodic(every=10 * HOUR))
-    declare(queue)
+    sync_schedules(queue)
     Schedule.objects.update(last_at=timezone.now() - 3 * HOUR)
     recode(periodic(every=HOUR))
-    declare(queue)
+    sync_schedules(queue)
     assert fire_due(queue).jobs == 1
 
 
 @pytest.mark.django_db(transaction=True)
 def test_paused_schedule_stays_paused_when_code_is_deployed(queue, recode):
     recode(periodic(every=HOUR))
-    declare(queue)
+    sync_schedules(queue)
     pause_schedules([RECORD], by="eve")
     recode(periodic(every=2 * HOUR))
-    assert declare(queue).changed == [RECORD]
+    assert sync_schedules(queue).changed == [RECORD]
     assert not Schedule.objects.get().is_enabled
 
 
 @pytest.mark.django_db(transaction=True)
 def test_edit_in_the_admin_wins_over_code(queue, recode):
     recode(periodic(every=HOUR))
-    declare(queue)
+    sync_schedules(queue)
     Schedule.objects.update(every_seconds=60, edited_at=timezone.now())
-    found = declare(queue)
+    found = sync_schedules(queue)
     assert (found.edited, found.changed) == ([RECORD], [])
     assert Schedule.objects.get().every_seconds == 60
 
@@ -208,7 +208,7 @@ def test_edit_in_the_admin_wins_over_code(queue, recode):
 @pytest.mark.django_db(transaction=True)
 def test_edit_made_while_the_code_is_compared_wins_too(queue, recode, monkeypatch):
     recode(periodic(every=HOUR))
-    declare(queue)
+    sync_schedules(queue)
     recode(periodic(every=2 * HOUR))
     definition_of = sync.definition_of
 
@@ -217,38 +217,38 @@ def test_edit_made_while_the_code_is_compared_wins_too(queue, recode, monkeypatc
         return definition_of(schedule)
 
     monkeypatch.setattr(sync, "definition_of", edit_meanwhile)
-    assert declare(queue).changed == []
+    assert sync_schedules(queue).changed == []
     assert Schedule.objects.get().every_seconds == 60
 
 
 @pytest.mark.django_db(transaction=True)
 def test_schedule_that_is_gone_from_the_code_is_left_alone_and_forgotten_after_thirty_days(queue, recode, sql):
     recode(periodic(every=HOUR), periodic(every=HOUR, name="other"))
-    declare(queue)
+    sync_schedules(queue)
     Schedule.objects.update(next_at=timezone.now() - HOUR)
     recode(periodic(every=HOUR, name="other"))
-    found = declare(queue)
+    found = sync_schedules(queue)
     assert (found.gone, found.forgotten) == ([RECORD], [])
     assert fire_due(queue).jobs == 1
     sql("UPDATE pgqueue_schedules SET declared_at = now() - interval '29 days'")
-    assert declare(queue).forgotten == []
+    assert sync_schedules(queue).forgotten == []
     assert Schedule.objects.get(name="other").declared_at > timezone.now() - HOUR
     sql("UPDATE pgqueue_schedules SET declared_at = now() - interval '31 days'")
-    assert declare(queue).forgotten == [RECORD]
+    assert sync_schedules(queue).forgotten == [RECORD]
     assert list(Schedule.objects.values_list("name", flat=True)) == ["other"]
 
 
 @pytest.mark.django_db(transaction=True)
 def test_old_worker_leaves_alone_what_only_a_new_one_declares(queue, recode):
-    """In the middle of a deploy, whoever starts last."""
+    """In the middle of a deploy, whichever worker starts last."""
     recode(periodic(every=HOUR))
-    declare(queue)
+    sync_schedules(queue)
     Schedule.objects.update(next_at=timezone.now())
     recode()
-    declare(queue)
-    assert fire_due(queue) == Fired()
+    sync_schedules(queue)
+    assert fire_due(queue) == FireResult()
     recode(periodic(every=HOUR))
-    assert declare(queue).new == []
+    assert sync_schedules(queue).new == []
     assert fire_due(queue).jobs == 1
 
 
@@ -257,7 +257,7 @@ def test_schedules_made_by_hand_are_not_touched(queue, recode):
     make("mine")
     make(RECORD)
     recode(periodic(cron="@daily"))
-    found = declare(queue)
+    found = sync_schedules(queue)
     assert (found.new, found.changed, found.gone, found.taken) == ([], [], [], [RECORD])
     assert set(Schedule.objects.values_list("every_seconds", flat=True)) == {3600}
 
@@ -265,31 +265,31 @@ def test_schedules_made_by_hand_are_not_touched(queue, recode):
 @pytest.mark.django_db(transaction=True)
 def test_arguments_that_json_cannot_hold_keep_out_their_schedule_only(queue, recode):
     recode(periodic(every=HOUR, args=[{1, 2}]), periodic(every=HOUR, name="good"))
-    found = declare(queue)
+    found = sync_schedules(queue)
     assert found.new == ["good"]
     assert "args[0] is the set" in found.wrong[RECORD]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_task_that_nobody_knows_is_noted_once_its_tick_is_over(queue):
+def test_unknown_task_is_noted_once_its_tick_is_over(queue):
     make("strange", task="shop.tasks.not_here", next_at=timezone.now())
-    assert declare(queue).strange == {}
+    assert sync_schedules(queue).strange == {}
     Schedule.objects.update(next_at=timezone.now() - dt.timedelta(minutes=2))
-    assert declare(queue).strange == {"strange": "shop.tasks.not_here"}
-    assert declare(queue).strange == {}
+    assert sync_schedules(queue).strange == {"strange": "shop.tasks.not_here"}
+    assert sync_schedules(queue).strange == {}
     assert Schedule.objects.get().last_error == "No worker knows the task 'shop.tasks.not_here'."
 
 
 @pytest.mark.django_db(transaction=True)
-def test_declaring_waits_for_nobody(queue, other_queue, recode):
+def test_declaring_waits_for_no_lock(queue, other_queue, recode):
     recode(periodic(every=HOUR))
-    declare(queue)
+    sync_schedules(queue)
     recode(periodic(every=2 * HOUR))
     Schedule.objects.update(declared_at=None)
     with transaction.atomic():
         Schedule.objects.select_for_update().get()
-        assert declare(queue).changed == []
-    assert declare(queue).changed == [RECORD]
+        assert sync_schedules(queue).changed == []
+    assert sync_schedules(queue).changed == [RECORD]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -297,15 +297,15 @@ def test_name_that_an_open_transaction_has_just_taken_is_left_for_the_next_time(
     recode(periodic(every=HOUR))
     with transaction.atomic():
         Schedule.objects.create(name=RECORD, task=RECORD, every_seconds=60, next_at=timezone.now())
-        assert declare(queue).new == []
-    assert declare(queue).taken == [RECORD]
+        assert sync_schedules(queue).new == []
+    assert sync_schedules(queue).taken == [RECORD]
 
 
 @pytest.mark.django_db(transaction=True)
 def test_worker_declares_and_fires_and_tells_each_thing_once(queue, recode, caplog):
     caplog.set_level(logging.INFO)
     announced = []
-    scheduler = Scheduler(queue, announced.append)
+    scheduler = PeriodicEnqueuer(queue, announced.append)
     recode(periodic(every=HOUR), periodic(every=HOUR, name="gone"), periodic(every=HOUR, name="edited"))
     assert 0 < scheduler.declare_schedules() < 61
     Schedule.objects.filter(name="edited").update(args=["z"], edited_at=timezone.now())

@@ -1,4 +1,4 @@
-"""What stands in blocks of code in the docs is what one may type: it is parsed, prepared or run."""
+"""Blocks of code in the docs work as they are typed: each is parsed, prepared or run."""
 
 import argparse
 import ast

@@ -88,7 +88,7 @@ def keep_partitions(_sql, _finding) -> None:
 
 
 def fail_to_make_an_index(sql) -> None:
-    """Leave behind what somebody's CREATE INDEX CONCURRENTLY leaves who has overlooked that values are not unique."""
+    """Leave behind what CREATE INDEX CONCURRENTLY leaves where values are not unique."""
     insert(sql, "tests.app.tasks.noop")
     insert(sql, "tests.app.tasks.noop")
     with pytest.raises(Exception, match="could not create unique index"):
@@ -115,9 +115,9 @@ def forget_migration(sql) -> None:
     sql("DELETE FROM django_migrations WHERE app = 'django_pgqueue' AND name = '0001_initial'")
 
 
-def ask_for_what_nobody_does(sql) -> None:
+def ask_for_what_no_worker_does(sql) -> None:
     begin(KILL, Filter(queues=("mail",)), by="ann")
-    sql("UPDATE pgqueue_operations SET next_at = statement_timestamp() - interval '2 minutes'")
+    sql("UPDATE pgqueue_bulk_actions SET next_at = statement_timestamp() - interval '2 minutes'")
 
 
 FAILED = (
@@ -135,7 +135,7 @@ FAULTS: dict[str, tuple[str, Plant, Cure, int]] = {
         "DELETE FROM pgqueue_jobs",
         0,
     ),
-    "queue that nobody serves": (
+    "queue that no worker serves": (
         "queue-not-served",
         (
             "UPDATE pgqueue_workers SET queues = '[\"mail\"]'; INSERT INTO pgqueue_jobs (task) VALUES "
@@ -193,7 +193,8 @@ FAULTS: dict[str, tuple[str, Plant, Cure, int]] = {
     "missing keys": (
         "indexes-missing",
         (
-            "ALTER TABLE pgqueue_heads DROP CONSTRAINT pgqueue_heads_place; DROP INDEX pgqueue_jobs_unique; "
+            "ALTER TABLE pgqueue_queue_heads DROP CONSTRAINT pgqueue_queue_heads_place; "
+            "DROP INDEX pgqueue_jobs_unique; "
             "ALTER TABLE pgqueue_schedules DROP CONSTRAINT pgqueue_schedules_name_key; "
             "ALTER TABLE pgqueue_finished_jobs DROP CONSTRAINT pgqueue_finished_jobs_pkey; "
             "ALTER TABLE pgqueue_jobs DROP CONSTRAINT pgqueue_jobs_pkey"
@@ -236,8 +237,8 @@ FAULTS: dict[str, tuple[str, Plant, Cure, int]] = {
     ),
     "missing table": (
         "columns-missing",
-        "ALTER TABLE pgqueue_heads RENAME TO mine",
-        "ALTER TABLE mine RENAME TO pgqueue_heads",
+        "ALTER TABLE pgqueue_queue_heads RENAME TO mine",
+        "ALTER TABLE mine RENAME TO pgqueue_queue_heads",
         1,
     ),
     "migration that was not applied": (
@@ -259,10 +260,10 @@ FAULTS: dict[str, tuple[str, Plant, Cure, int]] = {
         f"UPDATE pgqueue_workers SET version = '{VERSION}'",
         0,
     ),
-    "operation that nobody does": (
-        "operations-stalled",
-        ask_for_what_nobody_does,
-        "UPDATE pgqueue_operations SET ended_at = now()",
+    "bulk action that no worker does": (
+        "bulk-actions-stalled",
+        ask_for_what_no_worker_does,
+        "UPDATE pgqueue_bulk_actions SET ended_at = now()",
         0,
     ),
     "more slots than the server has connections": (
@@ -330,7 +331,7 @@ def test_arguments_that_no_longer_fit_are_found_and_the_next_signature_may_take_
     eventually(lambda: is_healthy(sql))
 
 
-def test_backend_that_cannot_be_made_keeps_nobody_from_looking(sql, settings, caplog):
+def test_backend_that_cannot_be_made_stops_no_other_look(sql, settings, caplog):
     """Its jobs are of an unknown task, as they are to workers."""
     settings.TASKS = {**settings.TASKS, "broken": {"BACKEND": f"{__name__}.NoBroker"}}
     insert(sql, "mail.send", backend="'broken'")
@@ -413,14 +414,14 @@ def test_tasks_of_the_framework_are_found_where_their_backend_finds_them(sql, fr
 
 
 @pytest.mark.parametrize(("seconds", "is_found"), [(30, False), (70, True)])
-def test_operation_counts_as_stalled_when_its_slice_has_been_due_for_a_minute(sql, seconds, is_found):
+def test_bulk_action_counts_as_stalled_when_its_slice_has_been_due_for_a_minute(sql, seconds, is_found):
     begin(KILL, Filter(), by="ann")
-    sql("UPDATE pgqueue_operations SET next_at = statement_timestamp() - make_interval(secs => %s)", seconds)
-    assert ("operations-stalled" in diagnosis()[0]) is is_found
+    sql("UPDATE pgqueue_bulk_actions SET next_at = statement_timestamp() - make_interval(secs => %s)", seconds)
+    assert ("bulk-actions-stalled" in diagnosis()[0]) is is_found
 
 
 def test_index_that_is_being_made_is_not_invalid_yet(sql):
-    """It waits for a transaction of somebody else; when it is cancelled, it is."""
+    """It waits for a transaction of another session; when it is cancelled, it is."""
     in_the_way = connections.create_connection("default")
     in_the_way.settings_dict = connection.settings_dict
     in_the_way.set_autocommit(False)
@@ -518,7 +519,7 @@ def test_server_without_autovacuum_is_found_until_it_is_switched_on(sql):
     [(90, 5, 0, 85), (90, 5, 30, 77), (90, 5, 8, 77), (90, 5, 3, 82), (20, 13, 7, 7)],
 )
 def test_sessions_that_may_be_those_of_the_workers_threads_are_not_others(used, workers, alike, others):
-    assert sessions.Limit("server", "max_connections", 97, used, workers, alike).others(13) == others
+    assert sessions.SessionLimit("server", "max_connections", 97, used, workers, alike).others(13) == others
 
 
 def test_sessions_of_others_leave_too_few(sql):
@@ -599,7 +600,7 @@ def test_json_has_everything(sql):
     assert finding["facts"] == {"here": VERSION, "versions": ["0.0.1"], "processes": 1}
 
 
-def test_names_that_anybody_may_have_written_do_nothing_to_the_terminal(sql):
+def test_names_that_others_may_have_written_do_nothing_to_the_terminal(sql):
     sql("INSERT INTO pgqueue_jobs (task) VALUES (E'gone\\x1b[2Jaway')")
     text, *_ = say()
     assert "gone?[2Jaway" in text
@@ -620,8 +621,8 @@ def test_other_database_is_listened_to_by_itself(sql, settings):
     assert say("--database", "default") == ("healthy\n", "", 0)
 
 
-def test_nobody_is_waited_for(sql):
-    """What somebody has locked is not looked at, and that is told by an exit code of its own."""
+def test_no_lock_is_waited_for(sql):
+    """What another session has locked is not looked at, and that is told by an exit code of its own."""
     locked, done = threading.Event(), threading.Event()
 
     def lock() -> None:

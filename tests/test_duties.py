@@ -1,4 +1,4 @@
-"""What one pass of housekeeping does, in which order, and for how long: no duty keeps the others waiting."""
+"""One pass of housekeeping: its duties, their order, their time; no duty keeps the others waiting."""
 
 import threading
 import time
@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue.services import SPELL_SECONDS, Duties, Loop
-from django_pgqueue.worker.config import Plan
-from django_pgqueue.worker.heartbeat import Pulse
-from django_pgqueue.worker.maintenance import Steward
+from django_pgqueue.services import SPELL_SECONDS, Duties, ServiceRunner
+from django_pgqueue.worker.config import WorkerConfig
+from django_pgqueue.worker.heartbeat import HeartbeatMonitor
+from django_pgqueue.worker.maintenance import MaintenanceRunner
 from django_pgqueue.worker.supervisor import Supervisor
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -33,44 +33,44 @@ def clock(monkeypatch):
 
 
 @pytest.fixture
-def steward(transactional_db):
+def maintenance(transactional_db):
     """The housekeeping of a command that has no processes; ``filled`` counts how often its places were looked after."""
-    crew = SimpleNamespace(plan=Plan(), ended=[], next_start_seconds=lambda: None, worker_ids=list, filled=0)
+    pool = SimpleNamespace(plan=WorkerConfig(), ended=[], next_start_seconds=lambda: None, worker_ids=list, filled=0)
 
     def fill(database):
-        crew.filled += 1
+        pool.filled += 1
 
-    crew.fill = fill
-    made = Steward("default", crew, Pulse(30), wake=lambda payloads: None, drained=None)
+    pool.fill = fill
+    made = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda payloads: None, drained=None)
     yield made
     made.database.close()
 
 
-def make_due(steward: Steward) -> None:
+def make_due(maintenance: MaintenanceRunner) -> None:
     """Let another job be due that is not promoted yet."""
-    steward.database.rows(
+    maintenance.database.rows(
         "INSERT INTO pgqueue_jobs (task, status, run_at) VALUES (%(task)s, 'scheduled', now()) RETURNING id",
         {"task": app.noop.name},
     )
 
 
-def test_promotion_lets_the_other_duties_in_though_new_jobs_come_due_all_the_time(steward, clock, monkeypatch):
+def test_promotion_lets_the_other_duties_in_though_new_jobs_come_due_all_the_time(maintenance, clock, monkeypatch):
     """A stream that is faster than promotion: with each slice that is promoted another job is due."""
     monkeypatch.setattr("django_pgqueue.services.LARGEST_SLICE", 1)
-    steward._promoting.size = 1
+    maintenance._promoting.size = 1
     slices = []
 
     def wake(payloads):
         slices.append(payloads)
         clock.seconds += SPELL_SECONDS / 2
         if len(slices) < 40:
-            make_due(steward)
+            make_due(maintenance)
 
-    steward._wake = wake
-    make_due(steward)
+    maintenance._wake = wake
+    make_due(maintenance)
     for passes in (1, 2, 3):
-        assert steward.pass_once() == 0.0, "there is more to promote"
-        assert (len(slices), steward._crew.filled) == (2 * passes, passes)
+        assert maintenance.pass_once() == 0.0, "there is more to promote"
+        assert (len(slices), maintenance._pool.filled) == (2 * passes, passes)
 
 
 def test_pass_that_is_told_to_stop_ends_before_the_next_duty():
@@ -84,25 +84,25 @@ def test_pass_that_is_told_to_stop_ends_before_the_next_duty():
         done.append("two")
 
     duties = Duties(one, two)
-    loop = Loop("duty", duties.pass_once, stop=duties.stop)
+    loop = ServiceRunner("duty", duties.pass_once, stop=duties.stop)
     loop.start()
     loop.join(PATIENCE_SECONDS)
     assert done == ["one"]
 
 
-def test_promotion_of_a_stream_ends_when_the_command_is_told_to_stop(steward, monkeypatch):
+def test_promotion_of_a_stream_ends_when_the_command_is_told_to_stop(maintenance, monkeypatch):
     """The slices come faster than their spell ends: it is the loop that has it end."""
     slices = []
 
     def wake(payloads):
         slices.append(payloads)
         if not is_over:
-            make_due(steward)
+            make_due(maintenance)
 
     is_over = False
-    steward._wake = wake
-    make_due(steward)
-    loop = Loop("housekeeping", steward.pass_once, stop=steward.duties.stop)
+    maintenance._wake = wake
+    make_due(maintenance)
+    loop = ServiceRunner("housekeeping", maintenance.pass_once, stop=maintenance.duties.stop)
     loop.start()
     try:
         eventually(lambda: len(slices) > 3)
@@ -120,32 +120,32 @@ def test_command_that_ends_says_which_duty_has_not_come_back_and_leaves_it_its_c
 ):
     """To close the connection under a thread that uses it would hide what the thread hangs in."""
     monkeypatch.setattr("django_pgqueue.worker.supervisor.FAREWELL_SECONDS", 0.0)
-    supervisor = Supervisor(Plan(queues=(), processes=1, concurrency=1))
-    steward, loop, is_over = supervisor._steward, supervisor._house_loop, threading.Event()
+    supervisor = Supervisor(WorkerConfig(queues=(), processes=1, concurrency=1))
+    maintenance, loop, is_over = supervisor._maintenance, supervisor._house_loop, threading.Event()
 
     def expire():
-        steward.database.rows("SELECT 1", {})
+        maintenance.database.rows("SELECT 1", {})
         is_over.wait(PATIENCE_SECONDS)
 
-    steward.duties._duties = (expire,)
+    maintenance.duties._duties = (expire,)
     loop.start()
     try:
-        eventually(lambda: steward.database._wrapper.connection)
+        eventually(lambda: maintenance.database._wrapper.connection)
         supervisor._finish()
         assert "leases will run out: housekeeping is still at its duty expire" in caplog.text
-        assert steward.database._wrapper.connection
+        assert maintenance.database._wrapper.connection
     finally:
         is_over.set()
         loop.join(PATIENCE_SECONDS)
-        steward.database.close()
+        maintenance.database.close()
 
 
 def test_duty_that_does_not_come_back_is_named_once(transactional_db, monkeypatch, caplog):
     """As while the database hangs."""
-    supervisor = Supervisor(Plan(queues=(), processes=1, concurrency=1))
+    supervisor = Supervisor(WorkerConfig(queues=(), processes=1, concurrency=1))
     seconds = [59.0]
-    supervisor._steward.duties.doing_seconds = lambda: seconds[0]
-    supervisor._steward.duties.doing = "expire"
+    supervisor._maintenance.duties.doing_seconds = lambda: seconds[0]
+    supervisor._maintenance.duties.doing = "expire"
     for seconds[0] in (59.0, 60.0, 61.0, 0.0, 75.0):
         supervisor._tell_of_long_duty()
     assert [record.message for record in caplog.records] == [

@@ -90,7 +90,7 @@ def test_processes_that_have_ended_are_forgotten(users, dead):
     assert json.loads(users.read_text()) == [os.getpid()]
 
 
-def test_list_that_nobody_could_read_is_mended(users, dead):
+def test_list_that_could_not_be_read_is_mended(users, dead):
     users.write_text(f"[{dead}]{os.getpid()}]")
     _forget_dead_users(users)
     assert json.loads(users.read_text()) == [os.getpid()]

@@ -12,7 +12,7 @@ from django.utils import timezone
 import tests.app.tasks as app
 from django_pgqueue import enqueue, enqueue_many, enqueue_on_commit, registry, tasks
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.db.notify import WakeUp
+from django_pgqueue.db.notify import Notification
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments, InvalidJob, UnknownTask
 from django_pgqueue.models import Job
 from django_pgqueue.signals import job_enqueued
@@ -300,7 +300,7 @@ def test_request_that_fails_without_atomic_requests_has_enqueued(transactional_d
     assert Job.objects.count() == 1
 
 
-def test_scheduled_job_wakes_nobody(notifications):
+def test_scheduled_job_wakes_no_worker(notifications):
     app.noop.using(run_at=dt.timedelta(hours=1)).enqueue()
     assert notifications() == []
 
@@ -317,7 +317,7 @@ def test_notify_can_be_switched_off(notifications, settings):
 
 
 def test_failing_wake_up_does_not_reach_the_caller(transactional_db, monkeypatch, caplog):
-    monkeypatch.setattr("django_pgqueue.db.notify.of_queue", lambda name: "x" * 8000)  # more than PostgreSQL takes
+    monkeypatch.setattr("django_pgqueue.db.notify.queue_payload", lambda name: "x" * 8000)  # more than PostgreSQL takes
     with transaction.atomic():
         app.noop.enqueue()
     assert Job.objects.count() == 1
@@ -374,7 +374,7 @@ class InsideTestCase(TestCase):
             app.noop.enqueue()
             app.noop.enqueue()
         assert Job.objects.count() == 2
-        assert callbacks == [WakeUp("default", ("default",))]
+        assert callbacks == [Notification("default", ("default",))]
 
     def test_jobs_of_the_other_test_are_gone(self):
         assert Job.objects.count() == 0

@@ -1,4 +1,4 @@
-"""Jobs that are not started in time die, wherever they wait, and nobody else does."""
+"""Jobs that are not started in time die, wherever they wait, and no other jobs do."""
 
 import datetime as dt
 from types import SimpleNamespace
@@ -14,9 +14,9 @@ from django_pgqueue.maintenance import expirer as expiring
 from django_pgqueue.maintenance.expirer import expire
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.records import Fate
-from django_pgqueue.worker.heartbeat import Pulse
-from django_pgqueue.worker.maintenance import Steward
-from tests.test_pump import pump, turn  # noqa: F401 - a fixture
+from django_pgqueue.worker.heartbeat import HeartbeatMonitor
+from django_pgqueue.worker.maintenance import MaintenanceRunner
+from tests.test_consumer import consumer, turn  # noqa: F401 - a fixture
 
 HOUR = dt.timedelta(hours=1)
 
@@ -32,39 +32,39 @@ def pass_time(sql):
 
 
 @pytest.mark.parametrize("short_by", ["0", "1 min"], ids=["just over", "not yet"])
-def test_job_is_started_until_it_expires_and_not_after(pump, pass_time, short_by):  # noqa: F811
+def test_job_is_started_until_it_expires_and_not_after(consumer, pass_time, short_by):  # noqa: F811
     other, job_id = app.noop.enqueue().id, app.noop.using(expires=HOUR).enqueue().id
     pass_time(job_id, short_by=short_by)
-    turn(pump)
-    started = [job.id for _, job in pump.slots.accepted]
+    turn(consumer)
+    started = [job.id for _, job in consumer.slots.accepted]
     assert started == ([other] if short_by == "0" else [other, job_id])
-    turn(pump)
+    turn(consumer)
     assert DeadJob.objects.filter(pk=job_id, reason="expired").exists() is (short_by == "0")
 
 
-def test_claim_that_came_too_late_is_no_attempt(pump, pass_time):  # noqa: F811
+def test_claim_that_came_too_late_is_no_attempt(consumer, pass_time):  # noqa: F811
     job_id = app.noop.using(expires=HOUR).enqueue().id
     pass_time(job_id)
-    turn(pump)
-    turn(pump)
+    turn(consumer)
+    turn(consumer)
     job = DeadJob.objects.get()
     assert (job.pk, job.attempts, job.first_started_at.year) == (job_id, 0, 1970)
     [entry] = job.errors
-    assert (entry["error"], entry["attempt"]) == ("expired", 0)
+    assert (entry["kind"], entry["attempt"]) == ("expired", 0)
     assert f"not started by {job.expires_at:%Y-%m-%d %H:%M:%S} UTC" == entry["message"]
-    assert len(pump._book._free) == 4096, "its cell is free again"
+    assert len(consumer._in_flight._free) == 4096, "its cell is free again"
 
 
-def test_retry_that_would_come_too_late_dies_with_its_history(pump, queue, pass_time):  # noqa: F811
+def test_retry_that_would_come_too_late_dies_with_its_history(consumer, queue, pass_time):  # noqa: F811
     job_id = app.noop.using(expires=HOUR).enqueue().id
-    turn(pump)
-    pump.slots.finish(Fate.RETRIED, error={"error": "x"}, delay_seconds=60.0)
-    turn(pump)
+    turn(consumer)
+    consumer.slots.finish(Fate.RETRIED, error={"kind": "failed", "error": "x"}, delay_seconds=60.0)
+    turn(consumer)
     pass_time(job_id)
     assert expire(queue).dead == 1
     job = DeadJob.objects.get()
     assert (job.reason, job.attempts) == ("expired", 1)
-    assert [(entry["error"], entry["attempt"]) for entry in job.errors] == [("x", 1), ("expired", 1)]
+    assert [(entry["kind"], entry["attempt"]) for entry in job.errors] == [("failed", 1), ("expired", 1)]
 
 
 def test_pass_ends_what_waits_and_nothing_that_runs_or_holds_a_key(queue, pass_time, sql):
@@ -74,7 +74,7 @@ def test_pass_ends_what_waits_and_nothing_that_runs_or_holds_a_key(queue, pass_t
     later = app.noop.using(expires=HOUR, run_at=HOUR).enqueue().id
     waiting = app.noop.using(expires=HOUR, concurrency_key="k").enqueue().id
     in_time = app.noop.using(expires=HOUR).enqueue().id
-    sql("UPDATE pgqueue_jobs SET status = 'held' WHERE id = %s", held)
+    sql("UPDATE pgqueue_jobs SET status = 'reserved' WHERE id = %s", held)
     pass_time(running, queued, held, later, waiting)
     assert expire(queue)[:3] == (3, True, {"k"})
     assert set(DeadJob.objects.values_list("id", flat=True)) == {queued, later, waiting}
@@ -112,21 +112,23 @@ def test_pass_takes_a_bounded_slice_and_steps_over_locked_rows(queue, pass_time)
     assert expire(queue, limit=20)[:2] == (1, True)
 
 
-def test_steward_ends_all_that_has_expired_and_lets_in_those_behind(queue, pass_time, caplog):
+def test_maintenance_ends_all_that_has_expired_and_lets_in_those_behind(queue, pass_time, caplog):
     ids = enqueue_many(app.noop.using(expires=HOUR, concurrency_key="k"), [()] * 30)
     behind = app.noop.using(concurrency_key="k").enqueue().id
     called = []
-    steward = Steward("default", SimpleNamespace(ended=[]), Pulse(30), wake=called.append, drained=None)
-    steward._look()
-    steward._admit()
+    maintenance = MaintenanceRunner(
+        "default", SimpleNamespace(ended=[]), HeartbeatMonitor(30), wake=called.append, drained=None
+    )
+    maintenance._look()
+    maintenance._admit()
     assert Job.objects.get(status="queued").pk == ids[0]
     pass_time(*ids)
-    steward._look()
-    steward._expiry._expiring.size = 16
-    assert (steward._expire(), steward._expire(), steward._expire()) == (0.0, None, None)
+    maintenance._look()
+    maintenance._expiry._expiring.size = 16
+    assert (maintenance._expire(), maintenance._expire(), maintenance._expire()) == (0.0, None, None)
     assert DeadJob.objects.count() == 30
-    steward._admit()
+    maintenance._admit()
     assert Job.objects.get(status="queued").pk == behind
     assert called == [{"default"}, {"default"}]
     assert "Expired: 16 jobs were not started in time" in caplog.text
-    steward.database.close()
+    maintenance.database.close()

@@ -8,13 +8,13 @@ from django.db import connection, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.flow.fairness import START, keep_turns
+from django_pgqueue.flow.fairness import START, advance_fair_keys
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.promoter import promote
-from django_pgqueue.models import Head, Job
-from django_pgqueue.worker.config import Plan
-from django_pgqueue.worker.heartbeat import Pulse
-from django_pgqueue.worker.maintenance import Steward
+from django_pgqueue.models import Job, QueueHead
+from django_pgqueue.worker.config import WorkerConfig
+from django_pgqueue.worker.heartbeat import HeartbeatMonitor
+from django_pgqueue.worker.maintenance import MaintenanceRunner
 
 HOUR = dt.timedelta(hours=1)
 
@@ -104,8 +104,8 @@ def test_backlog_that_was_committed_late_does_not_put_others_off(queue, take):
     add("b", 300)
     late_commit("a", 1000)
     assert take(40) == "a" * 40
-    assert keep_turns(queue) == (2, 1, START)
-    assert take(80) == "a" * 19 + "ba" * 30 + "b", "so many stood before it"
+    assert advance_fair_keys(queue) == (2, 1, START)
+    assert take(80) == "a" * 19 + "ba" * 30 + "b", "that many stood before it"
     add("c", 4)
     assert sorted(take(12)) == list("aaaabbbbcccc")
 
@@ -116,7 +116,7 @@ def test_turns_of_keys_that_take_them_are_left_alone(queue):
     add("b", 10)
     add("c", 300)
     before = dict(Job.objects.values_list("id", "run_at"))
-    assert keep_turns(queue) == (3, 0, START)
+    assert advance_fair_keys(queue) == (3, 0, START)
     assert dict(Job.objects.values_list("id", "run_at")) == before
 
 
@@ -126,7 +126,7 @@ def test_keys_catch_up_but_for_rows_that_are_locked(queue):
     before = dict(Job.objects.values_list("id", "run_at"))
     with transaction.atomic():
         Job.objects.select_for_update().get(pk=first)
-        assert keep_turns(queue).late == 1
+        assert advance_fair_keys(queue).late == 1
     moved = {job_id for job_id, run_at in Job.objects.values_list("id", "run_at") if run_at != before[job_id]}
     assert moved == {second}
 
@@ -135,42 +135,42 @@ def test_round_goes_over_all_keys_in_bounded_slices(queue):
     for key in "abcde":
         add(key)
     add("a", queue="mail")
-    done = keep_turns(queue, limit=4)
+    done = advance_fair_keys(queue, limit=4)
     assert done == (4, 0, ("default", "d", 0))
-    assert keep_turns(queue, after=done.next, limit=4) == (2, 0, START)
+    assert advance_fair_keys(queue, after=done.next, limit=4) == (2, 0, START)
 
 
-def test_steward_lets_keys_catch_up_again_and_again(queue, monkeypatch):
+def test_maintenance_lets_keys_catch_up_again_and_again(queue, monkeypatch):
     monkeypatch.setattr("django_pgqueue.maintenance.fair_keys.LATE_SECONDS", 0.0)
     monkeypatch.setattr("django_pgqueue.services.LOOK_SHARE", 0)
     add("b", 150)
     late_commit("a", 200)
     behind = Job.objects.filter(fair_key="b", run_at__gt=connection_now() - HOUR / 2)
-    crew = SimpleNamespace(
-        plan=Plan(), ended=[], fill=lambda database: None, next_start_seconds=lambda: None, worker_ids=list
+    pool = SimpleNamespace(
+        plan=WorkerConfig(), ended=[], fill=lambda database: None, next_start_seconds=lambda: None, worker_ids=list
     )
-    steward = Steward("default", crew, Pulse(30), wake=lambda payloads: None, drained=None)
-    steward.pass_once()
+    maintenance = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda payloads: None, drained=None)
+    maintenance.pass_once()
     assert behind.count() == 50
     Job.objects.filter(fair_key="b").exclude(pk__in=list(behind.values_list("pk", flat=True))).delete()  # they ran
-    steward.pass_once()
+    maintenance.pass_once()
     assert behind.count() == 0
-    steward.database.close()
+    maintenance.database.close()
 
 
 def test_head_that_was_slow_to_find_is_noted_for_those_who_enqueue(queue, monkeypatch, sql):
     monkeypatch.setattr("django_pgqueue.flow.fairness.SLOW_SECONDS", 0.0)
     add("a", 10)
     claim(queue, "default", limit=4, worker_id=1)
-    keep_turns(queue)
-    [head] = Head.objects.all()
+    advance_fair_keys(queue)
+    [head] = QueueHead.objects.all()
     assert head.run_at == Job.objects.filter(status="queued").earliest("run_at").run_at
-    sql("UPDATE pgqueue_heads SET run_at = run_at + interval '3 microseconds'")
+    sql("UPDATE pgqueue_queue_heads SET run_at = run_at + interval '3 microseconds'")
     add("b", 2)
     assert Job.objects.filter(fair_key="b").earliest("run_at").run_at - head.run_at == dt.timedelta(microseconds=3)
     claim(queue, "default", limit=4, worker_id=1)
-    keep_turns(queue)
-    assert Head.objects.get().run_at > head.run_at
+    advance_fair_keys(queue)
+    assert QueueHead.objects.get().run_at > head.run_at
 
 
 TURN_OF_A = (
@@ -190,7 +190,7 @@ def test_jobs_whose_forerunners_share_a_turn_are_spread_and_others_not(sql):
 
 
 def test_turns_of_a_bulk_are_not_after_now_where_its_forerunners_share_one(sql):
-    """As those that were requeued together. Jobs in the future would not be claimed."""
+    """As those that were retried together. Jobs in the future would not be claimed."""
     add("a", 40)
     sql("UPDATE pgqueue_jobs SET run_at = now()")
     [(seconds,)] = sql(

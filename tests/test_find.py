@@ -63,18 +63,18 @@ def test_dead_job_has_its_reason_and_history(queue):
     assert not state.has_finished
 
 
-def test_what_is_kept_of_a_job_goes_before_its_tombstone(queue):
+def test_what_is_kept_of_a_job_goes_before_its_reserved(queue):
     app.noop.using(unique_key="u", unique_for=600).enqueue()
     job = end(queue, Fate.SUCCEEDED, result="5")
-    assert Job.objects.get().status == "held"
+    assert Job.objects.get().status == "reserved"
     state = find(CallerConnection(), job.id)
     assert (state.status, state.result) == ("finished", 5)
 
 
-def test_tombstone_alone_is_a_job_that_has_finished(queue):
+def test_reserved_alone_is_a_job_that_has_finished(queue):
     app.unkept.using(unique_key="u", unique_for=600).enqueue()
     state = find(CallerConnection(), end(queue, Fate.SUCCEEDED, result="5").id)
-    assert (state.status, state.has_finished, state.keeps_result) == ("held", True, False)
+    assert (state.status, state.has_finished, state.keeps_result) == ("reserved", True, False)
 
 
 @pytest.mark.parametrize("job_id", [-1, 0, 1, 2**63 - 1, 2**63, 10**30])

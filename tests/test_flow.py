@@ -1,4 +1,4 @@
-"""What goes through the queues, as it is read from the counts."""
+"""Throughput of the queues, as it is read from the counts."""
 
 import datetime as dt
 import itertools
@@ -16,7 +16,7 @@ NOW = dt.datetime(2026, 3, 1, 12, 7, 30, tzinfo=dt.UTC)
 
 @pytest.fixture
 def stat(sql):
-    """Write counts down for a minute that is so many minutes back."""
+    """Write counts down for a minute some minutes back."""
 
     def write(minutes_ago, queue="default", task="t", **values):
         columns = ", ".join(values)
@@ -79,7 +79,7 @@ def test_rates_and_means_are_of_attempts_that_have_ended(db, stat):
 
 def test_where_nothing_was_done_there_is_no_rate_and_no_mean(db):
     counts = throughput.total(throughput.per_minute("default", now=NOW))
-    assert counts == throughput.Counts()
+    assert counts == throughput.StatsCounts()
     assert (counts.failure_rate, counts.mean_wait_seconds, counts.mean_run_seconds) == (None, None, None)
 
 
@@ -113,9 +113,9 @@ def test_backlog_is_counted_up_to_a_bound_and_estimated_beyond(queue, monkeypatc
 @pytest.mark.parametrize(
     ("name", "parameters", "minutes"),
     [
-        ("flow", {"minutes": 1, "number": 60, "queue": None, "now": None}, 62),
-        ("flow_by_queue", {"minutes": 5, "now": None}, 7),
-        ("flow_of_day", {"now": None}, 1442),
+        ("throughput", {"minutes": 1, "number": 60, "queue": None, "now": None}, 62),
+        ("throughput_by_queue", {"minutes": 5, "now": None}, 7),
+        ("throughput_of_day", {"now": None}, 1442),
     ],
 )
 def test_counts_are_read_by_their_minute(queue, sql, name, parameters, minutes):

@@ -1,4 +1,4 @@
-"""How tests/foreign makes its environments: processes that need the same one at the same time share it."""
+"""Environments of tests/foreign: processes that need the same one at the same time share it."""
 
 import fcntl
 

@@ -1,4 +1,4 @@
-"""What makes a command dead or unready, and how others learn of it."""
+"""Health of a command: what makes it dead or unready, and the probes that say so."""
 
 import contextlib
 import http.client
@@ -14,16 +14,16 @@ from django.core.management import CommandError, call_command
 
 import tests.app.tasks as app
 from django_pgqueue.exceptions import ConfigurationError
-from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.maintenance.pending_work import oldest_runnable
-from django_pgqueue.worker.config import Plan
-from django_pgqueue.worker.health import Facts, LoopFacts, ProcessFacts, Verdict, judge
-from django_pgqueue.worker.http import MOST_REQUESTS, Pages
+from django_pgqueue.worker.config import WorkerConfig
+from django_pgqueue.worker.health import HealthFacts, HealthStatus, LoopFacts, ProcessFacts, evaluate
+from django_pgqueue.worker.http import MOST_REQUESTS, PageServer
 from django_pgqueue.worker.probes import Probes, write
 from tests.ports import free_port
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
-WELL = Facts(
+WELL = HealthFacts(
     is_stopping=False,
     unwatched_seconds=1.0,
     unbeaten_seconds=10.0,
@@ -34,19 +34,21 @@ WELL = Facts(
 )
 
 
-def with_loop(**changes) -> Facts:
+def with_loop(**changes) -> HealthFacts:
     return replace(WELL, loops=(replace(WELL.loops[0], **changes),))
 
 
-def with_process(**changes) -> Facts:
+def with_process(**changes) -> HealthFacts:
     return replace(WELL, processes=(replace(WELL.processes[0], **changes),))
 
 
 def test_command_that_is_well_is_alive_and_ready():
-    assert judge(WELL) == Verdict((), ())
-    assert judge(replace(WELL, oldest_seconds=10**6, unasked_seconds=10**6)) == Verdict((), ())  # nobody wants to know
-    assert judge(with_process(unturned_seconds=3.0)).is_ready
-    assert judge(replace(WELL, unbeaten_seconds=20.0, unwatched_seconds=300.0)).is_ready
+    assert evaluate(WELL) == HealthStatus((), ())
+    assert evaluate(replace(WELL, oldest_seconds=10**6, unasked_seconds=10**6)) == HealthStatus(
+        (), ()
+    )  # there is no port for probes
+    assert evaluate(with_process(unturned_seconds=3.0)).is_ready
+    assert evaluate(replace(WELL, unbeaten_seconds=20.0, unwatched_seconds=300.0)).is_ready
 
 
 @pytest.mark.parametrize(
@@ -60,10 +62,10 @@ def test_command_that_is_well_is_alive_and_ready():
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_a_restart_would_help_makes_a_command_dead_and_unready(facts, problem):
-    verdict = judge(facts)
+    verdict = evaluate(facts)
     assert verdict.dead == (problem,)
     assert problem in verdict.unready
-    assert judge(replace(facts, is_stopping=True)).is_live  # whoever stops it bounds the time
+    assert evaluate(replace(facts, is_stopping=True)).is_live  # the init system that stops it bounds the time
 
 
 @pytest.mark.parametrize(
@@ -85,21 +87,21 @@ def test_what_a_restart_would_help_makes_a_command_dead_and_unready(facts, probl
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_a_restart_would_not_help_makes_a_command_unready_only(facts, problem):
-    assert judge(facts) == Verdict((), (problem,))
+    assert evaluate(facts) == HealthStatus((), (problem,))
 
 
 @pytest.mark.django_db
 def test_oldest_job_is_found_among_priorities_and_queues(queue_of_ages):
-    assert oldest_runnable(queue_of_ages, Served()) == pytest.approx(500, abs=30)
-    assert oldest_runnable(queue_of_ages, Served(["a"])) == pytest.approx(300, abs=30)
-    assert oldest_runnable(queue_of_ages, Served(["c", "nobody's"])) == 0.0
-    assert oldest_runnable(queue_of_ages, Served(["*"], ["b*", "c"])) == pytest.approx(300, abs=30)
+    assert oldest_runnable(queue_of_ages, QueueSelector()) == pytest.approx(500, abs=30)
+    assert oldest_runnable(queue_of_ages, QueueSelector(["a"])) == pytest.approx(300, abs=30)
+    assert oldest_runnable(queue_of_ages, QueueSelector(["c", "unknown"])) == 0.0
+    assert oldest_runnable(queue_of_ages, QueueSelector(["*"], ["b*", "c"])) == pytest.approx(300, abs=30)
 
 
 def test_fair_job_has_not_waited_for_longer_than_it_has_been_there(queue, sql):
     app.noop.using(fair_key="a").enqueue()
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 hour', enqueued_at = now() - interval '5 s'")
-    assert oldest_runnable(queue, Served()) == pytest.approx(5, abs=30)
+    assert oldest_runnable(queue, QueueSelector()) == pytest.approx(5, abs=30)
 
 
 @pytest.fixture
@@ -120,8 +122,8 @@ def queue_of_ages(queue, sql):
 @pytest.fixture
 def probes():
     address = ("127.0.0.1", free_port())
-    made = Probes(Plan(health_port=address[1]))
-    pages = Pages({address: made.pages})
+    made = Probes(WorkerConfig(health_port=address[1]))
+    pages = PageServer({address: made.pages})
     pages.start()
     made.address = address
     made.get = lambda path: get(address[1], path)
@@ -139,23 +141,23 @@ def get(port: int, path: str, method: str = "GET"):
 
 
 def test_probes_get_their_half_of_the_verdict(probes):
-    assert probes.get("/live") == (503, {"ok": False, "problems": ["nobody has looked yet"]})
-    probes.tell(Verdict((), ("stopping",)), True)
+    assert probes.get("/live") == (503, {"ok": False, "problems": ["no check of health has been made yet"]})
+    probes.tell(HealthStatus((), ("stopping",)), True)
     assert probes.get("/live") == (200, {"ok": True, "problems": []})
     assert probes.get("/ready?verbose") == (503, {"ok": False, "problems": ["stopping"]})
-    probes.tell(Verdict(("stuck",), ("stuck", "and more")), True)
+    probes.tell(HealthStatus(("stuck",), ("stuck", "and more")), True)
     assert probes.get("/live") == (503, {"ok": False, "problems": ["stuck"]})
     assert probes.get("/metrics")[0] == 404
 
 
-def test_verdict_that_nobody_renews_is_none(probes, monkeypatch):
+def test_verdict_that_is_not_renewed_is_none(probes, monkeypatch):
     monkeypatch.setattr("django_pgqueue.worker.probes.FRESH_SECONDS", 0.0)
-    probes.tell(Verdict((), ()), True)
-    assert probes.get("/live") == (503, {"ok": False, "problems": ["nobody looks any more"]})
+    probes.tell(HealthStatus((), ()), True)
+    assert probes.get("/live") == (503, {"ok": False, "problems": ["checks of health have stopped"]})
 
 
-def test_silent_client_keeps_nobody_from_an_answer(probes):
-    probes.tell(Verdict((), ()), True)
+def test_silent_client_keeps_no_other_from_an_answer(probes):
+    probes.tell(HealthStatus((), ()), True)
     host, port = probes.address
     with socket.create_connection((host, port)):
         assert probes.get("/ready")[0] == 200
@@ -163,7 +165,7 @@ def test_silent_client_keeps_nobody_from_an_answer(probes):
 
 
 def test_clients_that_hold_on_take_no_more_than_some_threads_and_not_for_long(probes, monkeypatch):
-    probes.tell(Verdict((), ()), True)
+    probes.tell(HealthStatus((), ()), True)
     before = threading.active_count()
     with contextlib.ExitStack() as clients:
         connected = [clients.enter_context(socket.create_connection(probes.address)) for _ in range(60)]
@@ -186,10 +188,10 @@ def is_hung_up(client: socket.socket) -> bool:
         return True
 
 
-def test_port_that_somebody_has_is_an_error_that_names_it(probes):
+def test_port_that_is_taken_is_an_error_that_names_it(probes):
     port = probes.address[1]
     with pytest.raises(ConfigurationError, match=rf"^/live, /ready cannot .* '127.0.0.1' port {port}: .*in use"):
-        Pages({("127.0.0.1", free_port()): probes.pages, probes.address: probes.pages})
+        PageServer({("127.0.0.1", free_port()): probes.pages, probes.address: probes.pages})
 
 
 @pytest.mark.django_db
@@ -209,17 +211,17 @@ def test_wrong_options_of_health_are_named():
 
 def test_file_is_there_while_the_command_is_alive(tmp_path: Path):
     path = tmp_path / "health"
-    write(path, Verdict((), ("stopping",)))
+    write(path, HealthStatus((), ("stopping",)))
     assert json.loads(path.read_text()) == {"live": True, "ready": False, "problems": ["stopping"]}
-    write(path, Verdict(("stuck",), ("stuck",)))
+    write(path, HealthStatus(("stuck",), ("stuck",)))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_file_is_not_written_through_a_link_that_somebody_has_laid(tmp_path: Path):
+def test_file_is_not_written_through_a_planted_link(tmp_path: Path):
     precious, path = tmp_path / "precious", tmp_path / "health"
     precious.write_text("mine")
     path.with_name(f"health.{os.getpid()}").symlink_to(precious)
-    write(path, Verdict((), ()))
+    write(path, HealthStatus((), ()))
     assert (precious.read_text(), path.is_symlink()) == ("mine", False)
     assert json.loads(path.read_text())["live"]
 
@@ -229,14 +231,14 @@ def test_systemd_hears_once_of_the_start_and_again_and_again_of_life(tmp_path: P
         systemd.bind(str(tmp_path / "notify"))
         systemd.settimeout(10)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        probes = Probes(Plan())
+        probes = Probes(WorkerConfig())
         assert probes.are_wanted
         heard = []
         for verdict, is_at_work in (
-            (Verdict((), ("0 of 1 processes are at work",)), False),
-            (Verdict((), ()), True),
-            (Verdict((), ()), True),
-            (Verdict(("stuck",), ("stuck",)), True),
+            (HealthStatus((), ("0 of 1 processes are at work",)), False),
+            (HealthStatus((), ()), True),
+            (HealthStatus((), ()), True),
+            (HealthStatus(("stuck",), ("stuck",)), True),
         ):
             probes.tell(verdict, is_at_work)
             heard.append(systemd.recv(1000).decode())
@@ -253,8 +255,8 @@ def test_systemd_hears_once_of_the_start_and_again_and_again_of_life(tmp_path: P
 
 
 def test_message_to_systemd_that_does_not_arrive_is_no_error(tmp_path, monkeypatch):
-    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
-    Probes(Plan()).stopping()
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "missing"))
+    Probes(WorkerConfig()).stopping()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,4 +1,4 @@
-"""Rows that no code of ours would write, as anybody may who can insert: no worker ends by them, no page, no command."""
+"""Rows that no code of ours would write, as a role may that can insert: no worker ends by them, no page, no command."""
 
 import contextlib
 import io
@@ -18,21 +18,23 @@ from hypothesis import strategies as st
 import tests.app.tasks as app
 from django_pgqueue import job
 from django_pgqueue.framework import TaskResultDoesNotExist, task_backends
-from django_pgqueue.jobs.actions import KILL, MOVE, PURGE, REQUEUE, SET_PRIORITY
+from django_pgqueue.insights import history
+from django_pgqueue.jobs.actions import KILL, MOVE, PURGE, RETRY, SET_PRIORITY
 from django_pgqueue.jobs.bulk_actions import begin
 from django_pgqueue.jobs.claim import claim
-from django_pgqueue.jobs.leases import leases
+from django_pgqueue.jobs.leases import worker_leases
 from django_pgqueue.jobs.search import Filter
 from django_pgqueue.maintenance.bulk_runner import carry_on
 from django_pgqueue.maintenance.reaper import settle
-from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation, Queue
-from django_pgqueue.worker.consumer import Pump
-from django_pgqueue.worker.shared_state import Marks, now
+from django_pgqueue.models import BulkAction, DeadJob, FinishedJob, Job, Queue
+from django_pgqueue.states import EntryKind
+from django_pgqueue.worker.consumer import Consumer
+from django_pgqueue.worker.shared_state import SharedState, now
 from django_pgqueue.worker.slots import Slots
 from tests.support.hostile import DIGITS, UNREADABLE
 from tests.support.slots import ended
 from tests.support.waiting import eventually
-from tests.test_pump import turn
+from tests.test_consumer import turn
 
 TABLES = {"job": Job, "deadjob": DeadJob, "finishedjob": FinishedJob}
 
@@ -44,23 +46,23 @@ INSTANTS = st.sampled_from(["1970-01-01Z", "1970-01-02Z", "2020-01-01Z", "9998-1
 
 
 @pytest.fixture
-def pump(transactional_db) -> Iterator[Pump]:
+def consumer(transactional_db) -> Iterator[Consumer]:
     """One with slots that run jobs, driven turn by turn by the test."""
-    marks = Marks()
-    marks.extend(now() + 600)
+    shared = SharedState()
+    shared.extend(now() + 600)
     with ended():
-        made = Pump(1, (), Slots(4, marks, stdlib_queue.SimpleQueue()), marks)
+        made = Consumer(1, (), Slots(4, shared, stdlib_queue.SimpleQueue()), shared)
         yield made
         made.database.close()
 
 
-def run_until(pump: Pump, condition) -> None:
+def run_until(consumer: Consumer, condition) -> None:
     def looked():
-        turn(pump)
+        turn(consumer)
         return condition()
 
     eventually(looked)
-    eventually(lambda: [turn(pump), not pump._book.held()][1])
+    eventually(lambda: [turn(consumer), not consumer._in_flight.held()][1])
 
 
 @pytest.mark.parametrize(
@@ -78,10 +80,10 @@ def test_database_refuses_names_and_times_that_python_would_not_write(sql, colum
 
 
 @pytest.mark.parametrize("column", ["args", "kwargs", "metadata", "progress", "errors"])
-def test_worker_outlives_json_that_python_cannot_read(pump, sql, column):
+def test_worker_outlives_json_that_python_cannot_read(consumer, sql, column):
     """Of tasks that are known and not, with a backend and without; and what stands behind it in the queue runs."""
     for value in UNREADABLE:
-        for task in ("tests.app.tasks.noop", "nobody.knows"):
+        for task in ("tests.app.tasks.noop", "unknown.task"):
             for backend in ("", "default", "no such alias"):
                 if column != "errors" or value.startswith("["):
                     sql(
@@ -90,7 +92,7 @@ def test_worker_outlives_json_that_python_cannot_read(pump, sql, column):
                         *(task, backend, value),
                     )
     good = app.noop.enqueue().id
-    run_until(pump, FinishedJob.objects.filter(pk=good).exists)
+    run_until(consumer, FinishedJob.objects.filter(pk=good).exists)
     assert not Job.objects.filter(status__in=["queued", "running"]).exists()
 
 
@@ -98,7 +100,7 @@ def test_job_that_was_lost_as_often_as_can_be_counted_keeps_no_other_from_being_
     sql("INSERT INTO pgqueue_jobs (task, lost) VALUES ('tests.app.tasks.noop', 32767)")
     other = app.noop.enqueue().id
     assert len(claim(queue, "default", limit=2, worker_id=1)) == 2
-    settle(queue, leases(queue, [1]))
+    settle(queue, worker_leases(queue, [1]))
     assert (Job.objects.get().id, Job.objects.get().status) == (other, "queued")
     assert DeadJob.objects.get().lost == 32767
 
@@ -111,6 +113,11 @@ SCALARS = st.one_of(
 VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES | TEXTS, inner, max_size=3), max_leaves=6
 ).map(lambda value: json.dumps(value, ensure_ascii=False))
+ENTRIES = st.builds(
+    lambda kind, values: json.dumps({"kind": kind} | values, ensure_ascii=False),
+    st.sampled_from(EntryKind) | st.just(["failed"]) | TEXTS,
+    st.dictionaries(st.sampled_from([*history.NAMES, "at", "error", "attempt", "worker_id"]), SCALARS, max_size=6),
+)
 JSON = VALUES | st.sampled_from([*UNREADABLE, "1e400", f'{{"done": {DIGITS}, "total": {DIGITS}}}', "[[[]]]"])
 
 
@@ -120,7 +127,7 @@ def rows(draw) -> dict:
     row = {"task": draw(st.sampled_from(["tests.app.tasks.record", "tests.app.tasks.log_in", "a.b"]) | TEXTS)}
     row |= {name: draw(JSON) for name in draw(st.sets(st.sampled_from(["args", "kwargs", "metadata", "progress"])))}
     if draw(st.booleans()):
-        row["errors"] = draw(st.lists(JSON, max_size=3).map(lambda values: f"[{','.join(values)}]"))
+        row["errors"] = draw(st.lists(JSON | ENTRIES, max_size=3).map(lambda values: f"[{','.join(values)}]"))
     columns = {
         "queue": TEXTS,
         "backend": st.sampled_from(["default", "patient", "dummy", "no such alias"]) | TEXTS,
@@ -171,12 +178,12 @@ def insert_everywhere(sql, number, row) -> None:
 
 def look_at_everything(client) -> None:
     """Open all pages that there are for what the tables hold, as staff do."""
-    addresses = ["overview/", "queue/", "schedule/", "worker/", "operation/", "deadjob/causes/"]
+    addresses = ["overview/", "queue/", "schedule/", "worker/", "bulkaction/", "deadjob/causes/"]
     for name, model in TABLES.items():
         addresses += [f"{name}/", f"{name}/?q=arg:17", f"{name}/?q=password%3D17", f"{name}/?q=key:17"]
         for one in model.objects.defer(*COLUMNS_OF_JSON & {field.name for field in model._meta.fields}):
             addresses.append(f"{name}/{one.pk}/change/")
-            addresses += [f"deadjob/{one.pk}/retry/"] if model is DeadJob else []
+            addresses += [f"deadjob/{one.pk}/retry_with/"] if model is DeadJob else []
             addresses.append(f"{name}/?{urlencode({'q': one.task, 'queue': one.queue})}")
     addresses += [f"queue/{quote(name)}/change/" for name in Queue.objects.values_list("name", flat=True)]
     for address in dict.fromkeys(addresses):
@@ -199,10 +206,10 @@ def say_everything() -> None:
 
 
 def do_everything(queue) -> None:
-    """Carry operations to their end, those that compare arguments too; none fails by a row."""
+    """Carry bulk actions to their end, those that compare arguments too; none fails by a row."""
     for verb, chosen in (
         *((KILL, Filter(argument="17")), (KILL, Filter(argument="17", argument_name="password"))),
-        *((REQUEUE, Filter()), (SET_PRIORITY, Filter()), (MOVE, Filter()), (KILL, Filter()), (PURGE, Filter())),
+        *((RETRY, Filter()), (SET_PRIORITY, Filter()), (MOVE, Filter()), (KILL, Filter()), (PURGE, Filter())),
     ):
         begin(
             verb,
@@ -210,23 +217,23 @@ def do_everything(queue) -> None:
             by="ann",
             said={"priority": 5} if verb is SET_PRIORITY else {"queue": "x"} if verb is MOVE else {},
         )
-        while carry_on(queue, limit=1000).operation_id is not None:
+        while carry_on(queue, limit=1000).bulk_action_id is not None:
             pass
-    assert not Operation.objects.filter(ended_at=None).exists()
-    assert set(Operation.objects.values_list("last_error", flat=True)) == {""}
+    assert not BulkAction.objects.filter(ended_at=None).exists()
+    assert set(BulkAction.objects.values_list("last_error", flat=True)) == {""}
 
 
 @given(hostile=st.lists(rows(), min_size=2, max_size=4))
 @hypothesis.settings(
     max_examples=hypothesis.settings.default.max_examples // 4, suppress_health_check=list(HealthCheck)
 )
-def test_no_row_ends_a_worker_fails_a_page_a_command_or_an_operation(hostile, pump, queue, sql, admin_client):
+def test_no_row_ends_a_worker_fails_a_page_a_command_or_a_bulk_action(hostile, consumer, queue, sql, admin_client):
     """And others run on."""
-    sql("TRUNCATE pgqueue_jobs, pgqueue_dead_jobs, pgqueue_finished_jobs, pgqueue_queues, pgqueue_operations")
+    sql("TRUNCATE pgqueue_jobs, pgqueue_dead_jobs, pgqueue_finished_jobs, pgqueue_queues, pgqueue_bulk_actions")
     for number, row in enumerate(hostile):
         insert_everywhere(sql, number, row)
     good = app.noop.enqueue().id
-    run_until(pump, FinishedJob.objects.filter(pk=good).exists)
+    run_until(consumer, FinishedJob.objects.filter(pk=good).exists)
     look_at_everything(admin_client)
     say_everything()
     do_everything(queue)

@@ -12,30 +12,29 @@ from django.db import OperationalError, transaction
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.exceptions import JobKilled
 from django_pgqueue.jobs import ack
-from django_pgqueue.jobs import leases as heartbeat
+from django_pgqueue.jobs import leases as worker_rows
 from django_pgqueue.jobs.actions import kill
 from django_pgqueue.jobs.claim import claim, send
 from django_pgqueue.jobs.leases import request_stop
-from django_pgqueue.jobs.queue_selector import Served
-from django_pgqueue.jobs.tally import Tally
+from django_pgqueue.jobs.queue_selector import QueueSelector
+from django_pgqueue.jobs.tally import StatsBuffer
 from django_pgqueue.maintenance.pending_work import is_drained
 from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.maintenance.reaper import forget_workers, reap_gone, reap_lost, settle_dead_process
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from django_pgqueue.records import Fate, Lease, Outcome
-from django_pgqueue.services import Slice
+from django_pgqueue.services import AdaptiveBatch
 from django_pgqueue.states import NEVER
-from django_pgqueue.worker.child import Brief
-from django_pgqueue.worker.config import Plan
-from django_pgqueue.worker.heartbeat import SILENT_SECONDS, Absences, Heart, Pulse, Session
-from django_pgqueue.worker.maintenance import Steward
-from django_pgqueue.worker.metrics import Meters
-from django_pgqueue.worker.processes import Crew, Vacancy
+from django_pgqueue.worker.child import ChildConfig
+from django_pgqueue.worker.config import WorkerConfig
+from django_pgqueue.worker.heartbeat import SILENT_SECONDS, Heartbeat, HeartbeatMonitor, Liveness, SilentWorkers
+from django_pgqueue.worker.maintenance import MaintenanceRunner
+from django_pgqueue.worker.metrics import CommandCounters
+from django_pgqueue.worker.processes import ProcessPool, Vacancy
 from django_pgqueue.worker.reaper import Reaper
-from django_pgqueue.worker.shared_state import Marks, now
-from django_pgqueue.worker.worker_process import UNGUARDED, Process, can_read_memory, resident_bytes
+from django_pgqueue.worker.shared_state import SharedState, now
+from django_pgqueue.worker.worker_process import UNGUARDED, WorkerProcess, can_read_memory, resident_bytes
 from tests.support import needs
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -50,7 +49,7 @@ def register(queue, **changes) -> int:
         "queues": (),
         "lease_seconds": 30,
     }
-    return heartbeat.register(queue, **values | changes)
+    return worker_rows.register(queue, **values | changes)
 
 
 @pytest.fixture
@@ -60,7 +59,7 @@ def lost(queue, sql):
     def make(number=1, **options):
         ids = enqueue_many(app.noop.using(**options), [()] * number)
         worker_id = register(queue)
-        heartbeat.beat(queue, {worker_id: 4711}, lease_seconds=30)
+        worker_rows.heartbeat(queue, {worker_id: 4711}, lease_seconds=30)
         claim(queue, "default", limit=1000, worker_id=worker_id)
         sql("UPDATE pgqueue_jobs SET lease_until = now() - interval '1 s'")
         sql("UPDATE pgqueue_workers SET lease_until = now() - interval '1 s'")
@@ -93,12 +92,12 @@ def test_promote_takes_a_bounded_slice_and_steps_over_locked_rows(queue, sql):
 # Reap
 
 
-def test_reaper_requeues_jobs_of_a_silent_worker_and_says_who_it_was(queue, lost):
+def test_reaper_retries_jobs_of_a_silent_worker_and_says_who_it_was(queue, lost):
     [job_id] = lost()
     assert reap_lost(queue)[:3] == (1, 0, {"default"})
     job = Job.objects.get(pk=job_id)
     assert (job.status, job.attempts, job.lost, job.lease_token) == ("queued", 1, 1, 0)
-    assert (job.errors[0]["error"], job.errors[0]["worker"]) == ("worker lost", "web1 pid 4711")
+    assert (job.errors[0]["kind"], job.errors[0]["worker"]) == ("lost", "web1 pid 4711")
 
 
 def test_reaper_leaves_jobs_whose_own_lease_stands(queue, lost, sql):
@@ -126,17 +125,17 @@ def test_process_is_absent_when_its_session_has_ended_and_it_is_silent(queue, ot
     lost()
     [(worker_id,)] = sql("SELECT id FROM pgqueue_workers")
     silence(sql, other_queue.autocommit().info.backend_pid)
-    assert heartbeat.absent(queue, seconds=4) == [], "its session is there"
+    assert worker_rows.silent_workers(queue, seconds=4) == [], "its session is there"
     silence(sql, 0)
-    assert heartbeat.absent(queue, seconds=4) == [], "it never had one"
+    assert worker_rows.silent_workers(queue, seconds=4) == [], "it never had one"
     pid = other_queue.autocommit().info.backend_pid
     other_queue.close()
     eventually(lambda: not sql("SELECT 1 FROM pg_stat_activity WHERE pid = %s", pid))
     silence(sql, pid, seconds=61)
-    assert heartbeat.absent(queue, seconds=120) == [], "its heartbeat is fresh"
-    assert heartbeat.absent(queue, seconds=60) == [worker_id]
+    assert worker_rows.silent_workers(queue, seconds=120) == [], "its heartbeat is fresh"
+    assert worker_rows.silent_workers(queue, seconds=60) == [worker_id]
     sql("UPDATE pgqueue_workers SET lease_until = now()")
-    assert heartbeat.absent(queue, seconds=4) == [], "then the lease decides"
+    assert worker_rows.silent_workers(queue, seconds=4) == [], "then the lease decides"
 
 
 def test_jobs_of_a_process_that_is_gone_are_settled_before_their_lease(queue, lost, sql):
@@ -146,7 +145,7 @@ def test_jobs_of_a_process_that_is_gone_are_settled_before_their_lease(queue, lo
     [(worker_id,)] = sql("SELECT id FROM pgqueue_workers")
     assert reap_lost(queue)[:3] == (0, 0, frozenset())
     assert reap_gone(queue, [worker_id])[:3] == (1, 0, {"default"})
-    assert Job.objects.get(pk=job_id).errors[0]["error"] == "worker lost"
+    assert Job.objects.get(pk=job_id).errors[0]["kind"] == "lost"
 
 
 def test_jobs_of_a_process_that_is_gone_are_settled_in_slices(queue, lost, sql):
@@ -158,7 +157,7 @@ def test_jobs_of_a_process_that_is_gone_are_settled_in_slices(queue, lost, sql):
 def test_only_an_absence_without_a_gap_counts(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr("django_pgqueue.worker.heartbeat.time", SimpleNamespace(monotonic=lambda: clock[0]))
-    absences = Absences()
+    absences = SilentWorkers()
 
     def looks(*seconds_and_absent):
         found = []
@@ -176,29 +175,29 @@ def test_only_an_absence_without_a_gap_counts(monkeypatch):
     assert looks((18, [7])) == [[]]
 
 
-def test_steward_that_has_lost_its_server_judges_nobody_by_sessions_for_a_while(queue, lost, sql, monkeypatch):
-    """The heart may not know yet that there is another server, where the sessions of the living are not to be seen."""
+def test_maintenance_that_has_lost_its_server_judges_no_worker_by_sessions_for_a_while(queue, lost, sql, monkeypatch):
+    """The heartbeat may not know yet that there is another server, which has no sessions of the living."""
     monkeypatch.setattr("django_pgqueue.worker.heartbeat.GONE_SECONDS", 0.0)
     lost()
     sql("UPDATE pgqueue_jobs SET lease_until = now() + interval '20 s'")
     silence(sql, 1)
-    pulse = Pulse(30, first=now() - 20)
-    pulse.beat(now())
-    crew = SimpleNamespace(
-        plan=Plan(), ended=[], fill=lambda database: None, next_start_seconds=lambda: None, worker_ids=list
+    monitor = HeartbeatMonitor(30, first=now() - 20)
+    monitor.beat(now())
+    pool = SimpleNamespace(
+        plan=WorkerConfig(), ended=[], fill=lambda database: None, next_start_seconds=lambda: None, worker_ids=list
     )
-    steward = Steward("default", crew, pulse, wake=lambda queues: None, drained=None)
+    maintenance = MaintenanceRunner("default", pool, monitor, wake=lambda queues: None, drained=None)
     try:
-        sql("SELECT pg_terminate_backend(%s)", steward.database.autocommit().info.backend_pid)
+        sql("SELECT pg_terminate_backend(%s)", maintenance.database.autocommit().info.backend_pid)
         with pytest.raises(OperationalError):
-            steward.pass_once()
-        steward.pass_once()
+            maintenance.pass_once()
+        maintenance.pass_once()
         assert Job.objects.get().status == "running"
-        steward._reaper._judge_from = 0.0
-        steward.pass_once()
+        maintenance._reaper._judge_from = 0.0
+        maintenance.pass_once()
         assert Job.objects.get().status == "queued"
     finally:
-        steward.database.close()
+        maintenance.database.close()
 
 
 def test_reaper_takes_jobs_whose_worker_has_no_row_at_all(queue, lost, sql):
@@ -218,7 +217,7 @@ def test_reaper_buries_what_may_not_run_again(queue, lost, sql, column, reason):
     assert reap_lost(queue)[:3] == (0, 1, frozenset())
     dead = DeadJob.objects.get(pk=job_id)
     assert dead.reason == reason
-    assert dead.errors[-1]["error"] == ("worker lost" if reason == "lost" else f"{JobKilled.__module__}.JobKilled")
+    assert dead.errors[-1]["kind"] == ("lost" if reason == "lost" else "failed")
     assert dead.errors[-1]["worker"].endswith("pid 4711")
 
 
@@ -229,26 +228,28 @@ def test_reaper_gives_a_last_chance(queue, lost, sql, column):
     assert reap_lost(queue)[0] == 1
 
 
-def test_steward_reaps_only_when_its_own_heartbeats_have_been_steady(queue, lost):
+def test_maintenance_reaps_only_when_its_own_heartbeats_have_been_steady(queue, lost):
     """After an outage the leases of the living have passed, too, and they need time to say that they live."""
     lost()
-    pulse = Pulse(30)
-    steward = Steward("default", SimpleNamespace(ended=[]), pulse, wake=lambda queues: None, drained=None)
+    monitor = HeartbeatMonitor(30)
+    maintenance = MaintenanceRunner(
+        "default", SimpleNamespace(ended=[]), monitor, wake=lambda queues: None, drained=None
+    )
     try:
-        steward._look()
-        steward._reap()
+        maintenance._look()
+        maintenance._reap()
         assert Job.objects.get().status == "running"
-        pulse.first = now() - 31
-        pulse.beat(now())
-        steward._reap()
+        monitor.first = now() - 31
+        monitor.beat(now())
+        maintenance._reap()
         assert Job.objects.get().status == "running", "who lives says so with the next heartbeat"
-        steward._reaper._reap_at = 0.0
-        [worker_id] = steward._reaper._lapses._seen
-        steward._reaper._lapses._seen[worker_id] += 30
-        steward._reap()
+        maintenance._reaper._reap_at = 0.0
+        [worker_id] = maintenance._reaper._lapses._seen
+        maintenance._reaper._lapses._seen[worker_id] += 30
+        maintenance._reap()
         assert Job.objects.get().status == "queued"
     finally:
-        steward.database.close()
+        maintenance.database.close()
 
 
 @pytest.fixture
@@ -256,8 +257,8 @@ def reaper(queue, monkeypatch):
     """A reaper that may judge, and its clock: ``look(seconds)`` moves that on, a second after the other, and reaps."""
     clock = [1000.0]
     monkeypatch.setattr("django_pgqueue.worker.reaper.time", SimpleNamespace(monotonic=lambda: clock[0]))
-    pulse = SimpleNamespace(is_steady=lambda: True, has_stood=lambda seconds: True, lease_seconds=30)
-    made = Reaper(queue, SimpleNamespace(worker_ids=list), pulse, tell=lambda *_: None, tally=Tally(queue))
+    monitor = SimpleNamespace(is_steady=lambda: True, has_stood=lambda seconds: True, lease_seconds=30)
+    made = Reaper(queue, SimpleNamespace(worker_ids=list), monitor, tell=lambda *_: None, tally=StatsBuffer(queue))
 
     def look(seconds):
         for _ in range(seconds):
@@ -270,7 +271,7 @@ def reaper(queue, monkeypatch):
 
 
 @pytest.mark.parametrize(("session_pid", "seconds"), [(0, 10), (1, 4)])
-def test_nobody_is_judged_who_has_not_had_the_time_of_a_heartbeat_since_his_lease_passed(
+def test_no_worker_is_judged_that_has_not_had_the_time_of_a_heartbeat_since_its_lease_passed(
     sql, lost, reaper, session_pid, seconds
 ):
     """As after a step forward of the database's clock, by which all leases have passed."""
@@ -289,7 +290,7 @@ def test_heartbeat_after_the_clock_was_put_forward_keeps_a_worker_from_being_jud
     sql("UPDATE pgqueue_workers SET heartbeat_at = now() - interval '40 s', lease_until = now() - interval '10 s'")
     assert reaper.look(5) == "running"
     [(worker_id,)] = sql("SELECT id FROM pgqueue_workers")
-    heartbeat.beat(queue, {worker_id: 1}, lease_seconds=30)
+    worker_rows.heartbeat(queue, {worker_id: 1}, lease_seconds=30)
     assert reaper.look(1) == "running"
     sql("UPDATE pgqueue_workers SET heartbeat_at = now() - interval '40 s', lease_until = now() - interval '10 s'")
     assert reaper.look(10) == "running", "it counts anew"
@@ -311,7 +312,7 @@ def test_time_between_two_looks_that_are_far_apart_does_not_count(sql, lost, rea
 def test_worker_whose_row_is_locked_is_not_judged_while_that_lasts_nor_right_after_it(
     queue, other_queue, sql, lost, reaper
 ):
-    """It lives for all that anybody can know, and its heartbeats step over the row."""
+    """It lives for all that the others can know, and its heartbeats step over the row."""
     lost()
     sql("UPDATE pgqueue_workers SET heartbeat_at = now() - interval '40 s', lease_until = now() - interval '10 s'")
     with other_queue.transaction():
@@ -327,14 +328,14 @@ def test_row_that_stays_locked_keeps_jobs_from_others_for_one_more_lease_only(qu
     sql("UPDATE pgqueue_workers SET heartbeat_at = now() - interval '40 s', lease_until = now() - interval '10 s'")
     [(worker_id,)] = sql("SELECT id FROM pgqueue_workers")
     with other_queue.transaction():
-        heartbeat.beat(other_queue, {worker_id: 1}, lease_seconds=30)
+        worker_rows.heartbeat(other_queue, {worker_id: 1}, lease_seconds=30)
         assert reaper.look(11 + 30) == "running"
         assert reaper.look(2) == "queued"
 
 
-def test_heart_does_not_wait_for_the_locked_row_of_its_process_and_beats_again_soon(queue, other_queue, heart, sql):
+def test_heart_does_not_wait_for_the_locked_row_of_its_process_and_beats_again_soon(queue, other_queue, heartbeat, sql):
     """Kills of its jobs are passed on all the same."""
-    beat, process = heart[0].pass_once, heart[1]
+    beat, process = heartbeat[0].pass_once, heartbeat[1]
     assert beat() == 10
     with other_queue.transaction():
         other_queue.rows("UPDATE pgqueue_workers SET stop_requested_by = 'ann' RETURNING id", {})
@@ -342,7 +343,7 @@ def test_heart_does_not_wait_for_the_locked_row_of_its_process_and_beats_again_s
         [job] = claim(queue, "default", limit=1, worker_id=process.worker_id)
         kill([job.id], by="eve")
         assert beat() == 1
-    assert process.killed == {job.mark}
+    assert process.killed == {job.run_id}
     assert beat() == 10
 
 
@@ -402,7 +403,7 @@ def test_dead_process_pays_only_for_what_it_had_started(queue):
     worker_id = register(queue)
     enqueue_many(app.noop, [()] * 3)
     started, *unrun = claim(queue, "default", limit=4, worker_id=worker_id)
-    leases = heartbeat.leases(queue, [worker_id])
+    leases = worker_rows.worker_leases(queue, [worker_id])
     mark = started.id ^ started.lease_token
     assert settle_dead_process(queue, leases, started={mark}, was_stopped=False)[:2] == (3, 0)
     rows = Job.objects.in_bulk()
@@ -416,7 +417,7 @@ def test_one_job_that_a_careful_process_had_not_begun_pays(queue):
     culprit = app.noop.using(max_attempts=1).enqueue().id
     for lost in (1, 2, 3):
         assert claim(queue, "default", limit=2, worker_id=worker_id)
-        leases = heartbeat.leases(queue, [worker_id])
+        leases = worker_rows.worker_leases(queue, [worker_id])
         settled = settle_dead_process(queue, leases, started=(), was_stopped=False, was_careful=True)
         assert settled[:2] == ((1, 0) if lost < 3 else (0, 1))
         if lost < 3:
@@ -428,12 +429,12 @@ def test_one_job_that_a_careful_process_had_not_begun_pays(queue):
 
 
 @pytest.mark.parametrize(("number", "was_careful"), [(1, False), (1, True), (2, True)])
-def test_nobody_is_blamed_where_it_is_not_known_which_job_has_ended_the_process(queue, number, was_careful):
+def test_no_job_is_blamed_where_it_is_not_known_which_job_has_ended_the_process(queue, number, was_careful):
     worker_id = register(queue)
     enqueue_many(app.noop, [()] * (number + 1))
     started, *_ = claim(queue, "default", limit=4, worker_id=worker_id)
-    leases = heartbeat.leases(queue, [worker_id])
-    settle_dead_process(queue, leases, started={started.mark}, was_stopped=False, was_careful=was_careful)
+    leases = worker_rows.worker_leases(queue, [worker_id])
+    settle_dead_process(queue, leases, started={started.run_id}, was_stopped=False, was_careful=was_careful)
     lost = dict(Job.objects.values_list("id", "lost"))
     assert lost.pop(started.id) == 1
     assert set(lost.values()) == {0}
@@ -444,7 +445,7 @@ def test_job_that_was_to_be_killed_does_not_go_back_when_its_process_is_stopped(
     app.noop.enqueue()
     [job] = claim(queue, "default", limit=1, worker_id=worker_id)
     sql("UPDATE pgqueue_jobs SET cancel_requested_at = now()")
-    leases = heartbeat.leases(queue, [worker_id])
+    leases = worker_rows.worker_leases(queue, [worker_id])
     assert settle_dead_process(queue, leases, started={job.id ^ job.lease_token}, was_stopped=True)[:2] == (0, 1)
     assert DeadJob.objects.get().reason == "killed"
 
@@ -456,8 +457,8 @@ def test_job_over_its_time_has_failed_for_that_however_its_process_ended(queue, 
     last = app.noop.using(timeout=7, max_attempts=1).enqueue().id
     unrun = app.noop.enqueue().id
     claimed = claim(queue, "default", limit=3, worker_id=worker_id)
-    overdue = {job.mark for job in claimed if job.id in (again, last)}
-    leases = heartbeat.leases(queue, [worker_id])
+    overdue = {job.run_id for job in claimed if job.id in (again, last)}
+    leases = worker_rows.worker_leases(queue, [worker_id])
     settled = settle_dead_process(queue, leases, started=overdue, overdue=overdue, was_stopped=was_stopped)
     assert settled[:3] == (2, 1, frozenset({"default"}))
     jobs, dead = Job.objects.in_bulk(), DeadJob.objects.get()
@@ -478,9 +479,9 @@ def test_killed_job_dies_as_killed_whatever_else_it_was(queue, is_started):
     job_id = app.noop.using(timeout=7).enqueue().id
     [job] = claim(queue, "default", limit=1, worker_id=worker_id)
     kill([job_id], by="eve")
-    leases = heartbeat.leases(queue, [worker_id])
-    marks = {job.mark} if is_started else set()
-    assert settle_dead_process(queue, leases, started=marks, overdue=marks, was_stopped=True)[:2] == (0, 1)
+    leases = worker_rows.worker_leases(queue, [worker_id])
+    shared = {job.run_id} if is_started else set()
+    assert settle_dead_process(queue, leases, started=shared, overdue=shared, was_stopped=True)[:2] == (0, 1)
     dead = DeadJob.objects.get()
     assert (dead.reason, dead.errors[-1]["by"]) == ("killed", "eve")
 
@@ -490,22 +491,22 @@ def test_process_stopped_on_purpose_gives_attempts_back_but_for_those_with_one_o
     many = app.noop.enqueue().id
     once = app.noop.using(max_attempts=1).enqueue().id
     claimed = claim(queue, "default", limit=2, worker_id=worker_id)
-    leases = heartbeat.leases(queue, [worker_id])
-    marks = {job.id ^ job.lease_token for job in claimed}
-    settle_dead_process(queue, leases, started=marks, was_stopped=True)
+    leases = worker_rows.worker_leases(queue, [worker_id])
+    shared = {job.id ^ job.lease_token for job in claimed}
+    settle_dead_process(queue, leases, started=shared, was_stopped=True)
     assert Job.objects.get().id == many
     assert Job.objects.get().attempts == 0
     assert (DeadJob.objects.get().id, DeadJob.objects.get().reason) == (once, "lost")
 
 
 def test_dead_process_is_kept_in_mind_until_the_last_of_its_jobs_is_settled(queue, other_queue):
-    """Its marks say which jobs had started, so they are needed for a row that somebody has locked for now."""
+    """Its shared state says which jobs had started, so it is needed for a row that is locked for now."""
     worker_id = register(queue)
     locked, free = enqueue_many(app.noop, [()] * 2)
     claim(queue, "default", limit=2, worker_id=worker_id)
     process = SimpleNamespace(
         worker_id=worker_id,
-        marks=Marks(),
+        shared=SharedState(),
         was_stopped=False,
         was_careful=False,
         pid=1,
@@ -514,23 +515,23 @@ def test_dead_process_is_kept_in_mind_until_the_last_of_its_jobs_is_settled(queu
         close=lambda: None,
         ended_seconds=0.0,
     )
-    crew = SimpleNamespace(ended=[process])
-    steward = Steward("default", crew, Pulse(30), wake=lambda queues: None, drained=None)
+    pool = SimpleNamespace(ended=[process])
+    maintenance = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda queues: None, drained=None)
     try:
         with other_queue.transaction():
             other_queue.rows("SELECT id FROM pgqueue_jobs WHERE id = %(id)s FOR UPDATE", {"id": locked})
-            steward.settle_ended()
-            assert (crew.ended, Worker.objects.count()) == ([process], 1)
+            maintenance.settle_ended()
+            assert (pool.ended, Worker.objects.count()) == ([process], 1)
             assert Job.objects.get(status="queued").id == free
         with other_queue.transaction():
             other_queue.rows("SELECT id FROM pgqueue_workers FOR UPDATE", {})
-            steward.settle_ended()
-            assert (crew.ended, Worker.objects.count()) == ([process], 1)
-        steward.settle_ended()
-        assert (crew.ended, Worker.objects.count()) == ([], 0)
+            maintenance.settle_ended()
+            assert (pool.ended, Worker.objects.count()) == ([process], 1)
+        maintenance.settle_ended()
+        assert (pool.ended, Worker.objects.count()) == ([], 0)
         assert set(Job.objects.values_list("status", "attempts")) == {("queued", 0)}
     finally:
-        steward.database.close()
+        maintenance.database.close()
 
 
 @pytest.mark.parametrize("exit_code", [-9, 0], ids=["killed", "ended by a job"])
@@ -540,7 +541,7 @@ def test_claim_in_flight_when_its_process_dies_is_settled_when_the_server_is_thr
     app.noop.using(max_attempts=1, lease=dt.timedelta(days=1)).enqueue()
     process = SimpleNamespace(
         worker_id=worker_id,
-        marks=Marks(),
+        shared=SharedState(),
         was_stopped=False,
         was_careful=False,
         pid=1,
@@ -549,32 +550,32 @@ def test_claim_in_flight_when_its_process_dies_is_settled_when_the_server_is_thr
         close=lambda: None,
         ended_seconds=0.0,
     )
-    crew = SimpleNamespace(ended=[process])
-    steward = Steward("default", crew, Pulse(30), wake=lambda queues: None, drained=None)
-    pump = QueueConnection("default", f"pump {worker_id}")
+    pool = SimpleNamespace(ended=[process])
+    maintenance = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda queues: None, drained=None)
+    consumer = QueueConnection("default", f"consumer {worker_id}")
     try:
-        with pump.transaction():
-            assert len(send(pump, "default", limit=1, worker_id=worker_id).jobs()) == 1
-            assert steward.settle_ended() is not None, "the server is still at it"
-            assert (crew.ended, Worker.objects.count()) == ([process], 1)
+        with consumer.transaction():
+            assert len(send(consumer, "default", limit=1, worker_id=worker_id).jobs()) == 1
+            assert maintenance.settle_ended() is not None, "the server is still at it"
+            assert (pool.ended, Worker.objects.count()) == ([process], 1)
         assert Job.objects.get().status == "running"
-        pump.close()
-        eventually(lambda: steward.settle_ended() is None)
-        assert (crew.ended, Worker.objects.count()) == ([], 0)
+        consumer.close()
+        eventually(lambda: maintenance.settle_ended() is None)
+        assert (pool.ended, Worker.objects.count()) == ([], 0)
         assert set(Job.objects.values_list("status", "attempts", "lost")) == {("queued", 0, 0)}
     finally:
-        pump.close()
-        steward.database.close()
+        consumer.close()
+        maintenance.database.close()
 
 
-def test_session_of_a_process_whose_pump_has_ended_is_not_waited_for(queue):
+def test_session_of_a_process_whose_consumer_has_ended_is_not_waited_for(queue):
     """It closed its own; what is there is that of a copy."""
     worker_id = register(queue)
-    marks = Marks()
-    marks.end_turns()
+    shared = SharedState()
+    shared.end_turns()
     process = SimpleNamespace(
         worker_id=worker_id,
-        marks=marks,
+        shared=shared,
         was_stopped=False,
         was_careful=False,
         pid=1,
@@ -583,25 +584,25 @@ def test_session_of_a_process_whose_pump_has_ended_is_not_waited_for(queue):
         close=lambda: None,
         ended_seconds=0.0,
     )
-    crew = SimpleNamespace(ended=[process])
-    steward = Steward("default", crew, Pulse(30), wake=lambda queues: None, drained=None)
-    copy = QueueConnection("default", f"pump {worker_id}")
+    pool = SimpleNamespace(ended=[process])
+    maintenance = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda queues: None, drained=None)
+    copy = QueueConnection("default", f"consumer {worker_id}")
     try:
         copy.rows("SELECT 1", {})
-        assert steward.settle_ended() is None
-        assert (crew.ended, Worker.objects.count()) == ([], 0)
+        assert maintenance.settle_ended() is None
+        assert (pool.ended, Worker.objects.count()) == ([], 0)
     finally:
         copy.close()
-        steward.database.close()
+        maintenance.database.close()
 
 
 def test_exit_code_that_a_job_has_chosen_does_not_end_the_command(monkeypatch):
     """Though its process has not turned yet: what it has claimed shows that it did begin."""
-    process = Process(Brief(7, (), 2, 1), Plan())
+    process = WorkerProcess(ChildConfig(7, (), 2, 1), WorkerConfig())
     monkeypatch.setattr(process, "_process", SimpleNamespace(exitcode=UNGUARDED))
     try:
         assert process.is_unguarded
-        process.marks.hold([0], [SimpleNamespace(id=1, lease_token=2)])
+        process.shared.hold([0], [SimpleNamespace(id=1, lease_token=2)])
         assert not process.is_unguarded
     finally:
         process.discard()
@@ -611,38 +612,44 @@ def test_session_of_a_dead_process_that_does_not_end_is_waited_for_no_longer_tha
     """As where a job has made a copy of the process by fork, which keeps the socket and lives on."""
     worker_id = register(queue)
     process = SimpleNamespace(
-        worker_id=worker_id, marks=Marks(), was_stopped=False, pid=1, exit_code=-9, overdue=set, close=lambda: None
+        worker_id=worker_id,
+        shared=SharedState(),
+        was_stopped=False,
+        pid=1,
+        exit_code=-9,
+        overdue=set,
+        close=lambda: None,
     )
     process.was_careful = False
-    crew = SimpleNamespace(ended=[process])
-    steward = Steward("default", crew, Pulse(30), wake=lambda queues: None, drained=None)
-    pump = QueueConnection("default", f"pump {worker_id}")
+    pool = SimpleNamespace(ended=[process])
+    maintenance = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda queues: None, drained=None)
+    consumer = QueueConnection("default", f"consumer {worker_id}")
     try:
-        pump.rows("SELECT 1", {})
+        consumer.rows("SELECT 1", {})
         pauses = []
         for process.ended_seconds in (0.0, 0.9, 1.0, 60.0):
-            pauses.append(steward.settle_ended())
-            assert (crew.ended, Worker.objects.count()) == ([process], 1)
+            pauses.append(maintenance.settle_ended())
+            assert (pool.ended, Worker.objects.count()) == ([process], 1)
         assert pauses == [0.1, 0.1, 1.0, 1.0]
         process.ended_seconds = 60.1
-        assert steward.settle_ended() is None
-        assert (crew.ended, Worker.objects.count()) == ([], 0)
+        assert maintenance.settle_ended() is None
+        assert (pool.ended, Worker.objects.count()) == ([], 0)
     finally:
-        pump.close()
-        steward.database.close()
+        consumer.close()
+        maintenance.database.close()
 
 
 def test_session_that_a_pooler_keeps_for_others_claims_nothing(queue):
-    pump = QueueConnection("default", "pump 4711")
+    consumer = QueueConnection("default", "consumer 4711")
     try:
-        pump.rows("SELECT 1", {})
-        assert heartbeat.has_session(queue, 4711, is_pooled=False)
-        assert not heartbeat.has_session(queue, 4711, is_pooled=True)
-        with pump.transaction():
-            pump.rows("SELECT 1", {})
-            assert heartbeat.has_session(queue, 4711, is_pooled=True)
+        consumer.rows("SELECT 1", {})
+        assert worker_rows.has_session(queue, 4711, is_pooled=False)
+        assert not worker_rows.has_session(queue, 4711, is_pooled=True)
+        with consumer.transaction():
+            consumer.rows("SELECT 1", {})
+            assert worker_rows.has_session(queue, 4711, is_pooled=True)
     finally:
-        pump.close()
+        consumer.close()
 
 
 # What takes too long
@@ -668,28 +675,30 @@ def test_duty_that_takes_too_long_takes_less_at_once_and_holds_up_no_other(sql, 
     sql("ALTER TABLE pgqueue_jobs DISABLE TRIGGER slow")
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s'")
     sql("ALTER TABLE pgqueue_jobs ENABLE TRIGGER slow")
-    crew = SimpleNamespace(
-        plan=Plan(), ended=[], fill=lambda database: None, next_start_seconds=lambda: None, worker_ids=list
+    pool = SimpleNamespace(
+        plan=WorkerConfig(), ended=[], fill=lambda database: None, next_start_seconds=lambda: None, worker_ids=list
     )
     woken, looked = [], []
-    steward = Steward("default", crew, Pulse(30), wake=woken.append, drained=lambda: looked.append(True))
-    steward._promoting.size = 64
-    steward.pass_once()
-    assert (Job.objects.filter(status="queued").count(), steward._promoting.size) == (0, 32)
+    maintenance = MaintenanceRunner(
+        "default", pool, HeartbeatMonitor(30), wake=woken.append, drained=lambda: looked.append(True)
+    )
+    maintenance._promoting.size = 64
+    maintenance.pass_once()
+    assert (Job.objects.filter(status="queued").count(), maintenance._promoting.size) == (0, 32)
     [record] = [record for record in caplog.records if "The duty promote took too long" in record.getMessage()]
     assert (record.levelname, record.exc_info) == ("WARNING", None), "a time limit is no error of this package"
-    steward.pass_once()
-    steward.pass_once()
+    maintenance.pass_once()
+    maintenance.pass_once()
     assert Job.objects.filter(status="queued").count() == 64
     assert woken
     sql("DELETE FROM pgqueue_jobs")
-    steward.pass_once()
+    maintenance.pass_once()
     assert looked
-    steward.database.close()
+    maintenance.database.close()
 
 
 def test_slice_is_halved_by_what_is_too_much_and_by_nothing_else():
-    one = Slice()
+    one = AdaptiveBatch()
     for _ in range(12):
         with contextlib.suppress(OperationalError), one.taken():
             raise OperationalError from psycopg.errors.QueryCanceled()
@@ -710,7 +719,7 @@ def test_heartbeat_renews_leases_and_names_those_that_stand(queue, sql):
     one, two = register(queue), register(queue)
     sql("UPDATE pgqueue_workers SET lease_until = now() - interval '1 hour'")
     sql("DELETE FROM pgqueue_workers WHERE id = %s", two)
-    assert heartbeat.beat(queue, {one: 11, two: 22}, lease_seconds=30) == ({one}, None)
+    assert worker_rows.heartbeat(queue, {one: 11, two: 22}, lease_seconds=30) == ({one}, None)
     worker = Worker.objects.get()
     assert worker.pid == 11
     assert worker.lease_until - worker.heartbeat_at == dt.timedelta(seconds=30)
@@ -719,7 +728,7 @@ def test_heartbeat_renews_leases_and_names_those_that_stand(queue, sql):
 def test_leases_carry_cancel_requests(queue, sql):
     app.noop.enqueue()
     [job] = claim(queue, "default", limit=1, worker_id=9)
-    assert heartbeat.leases(queue, [9]) == [
+    assert worker_rows.worker_leases(queue, [9]) == [
         Lease(
             job.id,
             job.lease_token,
@@ -735,8 +744,8 @@ def test_leases_carry_cancel_requests(queue, sql):
         )
     ]
     sql("UPDATE pgqueue_jobs SET cancel_requested_at = now()")
-    assert heartbeat.leases(queue, [9])[0].is_cancelled
-    assert heartbeat.leases(queue, [8]) == []
+    assert worker_rows.worker_leases(queue, [9])[0].is_cancelled
+    assert worker_rows.worker_leases(queue, [8]) == []
 
 
 def test_silent_workers_are_forgotten_after_an_hour_if_they_run_nothing(queue, sql):
@@ -748,16 +757,16 @@ def test_silent_workers_are_forgotten_after_an_hour_if_they_run_nothing(queue, s
     assert Worker.objects.filter(pk=busy).exists()
 
 
-def test_nobody_waits_for_the_locked_row_of_a_worker(queue, other_queue, sql):
+def test_no_pass_waits_for_the_locked_row_of_a_worker(queue, other_queue, sql):
     worker_id = register(queue)
     sql("UPDATE pgqueue_workers SET lease_until = now() - interval '2 hours'")
     with other_queue.transaction():
         other_queue.rows("SELECT id FROM pgqueue_workers FOR UPDATE", {})
-        assert heartbeat.beat(queue, {worker_id: 1}, lease_seconds=30) == (set(), None)
+        assert worker_rows.heartbeat(queue, {worker_id: 1}, lease_seconds=30) == (set(), None)
         assert forget_workers(queue) == 0
-        assert heartbeat.deregister(queue, [worker_id]) == {worker_id}
+        assert worker_rows.deregister(queue, [worker_id]) == {worker_id}
         assert Worker.objects.get().pid == 0
-    assert heartbeat.beat(queue, {worker_id: 1}, lease_seconds=30) == ({worker_id}, None)
+    assert worker_rows.heartbeat(queue, {worker_id: 1}, lease_seconds=30) == ({worker_id}, None)
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError, ProcessLookupError, PermissionError, OSError])
@@ -771,18 +780,18 @@ def test_memory_that_the_system_does_not_tell_is_no_trouble(monkeypatch, error):
 
 def test_heartbeat_tells_how_much_memory_each_process_has(queue):
     known, unknown = register(queue), register(queue)
-    heartbeat.beat(queue, {known: 11, unknown: 22}, lease_seconds=30, memory_bytes={known: 5_000_000_000})
+    worker_rows.heartbeat(queue, {known: 11, unknown: 22}, lease_seconds=30, memory_bytes={known: 5_000_000_000})
     assert dict(Worker.objects.values_list("id", "memory_bytes")) == {known: 5_000_000_000, unknown: 0}
 
 
-def test_heart_measures_its_own_processes(queue, heart):
+def test_heart_measures_its_own_processes(queue, heartbeat):
     if not can_read_memory():
         pytest.skip(needs.LINUX)
-    heart[1].pid = os.getpid()
-    heart[0].pass_once()
+    heartbeat[1].pid = os.getpid()
+    heartbeat[0].pass_once()
     assert Worker.objects.get().memory_bytes > 10_000_000
-    heart[1].pid = 2**22 + 1  # nobody's
-    heart[0].pass_once()
+    heartbeat[1].pid = 2**22 + 1  # of no process
+    heartbeat[0].pass_once()
     assert Worker.objects.get().memory_bytes == 0
 
 
@@ -794,108 +803,117 @@ def test_stop_is_asked_of_all_processes_of_a_command_and_the_first_who_asks_stay
     assert request_stop([other + 1000], by="ben") == []
     asked = dict(Worker.objects.exclude(stop_requested_at=None).values_list("id", "stop_requested_by"))
     assert asked == {one: "ann", two: "ann"}
-    assert heartbeat.beat(queue, {one: 1, two: 2}, lease_seconds=30) == ({one, two}, "ann")
-    assert heartbeat.beat(queue, {other: 3}, lease_seconds=30) == ({other}, None)
+    assert worker_rows.heartbeat(queue, {one: 1, two: 2}, lease_seconds=30) == ({one, two}, "ann")
+    assert worker_rows.heartbeat(queue, {other: 3}, lease_seconds=30) == ({other}, None)
 
 
-def test_stop_waits_for_nobody_and_goes_with_the_transaction_of_who_asks(queue, other_queue):
+def test_stop_waits_for_no_lock_and_goes_with_the_callers_transaction(queue, other_queue):
     one, two = register(queue, supervisor_id=7), register(queue, supervisor_id=7)
     with other_queue.transaction():
         other_queue.rows("SELECT id FROM pgqueue_workers WHERE id = %(id)s FOR UPDATE", {"id": one})
         with transaction.atomic():
             assert request_stop([one], by="ann") == [two]
             transaction.set_rollback(True)
-    assert heartbeat.beat(queue, {one: 1, two: 2}, lease_seconds=30).stop_by is None
+    assert worker_rows.heartbeat(queue, {one: 1, two: 2}, lease_seconds=30).stop_by is None
 
 
-def test_heart_passes_the_wish_to_stop_on(queue, heart):
+def test_heart_passes_the_wish_to_stop_on(queue, heartbeat):
     told = []
-    heart[0]._told_to_stop = told.append
-    heart[0].pass_once()
+    heartbeat[0]._told_to_stop = told.append
+    heartbeat[0].pass_once()
     assert told == []
-    request_stop([heart[1].worker_id], by="ann")
-    heart[0].pass_once()
+    request_stop([heartbeat[1].worker_id], by="ann")
+    heartbeat[0].pass_once()
     assert told == ["ann"]
 
 
 def test_pulse_is_steady_after_a_lease_without_a_gap():
     start = now()
-    pulse = Pulse(lease_seconds=100, last=start)
-    assert not pulse.is_steady()
+    monitor = HeartbeatMonitor(lease_seconds=100, last=start)
+    assert not monitor.is_steady()
     for at in (start - 105, start - 80, start - 40):
-        pulse.beat(at)
-    assert not pulse.is_steady()
-    pulse.beat(start)
-    assert pulse.is_steady()
-    pulse.stumble()
-    assert not pulse.is_steady()
+        monitor.beat(at)
+    assert not monitor.is_steady()
+    monitor.beat(start)
+    assert monitor.is_steady()
+    monitor.stumble()
+    assert not monitor.is_steady()
 
 
 @pytest.mark.parametrize(("gap", "is_steady"), [(49, True), (51, False)])
 def test_pulse_starts_over_after_a_gap_of_half_a_lease(gap, is_steady):
     start = now()
-    pulse = Pulse(lease_seconds=100, last=start)
+    monitor = HeartbeatMonitor(lease_seconds=100, last=start)
     for at in (start - 180, start - 140, start - 100, start - 60, start - gap, start):
-        pulse.beat(at)
-    assert pulse.is_steady() is is_steady
+        monitor.beat(at)
+    assert monitor.is_steady() is is_steady
 
 
 @pytest.mark.parametrize(("exit_code", "line"), [(0, "is recycled"), (1, "ended (exit code 1) while it was replaced")])
 def test_process_that_is_replaced_and_told_to_stop_has_ended_in_order(caplog, exit_code, line):
     """SIGTERM tells all processes to stop, also the one whose successor is not yet at work."""
     caplog.set_level("INFO", "django_pgqueue")
-    crew = Crew(Plan(), supervisor_id=1, lease_seconds=30)
-    process = SimpleNamespace(pid=7, marks=Marks(), meter=None, is_replaced=True, is_leaving=False, exit_code=exit_code)
-    crew.living.append(process)
-    crew.close()
-    crew.part_with(process)
+    pool = ProcessPool(WorkerConfig(), supervisor_id=1, lease_seconds=30)
+    process = SimpleNamespace(
+        pid=7, shared=SharedState(), meter=None, is_replaced=True, is_leaving=False, exit_code=exit_code
+    )
+    pool.living.append(process)
+    pool.close()
+    pool.part_with(process)
     assert [record.getMessage() for record in caplog.records] == [f"Process 7 {line}"]
-    os.close(crew.changed_read)
-    os.close(crew._changed)
+    os.close(pool.changed_read)
+    os.close(pool._changed)
 
 
 def test_process_taken_for_dead_is_registered_again_under_its_id(queue):
     worker_id = register(queue)
     assert register(queue, worker_id=worker_id) is None
-    assert heartbeat.deregister(queue, [worker_id]) == set()
+    assert worker_rows.deregister(queue, [worker_id]) == set()
     assert register(queue, worker_id=worker_id) == worker_id
     assert register(queue) != worker_id
 
 
 def test_process_that_ended_while_the_heart_beat_is_not_registered_again(queue, caplog):
-    """It was settled and its row removed, after the heart had looked who lives."""
-    crew = Crew(Plan(), supervisor_id=1, lease_seconds=30)
+    """It was settled and its row removed, after the heartbeat had looked who lives."""
+    pool = ProcessPool(WorkerConfig(), supervisor_id=1, lease_seconds=30)
     process = SimpleNamespace(worker_id=4711, pid=1)
-    crew.register_again(queue, process)
+    pool.register_again(queue, process)
     assert (Worker.objects.count(), caplog.text) == (0, "")
-    crew.living.append(process)
-    crew.register_again(queue, process)
+    pool.living.append(process)
+    pool.register_again(queue, process)
     assert Worker.objects.get().id == 4711
     assert "Process 1 was taken for dead and is registered again" in caplog.text
 
 
 def test_process_is_among_those_that_may_run_jobs_all_the_while_it_is_parted_with(caplog):
     """``--drain`` asks at any time, and would end while its jobs run."""
-    crew = Crew(Plan(), supervisor_id=1, lease_seconds=30)
+    pool = ProcessPool(WorkerConfig(), supervisor_id=1, lease_seconds=30)
     process = SimpleNamespace(
-        worker_id=4711, pid=1, exit_code=-9, marks=Marks(), meter=None, is_young=False, is_replaced=False, replaces=None
+        worker_id=4711,
+        pid=1,
+        exit_code=-9,
+        shared=SharedState(),
+        meter=None,
+        is_young=False,
+        is_replaced=False,
+        replaces=None,
     )
     process.was_stopped, process.failures = False, 0
-    crew.living.append(process)
+    pool.living.append(process)
     seen = []
 
     class Look(logging.Handler):
         def emit(self, record):
-            seen.append(crew.worker_ids())
+            seen.append(pool.worker_ids())
 
     look = Look()
     logging.getLogger("django_pgqueue.worker").addHandler(look)
     try:
-        crew.part_with(process)
+        pool.part_with(process)
     finally:
         logging.getLogger("django_pgqueue.worker").removeHandler(look)
     assert seen == [[4711]]
-    assert (crew.worker_ids(), crew.living, crew.ended) == ([4711], [], [process])
+    assert (pool.worker_ids(), pool.living, pool.ended) == ([4711], [], [process])
 
 
 @pytest.mark.parametrize(
@@ -910,22 +928,22 @@ def test_process_is_among_those_that_may_run_jobs_all_the_while_it_is_parted_wit
     ],
 )
 def test_place_of_a_process_that_crashed_with_jobs_unbegun_gets_a_careful_one(queue, monkeypatch, end, is_careful):
-    crew = Crew(Plan(), supervisor_id=1, lease_seconds=30)
-    crew._vacancies.clear()
+    pool = ProcessPool(WorkerConfig(), supervisor_id=1, lease_seconds=30)
+    pool._vacancies.clear()
     known = {"was_stopped": False, "is_young": False, "is_replaced": False, "failures": 0, "held": []} | end
-    process = SimpleNamespace(worker_id=1, pid=1, marks=Marks(), meter=None, replaces=None, **known)
+    process = SimpleNamespace(worker_id=1, pid=1, shared=SharedState(), meter=None, replaces=None, **known)
     if "has_ended_turns" in end:
-        process.marks.end_turns()
-    process.marks.hold(process.held, [SimpleNamespace(id=1, lease_token=2) for _ in process.held])
-    crew.living.append(process)
-    crew.part_with(process)
+        process.shared.end_turns()
+    process.shared.hold(process.held, [SimpleNamespace(id=1, lease_token=2) for _ in process.held])
+    pool.living.append(process)
+    pool.part_with(process)
     monkeypatch.setattr(Vacancy, "seconds_left", lambda self: 0.0)
     briefs = []
     monkeypatch.setattr(
-        "django_pgqueue.worker.processes.Process",
-        lambda brief, plan, **more: briefs.append(brief) or SimpleNamespace(marks=Marks(), start=lambda: None),
+        "django_pgqueue.worker.processes.WorkerProcess",
+        lambda brief, plan, **more: briefs.append(brief) or SimpleNamespace(shared=SharedState(), start=lambda: None),
     )
-    crew.fill(queue)
+    pool.fill(queue)
     assert [brief.is_careful for brief in briefs] == [is_careful]
 
 
@@ -936,109 +954,109 @@ def test_process_that_cannot_be_started_leaves_no_row_and_is_tried_again_after_a
     def refuse(*_, **__):
         raise OSError(12, "Cannot allocate memory")
 
-    monkeypatch.setattr(f"django_pgqueue.worker.worker_process.Process.{step}", refuse)
+    monkeypatch.setattr(f"django_pgqueue.worker.worker_process.WorkerProcess.{step}", refuse)
     monkeypatch.setattr("django_pgqueue.worker.processes.reconnect_delay", lambda failures: 60.0)
-    meters = Meters()
-    crew = Crew(Plan(processes=2), supervisor_id=1, lease_seconds=30, meters=meters)
+    meters = CommandCounters()
+    pool = ProcessPool(WorkerConfig(processes=2), supervisor_id=1, lease_seconds=30, meters=meters)
     for _ in range(2):
         with pytest.raises(OSError, match="Cannot allocate memory"):
-            crew.fill(queue)
-    assert (Worker.objects.count(), crew.living, meters._living) == (0, [], [])
-    assert [vacancy.failures for vacancy in crew._vacancies] == [1, 1]
-    assert crew.next_start_seconds() > 30
+            pool.fill(queue)
+    assert (Worker.objects.count(), pool.living, meters._living) == (0, [], [])
+    assert [vacancy.failures for vacancy in pool._vacancies] == [1, 1]
+    assert pool.next_start_seconds() > 30
 
 
 @pytest.fixture
-def heart(queue):
-    """The heartbeat of one process that holds nothing by its own book."""
+def heartbeat(queue):
+    """The heartbeat of one process that holds nothing of its own."""
     process = SimpleNamespace(
-        worker_id=register(queue), pid=1, marks=Marks(), order=lambda *line: None, unturned_seconds=0.0
+        worker_id=register(queue), pid=1, shared=SharedState(), order=lambda *line: None, unturned_seconds=0.0
     )
-    crew = Crew(Plan(), supervisor_id=1, lease_seconds=30)
-    crew.living.append(process)
-    made = Heart("default", crew, Session(changed=lambda: None), told_to_stop=lambda by: None)
+    pool = ProcessPool(WorkerConfig(), supervisor_id=1, lease_seconds=30)
+    pool.living.append(process)
+    made = Heartbeat("default", pool, Liveness(changed=lambda: None), told_to_stop=lambda by: None)
     yield made, process
     made.database.close()
 
 
 @pytest.fixture
-def seen(heart, monkeypatch):
+def seen(heartbeat, monkeypatch):
     """The session of the command of that process, which has begun, and when others will take it for silent."""
-    made, process = heart
+    made, process = heartbeat
     session = made._session
     monkeypatch.setattr(session, "_changed", made.mind_session)
-    process.marks.extend(now() + 30)
+    process.shared.extend(now() + 30)
     session.begin(pid=1)
     made.pass_once()
-    yield session, lambda: made.pulse.last + SILENT_SECONDS
-    assert process.marks.may_start()
+    yield session, lambda: made.monitor.last + SILENT_SECONDS
+    assert process.shared.may_start()
 
 
-def test_process_starts_nothing_when_its_command_is_silent_to_others_though_a_heartbeat_hangs(heart, seen):
+def test_process_starts_nothing_when_its_command_is_silent_to_others_though_a_heartbeat_hangs(heartbeat, seen):
     """The session ends, and the heartbeat that is under way does not come back."""
-    (session, silent_at), marks = seen, heart[1].marks
-    assert marks._deadline[0] > silent_at() + 20
+    (session, silent_at), shared = seen, heartbeat[1].shared
+    assert shared._deadline[0] > silent_at() + 20
     session.end()
-    assert marks._deadline[0] == silent_at()
+    assert shared._deadline[0] == silent_at()
 
 
-def test_heartbeat_without_a_session_renews_no_more_than_others_allow(heart, seen):
-    (session, silent_at), marks = seen, heart[1].marks
+def test_heartbeat_without_a_session_renews_no_more_than_others_allow(heartbeat, seen):
+    (session, silent_at), shared = seen, heartbeat[1].shared
     session.end()
     before = silent_at()
-    heart[0].pass_once()
-    assert before < silent_at() == marks._deadline[0], "the next heartbeat may hang"
+    heartbeat[0].pass_once()
+    assert before < silent_at() == shared._deadline[0], "the next heartbeat may hang"
     session.begin(pid=2)
-    heart[0].pass_once()
-    assert marks._deadline[0] > silent_at() + 20
+    heartbeat[0].pass_once()
+    assert shared._deadline[0] > silent_at() + 20
 
 
-def test_claim_that_never_reached_its_process_is_released_once_its_pump_has_turned(queue, heart):
-    beat, process = heart[0].pass_once, heart[1]
+def test_claim_that_never_reached_its_process_is_released_once_its_consumer_has_turned(queue, heartbeat):
+    beat, process = heartbeat[0].pass_once, heartbeat[1]
     app.noop.enqueue()
     claim(queue, "default", limit=1, worker_id=process.worker_id)
     beat()
     beat()
-    assert Job.objects.get().status == "running", "the pump may still be writing down what it has claimed"
-    process.marks.turned()
+    assert Job.objects.get().status == "running", "the consumer may still be writing down what it has claimed"
+    process.shared.turned()
     beat()
     assert (Job.objects.get().status, Job.objects.get().attempts) == ("queued", 0)
 
 
-def test_others_are_told_of_a_claim_that_never_reached_its_process(queue, other_queue, heart):
+def test_others_are_told_of_a_claim_that_never_reached_its_process(queue, other_queue, heartbeat):
     listening = other_queue.autocommit()
     listening.execute("LISTEN pgqueue_jobs")
     app.noop.using(queue="mail").enqueue()
-    claim(queue, "mail", limit=1, worker_id=heart[1].worker_id)
-    heart[0].pass_once()
-    heart[1].marks.turned()
+    claim(queue, "mail", limit=1, worker_id=heartbeat[1].worker_id)
+    heartbeat[0].pass_once()
+    heartbeat[1].shared.turned()
     list(listening.notifies(timeout=0))
-    heart[0].pass_once()
+    heartbeat[0].pass_once()
     assert [notice.payload for notice in listening.notifies(timeout=PATIENCE_SECONDS, stop_after=1)] == ["mail"]
 
 
-def test_claim_that_its_process_holds_is_left_alone(queue, heart):
-    beat, process = heart[0].pass_once, heart[1]
+def test_claim_that_its_process_holds_is_left_alone(queue, heartbeat):
+    beat, process = heartbeat[0].pass_once, heartbeat[1]
     app.noop.enqueue()
     [job] = claim(queue, "default", limit=1, worker_id=process.worker_id)
     for turn in range(3):
         beat()
-        process.marks.turned()
+        process.shared.turned()
         if turn == 0:
-            process.marks.hold([0], [job])
+            process.shared.hold([0], [job])
     assert Job.objects.get().status == "running"
 
 
-def test_beat_that_fails_starts_the_pulse_over(heart, monkeypatch):
-    heart[0].pulse.first = now() - 60
-    monkeypatch.setitem(heart[0].database._wrapper.settings_dict, "HOST", "/nowhere")
+def test_beat_that_fails_starts_the_pulse_over(heartbeat, monkeypatch):
+    heartbeat[0].monitor.first = now() - 60
+    monkeypatch.setitem(heartbeat[0].database._wrapper.settings_dict, "HOST", "/nowhere")
     with pytest.raises(OperationalError):
-        heart[0].pass_once()
-    assert not heart[0].pulse.is_steady()
+        heartbeat[0].pass_once()
+    assert not heartbeat[0].monitor.is_steady()
 
 
-def test_command_without_a_session_shows_more_often_that_it_lives(heart):
-    made, process = heart
+def test_command_without_a_session_shows_more_often_that_it_lives(heartbeat):
+    made, process = heartbeat
     assert made.pass_once() == 10, "it never had one"
     made._session.begin(4711)
     assert made.pass_once() == 4, "who is seen by a session is soon missed by a heartbeat"
@@ -1048,8 +1066,8 @@ def test_command_without_a_session_shows_more_often_that_it_lives(heart):
     assert Worker.objects.get(pk=process.worker_id).session_pid == 0
 
 
-def test_command_that_can_have_no_session_any_more_beats_as_one_that_never_had_one(heart):
-    made, _ = heart
+def test_command_that_can_have_no_session_any_more_beats_as_one_that_never_had_one(heartbeat):
+    made, _ = heartbeat
     made._session.begin(4711)
     made._session.end()
     assert made.pass_once() == 1
@@ -1058,34 +1076,34 @@ def test_command_that_can_have_no_session_any_more_beats_as_one_that_never_had_o
 
 
 @pytest.mark.parametrize(("had_a_session", "seconds"), [(True, 5), (False, 30)])
-def test_command_that_cannot_be_seen_any_more_starts_nothing(heart, monkeypatch, had_a_session, seconds):
-    made, process = heart
+def test_command_that_cannot_be_seen_any_more_starts_nothing(heartbeat, monkeypatch, had_a_session, seconds):
+    made, process = heartbeat
     if had_a_session:
         made._session.begin(4711)
-    process.marks.extend(now() + 600)
+    process.shared.extend(now() + 600)
     made.pass_once()
-    beaten = made.pulse.last
+    beaten = made.monitor.last
     made._session.end()
     made.database.close()
     monkeypatch.setitem(made.database._wrapper.settings_dict, "HOST", "/nowhere")
     with pytest.raises(OperationalError):
         made.pass_once()
-    assert process.marks._deadline[0] == beaten + seconds
+    assert process.shared._deadline[0] == beaten + seconds
 
 
 def test_lease_that_is_shortened_never_ends_later_than_before():
-    marks = Marks()
-    marks.extend(now() + 30)
-    marks.shorten(now() + 60)
-    assert marks._deadline[0] < now() + 31
-    marks.shorten(now() - 1)
-    assert not marks.may_start()
-    marks.renew(now() + 30)
-    marks.shorten(now() + 20)
-    assert (marks.has_lapsed(), marks.may_start()) == (True, False), "what was fetched before it has to go back first"
-    marks.resume()
-    assert marks.may_start()
-    assert marks._deadline[0] < now() + 21
+    shared = SharedState()
+    shared.extend(now() + 30)
+    shared.shorten(now() + 60)
+    assert shared._deadline[0] < now() + 31
+    shared.shorten(now() - 1)
+    assert not shared.may_start()
+    shared.renew(now() + 30)
+    shared.shorten(now() + 20)
+    assert (shared.has_lapsed(), shared.may_start()) == (True, False), "what was fetched before it has to go back first"
+    shared.resume()
+    assert shared.may_start()
+    assert shared._deadline[0] < now() + 21
 
 
 # Drain
@@ -1093,7 +1111,7 @@ def test_lease_that_is_shortened_never_ends_later_than_before():
 
 def test_drained_means_nothing_claimable_due_or_running_here(queue, sql):
     def drained(queues=(), worker_ids=()):
-        return is_drained(queue, served=Served.of(queues), worker_ids=worker_ids)
+        return is_drained(queue, served=QueueSelector.of(queues), worker_ids=worker_ids)
 
     assert drained()
     job_id = app.noop.using(queue="mail").enqueue().id

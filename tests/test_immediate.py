@@ -1,4 +1,4 @@
-"""Jobs run by whoever enqueues them, as soon as that is committed."""
+"""Jobs run by the process that enqueues them, as soon as that is committed."""
 
 import datetime as dt
 
@@ -157,7 +157,7 @@ class InTestCaseTest(Checks, TestCase):
 
 @IMMEDIATE
 class CommittedTest(Checks, TransactionTestCase):
-    def test_job_that_somebody_else_commits_stays_in_the_queue(self):
+    def test_job_that_another_connection_commits_stays_in_the_queue(self):
         connection.set_autocommit(False)
         try:
             helped.note.enqueue("a")

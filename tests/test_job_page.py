@@ -14,6 +14,7 @@ from django.utils import timezone
 import tests.app.tasks as app
 from django_pgqueue import kill, pause_queue
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule, Worker
+from django_pgqueue.states import EntryKind
 from tests.test_schedules import make
 
 pytestmark = pytest.mark.django_db
@@ -69,7 +70,7 @@ def test_page_tells_why_with_links(viewer):
 
 
 def test_page_leads_to_lists_that_can_be_opened(viewer):
-    html = page(viewer, dead(errors=[{"error": "E", "message": "x 17", "worker_id": 1}]), "deadjob")
+    html = page(viewer, dead(errors=[{"kind": "failed", "error": "E", "message": "x 17", "worker_id": 1}]), "deadjob")
     addresses = re.findall(rf'href="({ADMIN}\w+/\?[^"]+)">', html.partition("<dt>Lists</dt>")[2])
     assert len(addresses) == 5
     assert "cause=" in addresses[0]
@@ -106,7 +107,14 @@ def test_page_leads_to_parent_and_schedule(viewer):
 
 def test_page_tells_the_timeline_as_a_list(viewer):
     at = timezone.now() - HOUR
-    entry = {"error": "ValueError", "message": "no luck", "worker_id": 1, "attempt": 1, "run_seconds": 2.5}
+    entry = {
+        "kind": "failed",
+        "error": "ValueError",
+        "message": "no luck",
+        "worker_id": 1,
+        "attempt": 1,
+        "run_seconds": 2.5,
+    }
     times = {"started_at": at.isoformat(), "at": (at + HOUR / 60).isoformat()}
     job_id = dead(errors=[{**entry, **times}], reason="exhausted", enqueued_at=at - HOUR, died_at=at + HOUR / 60)
     html = page(viewer, job_id, "deadjob")
@@ -166,7 +174,9 @@ def test_progress_and_worker_are_told_of_while_it_runs(viewer):
 
 def test_pages_are_shown_without_time_zones_too(viewer, settings):
     ids = (
-        dead(errors=[{"error": "E", "worker_id": 1, "attempt": 1, "at": "2026-01-02T03:04:05+00:00"}]),
+        dead(
+            errors=[{"kind": "failed", "error": "E", "worker_id": 1, "attempt": 1, "at": "2026-01-02T03:04:05+00:00"}]
+        ),
         app.noop.enqueue().id,
     )
     settings.USE_TZ = False
@@ -257,7 +267,11 @@ def must_be_text(html: str, *evils: str) -> None:
 def test_whatever_a_job_holds_is_shown_as_text(viewer, evil):
     name = evil[:100]
     entry = {"error": evil, "message": evil, "traceback": evil, "worker": evil, "by": evil, "at": evil}
-    entries = [entry | {"attempt": 1, "worker_id": 1}, {"error": f"moved from {evil}", "by": evil}, {"twin": evil}]
+    values = dict.fromkeys(("by", "from", "to", "reason", "conflict", "holder", "retried_as"), evil)
+    entries = [
+        entry | {"kind": "failed", "attempt": 1, "worker_id": 1},
+        *({"kind": kind} | values for kind in EntryKind),
+    ]
     common = {
         "task": name,
         "queue": name,

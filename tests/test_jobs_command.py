@@ -75,7 +75,7 @@ def test_enqueue_takes_arguments_by_name_and_a_time_in_the_zone_of_the_settings(
     assert (job.kwargs, job.run_at) == ({"label": "a"}, dt.datetime(2031, 5, 1, 7, tzinfo=dt.UTC))
 
 
-def test_enqueue_prints_the_id_of_the_twin_and_says_so():
+def test_enqueue_prints_the_id_of_the_conflict_and_says_so():
     words = ("enqueue", "tests.app.tasks.noop", "--unique-key", "k", "--unique-for", "1h", "--expires", "1d")
     first, errors = jobs(*words), io.StringIO()
     assert jobs(*words, stderr=errors) == first
@@ -192,7 +192,7 @@ def test_show_tells_why_a_job_is_where_it_is_and_what_to_type(dead):
     assert f"At once: manage.py pgqueue_jobs run-now {later}\n" in why(later)
     [parked] = dead()
     assert "It was killed by eve." in why(parked)
-    assert why(parked).endswith(f"manage.py pgqueue_jobs requeue {parked}")
+    assert why(parked).endswith(f"manage.py pgqueue_jobs retry {parked}")
     assert re.search(r"why:\n    It was killed by eve\.\n    It stays here until", jobs("show", parked))
 
 
@@ -208,7 +208,9 @@ def test_show_leaves_out_what_is_sensitive_wherever_it_stands():
         .enqueue("ann", password="open-sesame")
         .id
     )
-    Job.objects.filter(pk=job_id).update(errors=[{"error": "ValueError", "message": "not open-sesame", "attempt": 1}])
+    Job.objects.filter(pk=job_id).update(
+        errors=[{"kind": "failed", "error": "ValueError", "message": "not open-sesame", "attempt": 1}]
+    )
     for words in ((), ("--format", "json")):
         shown = jobs("show", job_id, *words)
         assert "sesame" not in shown
@@ -247,11 +249,11 @@ def test_without_a_name_it_is_that_of_the_user(monkeypatch):
     assert names == {first: "nightshift", second: f"user {os.getuid()}"}
 
 
-@pytest.mark.parametrize("verb", ["requeue", "retry"])
-def test_requeue_by_filter(dead, verb):
+@pytest.mark.parametrize("verb", ["retry"])
+def test_retry_by_filter(dead, verb):
     mail, other = dead(queue="mail"), dead()
     Job.objects.all().delete()
-    assert jobs(verb, "--queue", "mail", "--reason", "killed", "--error", "killed by eve") == "Requeued: 1.\n"
+    assert jobs(verb, "--queue", "mail", "--reason", "killed", "--error", "killed by eve") == "Retried: 1.\n"
     assert (ids_of(Job), ids_of(DeadJob)) == (mail, other)
     assert jobs(verb, "--reason", "lost") == "Nothing was changed.\n"
 
@@ -285,7 +287,7 @@ def test_purge_takes_dead_jobs_or_finished_ones(dead, sql):
 @pytest.mark.parametrize(
     "words",
     [
-        ["requeue"],
+        ["retry"],
         ["purge", "--yes"],
         ["kill", "--yes"],
         ["move", "--to", "new"],
@@ -298,7 +300,7 @@ def test_dry_run_changes_nothing_and_shows_a_few(dead, words, by_ids):
     dead(12)
     enqueue_many(app.noop.using(run_at=dt.timedelta(hours=1)), [()] * 12)
     before = (list(Job.objects.order_by("pk").values()), list(DeadJob.objects.order_by("pk").values()))
-    chosen = ids_of(DeadJob if words[0] in {"requeue", "purge"} else Job) if by_ids else ["--all"]
+    chosen = ids_of(DeadJob if words[0] in {"retry", "purge"} else Job) if by_ids else ["--all"]
     printed = jobs(*words, *chosen, "--dry-run")
     assert printed.startswith("12 jobs match. The first:\nid ")
     assert len(printed.splitlines()) == 12
@@ -310,8 +312,8 @@ def test_dry_run_says_that_nothing_matches():
 
 
 @pytest.mark.parametrize("verb", ["kill", "purge"])
-def test_what_cannot_be_undone_needs_a_yes_where_nobody_can_be_asked(verb):
-    assert refused(verb, "--all") == f"Nobody can be asked here: add --yes to {verb} jobs by a filter."
+def test_what_cannot_be_undone_needs_a_yes_without_a_terminal(verb):
+    assert refused(verb, "--all") == f"No terminal to ask at: add --yes to {verb} jobs by a filter."
 
 
 def test_end_of_input_is_no_yes(monkeypatch):
@@ -326,7 +328,7 @@ def test_end_of_input_is_no_yes(monkeypatch):
 
 
 @pytest.mark.parametrize(("answer", "left"), [("y", 0), ("Yes", 0), ("", 3), ("n", 3)])
-def test_on_a_terminal_somebody_is_asked(monkeypatch, answer, left):
+def test_on_a_terminal_the_user_is_asked(monkeypatch, answer, left):
     enqueue_many(app.noop, [()] * 3)
     asked = []
     monkeypatch.setattr(sys, "stdin", Terminal())
@@ -358,7 +360,7 @@ def second_slice(monkeypatch):
     """Let something happen in the second slice."""
 
     def set_up(happen):
-        act, slices = actions.Many._act, []
+        act, slices = actions.SelectedJobs._act, []
 
         def fail(self, ids):
             done = act(self, ids)
@@ -367,7 +369,7 @@ def second_slice(monkeypatch):
                 happen()
             return done
 
-        monkeypatch.setattr(actions.Many, "_act", fail)
+        monkeypatch.setattr(actions.SelectedJobs, "_act", fail)
 
     return set_up
 
@@ -439,19 +441,19 @@ def test_locked_jobs_are_left_and_named(other_queue):
     with other_queue.transaction():
         other_queue.rows("SELECT id FROM pgqueue_jobs WHERE id = %(id)s FOR UPDATE", {"id": locked})
         complaint = refused("kill", "--all", "--yes")
-    assert complaint == f"Left alone: 1 (just being changed by somebody else; try again), as {locked}."
+    assert complaint == f"Left alone: 1 (just being changed by another session; try again), as {locked}."
     assert (ids_of(Job), ids_of(DeadJob)) == ([locked], [free])
 
 
 def test_job_that_has_begun_since_it_was_chosen_by_its_status_goes_on(queue, monkeypatch):
     first, second = enqueue_many(app.noop, [(), ()])
-    act = actions.Many._act
+    act = actions.SelectedJobs._act
 
     def act_late(self, ids):
         claim(queue, "default", limit=1, worker_id=1)
         return act(self, ids)
 
-    monkeypatch.setattr(actions.Many, "_act", act_late)
+    monkeypatch.setattr(actions.SelectedJobs, "_act", act_late)
     assert refused("kill", "--status", "queued", "--yes") == f"Left alone: 1 (running already), as {first}."
     assert (Job.objects.get().pk, Job.objects.get().cancel_requested_at) == (first, None)
     assert ids_of(DeadJob) == [second]

@@ -1,7 +1,7 @@
-"""Whatever is done to jobs, by whomever, in whichever order: the database has them where the model says.
+"""Whatever is done to jobs, in any order, by any actor: the database has them where the model says.
 
 Hypothesis makes the stories up. Workers claim, run, and write down what runs came to, also of runs whose lease is long
-gone; reapers act on what they read a while ago; staff kill and requeue; anybody may be in the middle of a transaction,
+gone; reapers act on what they read a while ago; staff kill and retry; any of them may be inside a transaction,
 which then commits or breaks off. Time passes by moving the rows.
 
 With ``HYPOTHESIS_PROFILE=soak`` there are more and longer stories.
@@ -26,16 +26,16 @@ from django_pgqueue.jobs import leases as heartbeat
 from django_pgqueue.jobs.ack import release
 from django_pgqueue.jobs.actions import kill, run_now
 from django_pgqueue.jobs.context import CurrentJob
-from django_pgqueue.jobs.dead_letter import requeue
+from django_pgqueue.jobs.dead_letter import retry
 from django_pgqueue.jobs.executor import run
 from django_pgqueue.jobs.failure import unknown_task
-from django_pgqueue.jobs.interrupts import ThreadBorder
+from django_pgqueue.jobs.interrupts import ThreadInterrupts
 from django_pgqueue.maintenance import reaper
 from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.maintenance.reaper import forget_workers, reap_lost
-from django_pgqueue.maintenance.unique_keys import MOST_LOCKED, prune_tombstones, retake
+from django_pgqueue.maintenance.unique_keys import MOST_LOCKED, prune_reserved, reacquire_keys
 from django_pgqueue.options import Options
-from django_pgqueue.records import KEEP, ClaimedJob, Fate, Lease, Outcome, Receipt
+from django_pgqueue.records import KEEP_RESULT, ClaimedJob, Fate, Lease, Outcome, Receipt
 from django_pgqueue.states import Reason
 from django_pgqueue.tasks import Task
 from tests.lifecycle.model import HOUR, Job, Model, Process
@@ -81,10 +81,10 @@ class Run:
 
 
 jobs, workers, runs = Bundle("jobs"), Bundle("workers"), Bundle("runs")
-sightings = Bundle("sightings")  # leases that somebody has read, and may act on at any later time
+sightings = Bundle("sightings")  # leases that a reaper has read, and may act on at any later time
 
 # Any worker may do all that workers do; "inside" begins a transaction, in which the party then stays until its end.
-anybody = st.sampled_from(["one", "two", "one inside", "two inside"])
+actors = st.sampled_from(["one", "two", "one inside", "two inside"])
 staff = st.sampled_from(["staff", "staff", "staff inside"])
 any_jobs = st.lists(st.one_of(jobs, runs.map(lambda attempt: attempt.job.id)), min_size=1, max_size=5)
 queues = st.sampled_from(["default", "default", "default", "default", "mail"])
@@ -134,7 +134,7 @@ class Lifecycle(RuleBasedStateMachine):
     @precondition(lambda self: self.model.books)
     @rule(commits=st.booleans())
     def end(self, commits):
-        """Whoever is inside a transaction comes to its end, or to a broken connection."""
+        """An actor inside a transaction comes to its end, or to a broken connection."""
         for name in self.parties.members:
             self.parties.commit(name) if commits else self.parties.break_off(name)
 
@@ -177,7 +177,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(target=jobs, name=staff, options=options, unique=unique)
     def enqueue_unique(self, name, options, unique):
-        """With a key that another job may have. Where somebody inside a transaction is at that, the call would wait."""
+        """With a key that another job may have. Where an actor inside a transaction is at that, the call would wait."""
         key, scope, conflict, hours = unique
         delay, queue, lease = options["delay"], options["queue"], options["lease"]
         rest = {name: options[name] for name in ("priority", "max_attempts", "keep")}
@@ -218,7 +218,7 @@ class Lifecycle(RuleBasedStateMachine):
                 book.enqueue(job)
         return multiple(*ids)
 
-    @rule(name=anybody, keys=st.sampled_from([["x", "y"], ["x"], ["y"]]))
+    @rule(name=actors, keys=st.sampled_from([["x", "y"], ["x"], ["y"]]))
     def admit(self, name, keys):
         with self.parties.acting(name) as (database, book), self.parties.one_transaction(name):
             assert concurrency.send(database, keys).read() == book.admit(keys)
@@ -227,11 +227,11 @@ class Lifecycle(RuleBasedStateMachine):
     def look_after_keys(self, hours):
         self.pass_time(hours)
         book = self.model.open()
-        retaken = retake(self.house)
+        retaken = reacquire_keys(self.house)
         assert (*retaken._replace(superseded=len(retaken.superseded)),) == book.retake(most_locked=MOST_LOCKED)
         self.model.close(book, commits=True)
         book = self.model.open()
-        assert prune_tombstones(self.house) == book.prune()
+        assert prune_reserved(self.house) == book.prune()
         self.model.close(book, commits=True)
 
     @rule(target=jobs, name=staff, queue=queues, delay=st.sampled_from([0, 1]))
@@ -246,12 +246,12 @@ class Lifecycle(RuleBasedStateMachine):
 
     # Claim and ack
 
-    @rule(target=runs, name=anybody, worker=workers, wanted=claims)
+    @rule(target=runs, name=actors, worker=workers, wanted=claims)
     def claim(self, name, worker, wanted):
         with self.parties.acting(name) as (database, book), self.parties.one_transaction(name):
             return multiple(*self.take(database, book, worker, **wanted))
 
-    @rule(name=anybody, ended=ended_runs, history=st.booleans())
+    @rule(name=actors, ended=ended_runs, history=st.booleans())
     def write(self, name, ended, history):
         outcomes = self.outcomes(ended)
         with (
@@ -262,9 +262,9 @@ class Lifecycle(RuleBasedStateMachine):
             answers = ack.send(database, outcomes)
             assert ack.receipt(database, outcomes, answers) == book.write(outcomes, history=history)
 
-    @rule(target=runs, name=anybody, worker=workers, ended=ended_runs, history=st.booleans(), wanted=claims)
+    @rule(target=runs, name=actors, worker=workers, ended=ended_runs, history=st.booleans(), wanted=claims)
     def turn(self, name, worker, ended, history, wanted):
-        """As the pump does: write, admit and claim in one transaction, and ask after it about what was not written."""
+        """As the consumer does: write, admit and claim in one transaction, then ask about what was not written."""
         outcomes = self.outcomes(ended)
         with keeping_history(history), self.parties.acting(name) as (database, book):
             with self.parties.one_transaction(name):
@@ -301,7 +301,7 @@ class Lifecycle(RuleBasedStateMachine):
     def check_claimed(self, claimed, jobs):
         for row, job in zip(claimed, jobs, strict=True):
             assert (row.lease_token, row.attempt, row.max_attempts) == (job.token, job.attempts, job.max_attempts)
-            assert (row.queue, row.priority, bool(row.flags & KEEP), row.lost) == (
+            assert (row.queue, row.priority, bool(row.flags & KEEP_RESULT), row.lost) == (
                 job.queue,
                 job.priority,
                 job.keep,
@@ -312,7 +312,7 @@ class Lifecycle(RuleBasedStateMachine):
             assert 1 <= row.attempt <= row.max_attempts
 
     def outcomes(self, ended):
-        """Run jobs to their endings; return one outcome for each job, as a batch of the pump's has."""
+        """Run jobs to their endings; return one outcome for each job, as a batch of the consumer's has."""
         return [*{attempt.job.id: self.outcome(attempt, how, later) for attempt, how, later in ended}.values()]
 
     def outcome(self, attempt: Run, how: str, later: int) -> Outcome:
@@ -320,7 +320,7 @@ class Lifecycle(RuleBasedStateMachine):
         if how == "give back":
             return Outcome(job, Fate.RELEASED)
         current.is_cancelled |= job.was_killed
-        outcome = unknown_task(job) if how == "unknown" else run(ENDINGS[how], job, current, ThreadBorder())
+        outcome = unknown_task(job) if how == "unknown" else run(ENDINGS[how], job, current, ThreadInterrupts())
         assert (outcome.fate, outcome.reason) == expected_ending(how, job, is_cancelled=current.is_cancelled)
         if outcome.fate is Fate.RETRIED:
             outcome.delay_seconds = later * HOUR
@@ -343,7 +343,7 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(worker=workers)
     def beat(self, worker):
         """Renew its lease; one that others have forgotten is written down again."""
-        standing = heartbeat.beat(self.house, {worker: 4711}, lease_seconds=PROCESS_LEASE_HOURS * HOUR).standing
+        standing = heartbeat.heartbeat(self.house, {worker: 4711}, lease_seconds=PROCESS_LEASE_HOURS * HOUR).standing
         assert standing == {worker} & self.model.processes.keys()
         if not standing:
             assert self.register(worker) == worker
@@ -353,11 +353,11 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(worker=workers)
     def hear_of_cancels(self, worker):
         """The process learns from its heartbeat which jobs are to stop, and tells the runs it holds."""
-        leases = heartbeat.leases(self.house, [worker])
-        cancelled = {lease.mark for lease in leases if lease.is_cancelled}
+        leases = heartbeat.worker_leases(self.house, [worker])
+        cancelled = {lease.run_id for lease in leases if lease.is_cancelled}
         for reference in self.bundle("runs"):
             attempt = self.names_to_values[reference.name]
-            attempt.current.is_cancelled |= attempt.job.mark in cancelled
+            attempt.current.is_cancelled |= attempt.job.run_id in cancelled
 
     @rule(worker=workers, is_asked=st.booleans())
     def forget(self, worker, is_asked):
@@ -377,29 +377,29 @@ class Lifecycle(RuleBasedStateMachine):
 
     # Workers that die, and those who see to what they leave
 
-    @rule(target=sightings, name=anybody, worker=workers)
+    @rule(target=sightings, name=actors, worker=workers)
     def look_at_process(self, name, worker):
         with self.parties.acting(name) as (database, book):
-            leases = heartbeat.leases(database, [worker])
+            leases = heartbeat.worker_leases(database, [worker])
             assert sorted(leases) == sorted(book.leases([worker]))
         return multiple(*[leases] if leases else [])
 
-    @rule(target=sightings, name=anybody, hours=st.sampled_from([0, 0, 2]))
+    @rule(target=sightings, name=actors, hours=st.sampled_from([0, 0, 2]))
     def look_at_lost_leases(self, name, hours):
         self.pass_time(hours)
         with self.parties.acting(name) as (database, book):
-            leases = [Lease._make(row) for row in database.rows(statement("lost_leases"), {"worker_ids": None})]
+            leases = [Lease._make(row) for row in database.rows(statement("expired_leases"), {"worker_ids": None})]
             assert sorted(leases) == sorted(book.lost_leases())
         return multiple(*[leases] if leases else [])
 
-    @rule(name=anybody, hours=st.sampled_from([0, 0, 2]))
+    @rule(name=actors, hours=st.sampled_from([0, 0, 2]))
     def reap(self, name, hours):
         self.pass_time(hours)
         with self.parties.acting(name) as (database, book):
             lost = book.lost_leases()
             assert reap_lost(database)[:4] == book.settle(lost)[:4]
 
-    @rule(name=anybody, leases=sightings, how=st.sampled_from(["settle", "release"]))
+    @rule(name=actors, leases=sightings, how=st.sampled_from(["settle", "release"]))
     def act_late(self, name, leases, how):
         """As a second reaper does, or one that was frozen; or a heartbeat, with what its process does not know."""
         with self.parties.acting(name) as (database, book):
@@ -408,10 +408,10 @@ class Lifecycle(RuleBasedStateMachine):
             else:
                 assert sorted(release(database, leases)) == sorted(job.id for job in book.release(leases))
 
-    @rule(name=anybody, leases=sightings, started=st.sets(st.integers(0, 3)), was_stopped=st.booleans())
+    @rule(name=actors, leases=sightings, started=st.sets(st.integers(0, 3)), was_stopped=st.booleans())
     def settle_dead_process(self, name, leases, started, was_stopped):
         end = {
-            "started": {lease.mark for position, lease in enumerate(leases) if position in started},
+            "started": {lease.run_id for position, lease in enumerate(leases) if position in started},
             "was_stopped": was_stopped,
         }
         with self.parties.acting(name) as (database, book):
@@ -420,21 +420,21 @@ class Lifecycle(RuleBasedStateMachine):
 
     # Staff, and what is due
 
-    @rule(name=staff, verb=st.sampled_from(["kill", "requeue", "run now"]), ids=any_jobs)
+    @rule(name=staff, verb=st.sampled_from(["kill", "retry", "run now"]), ids=any_jobs)
     def intervene(self, name, verb, ids):
         with self.parties.acting(name) as (_, book):
             match verb:
                 case "kill":
                     killed = kill(ids, by="eve")
                     assert (sorted(killed.dead), sorted(killed.requested)) == book.kill(ids, by="eve")
-                case "requeue":
+                case "retry":
                     if not book.must_wait_for(book.keys_of(ids)):
-                        requeued = requeue(ids, by="eve")
-                        assert (sorted(requeued.ids), requeued.held_by) == book.requeue(ids, by="eve")
+                        retried = retry(ids, by="eve")
+                        assert (sorted(retried.ids), retried.held_by) == book.retry(ids, by="eve")
                 case "run now":
                     assert sorted(run_now(ids, by="eve")) == book.run_now(ids, by="eve")
 
-    @rule(name=anybody, hours=st.sampled_from([0, 0, 1]))
+    @rule(name=actors, hours=st.sampled_from([0, 0, 1]))
     def promote(self, name, hours):
         self.pass_time(hours)
         with self.parties.acting(name) as (database, book):

@@ -4,9 +4,9 @@ import psycopg
 import pytest
 from django.db import Error
 
-from django_pgqueue.db.notify import announce
+from django_pgqueue.db.notify import send_notification
 from django_pgqueue.worker import listener as listener_module
-from django_pgqueue.worker.heartbeat import Session
+from django_pgqueue.worker.heartbeat import Liveness
 from django_pgqueue.worker.listener import Listener
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -20,7 +20,7 @@ def heard() -> list:
 def listener(transactional_db, monkeypatch, heard):
     """One that is connected, and does not wait for long."""
     monkeypatch.setattr(listener_module, "PING_SECONDS", 0.1)
-    made = Listener(Session(changed=lambda: None), heard.append)
+    made = Listener(Liveness(changed=lambda: None), heard.append)
     made.pass_once()
     assert heard.pop() is None
     yield made
@@ -32,17 +32,17 @@ def hears(queue, listener, heard):
     """Announce work on a queue and wait until it is heard."""
 
     def run(name):
-        announce(queue, [name])
+        send_notification(queue, [name])
         eventually(lambda: listener.pass_once() or {name} in heard)
 
     return run
 
 
-def test_listener_that_was_cut_off_listens_again_and_has_everybody_look(queue, sql, listener, heard, hears):
-    """What was announced in between is gone, so whoever it was meant for has to look."""
+def test_listener_that_was_cut_off_listens_again_and_has_all_children_look(queue, sql, listener, heard, hears):
+    """What was announced in between is gone, so the workers that it was meant for have to look."""
     hears("before")
     assert sql("SELECT pg_terminate_backend(%s, 30000)", listener._connection.info.backend_pid) == [(True,)]
-    announce(queue, ["in between"])
+    send_notification(queue, ["in between"])
     with pytest.raises((Error, psycopg.Error)):
         eventually(listener.pass_once)  # it returns nothing until it notices
     listener.pass_once()
@@ -52,7 +52,7 @@ def test_listener_that_was_cut_off_listens_again_and_has_everybody_look(queue, s
 
 def test_announcement_that_comes_with_the_answer_to_a_ping_is_heard(queue, listener, heard):
     """It has been read from the socket then, which says no more that there is something to read."""
-    announce(queue, ["mail"])
+    send_notification(queue, ["mail"])
     with selectors.DefaultSelector() as selector:
         selector.register(listener._connection.fileno(), selectors.EVENT_READ)
         assert selector.select(PATIENCE_SECONDS)
@@ -66,7 +66,7 @@ def test_machine_that_stands_still_for_longer_than_the_echo_is_waited_for_makes_
 ):
     monkeypatch.setattr(listener_module, "ECHO_SECONDS", 0.0)
     for _ in range(20):
-        listener = Listener(Session(changed=lambda: None), heard.append)
+        listener = Listener(Liveness(changed=lambda: None), heard.append)
         listener.stop()  # the wait that follows ends at once
         listener.pass_once()
         assert listener.works

@@ -86,7 +86,7 @@ def finished(number: int, **columns) -> FinishedJob:
 
 def dead(*args, **values) -> int:
     job_id = app.record.enqueue(*args).id
-    kill([job_id], by="somebody")
+    kill([job_id], by="ann")
     DeadJob.objects.filter(pk=job_id).update(**values)
     return job_id
 
@@ -99,7 +99,8 @@ def many(sql) -> None:
         "concurrency_limit, concurrency_slot) SELECT 'shop.task_' || n % 3, 'q' || n % 2, kind, "
         "'2031-01-01T00:00Z'::timestamptz + n % 4 * interval '1 ms', n % 3, CASE kind WHEN 'running' THEN 1 ELSE 0 "
         "END, n % 5, CASE kind WHEN 'waiting' THEN 'key ' || n % 4 END, CASE kind WHEN 'waiting' THEN 1 END, NULL "
-        "FROM generate_series(1, 30) AS n, unnest(ARRAY['scheduled', 'queued', 'waiting', 'running', 'held']) AS kind"
+        "FROM generate_series(1, 30) AS n, "
+        "unnest(ARRAY['scheduled', 'queued', 'waiting', 'running', 'reserved']) AS kind"
     )
     sql(
         "INSERT INTO pgqueue_dead_jobs (id, task, queue, reason, died_at, run_at, enqueued_at) SELECT n, "
@@ -282,9 +283,9 @@ def test_job_that_is_not_here_is_looked_for_elsewhere(viewer):
     assert ids(viewer, DEAD, q=job_id) == [job_id]
 
 
-def test_tombstones_of_unique_keys_are_shown_only_where_asked_for(viewer, many):
+def test_reserved_of_unique_keys_are_shown_only_where_asked_for(viewer, many):
     assert {job.status for job in listed(viewer, JOBS).result_list} == {"scheduled", "queued", "waiting", "running"}
-    assert {job.status for job in listed(viewer, f"{JOBS}?status=held").result_list} == {"held"}
+    assert {job.status for job in listed(viewer, f"{JOBS}?status=reserved").result_list} == {"reserved"}
     assert {job.status for job in listed(viewer, f"{JOBS}?status=scheduled").result_list} == {"scheduled"}
 
 
@@ -364,8 +365,8 @@ def test_unique_keys_are_searched(viewer):
     parked = dead(unique_key="receipt:7", unique_scope="live")
     assert ids(viewer, JOBS, q="key:receipt:7") == [live]
     assert ids(viewer, DEAD, q="key: receipt:7") == [parked]
-    Job.objects.update(status="held")
-    assert ids(viewer, JOBS, q="key:receipt:7") == [live], "a tombstone has it too"
+    Job.objects.update(status="reserved")
+    assert ids(viewer, JOBS, q="key:receipt:7") == [live], "a reserved row has it too"
     assert ids(viewer, JOBS, q="key:receipt") == ids(viewer, FINISHED, q="key:receipt:7") == []
 
 
@@ -388,7 +389,7 @@ def test_prefixes_are_no_patterns(viewer, three):
         assert len(ids(viewer, url, q="tests.app")) == 2
 
 
-# What a list shows, for whoever acts on all of it
+# What a list shows, for a user who acts on all of it
 
 
 @pytest.mark.parametrize(
@@ -400,7 +401,7 @@ def test_prefixes_are_no_patterns(viewer, three):
         f"{JOBS}?status=scheduled&queue=q1",
         f"{JOBS}?q=shop.task_1",
         f"{JOBS}?q=shop.task_1&queue=q1",
-        f"{JOBS}?status=held",
+        f"{JOBS}?status=reserved",
         f"{JOBS}?q=key:none",
         f"{JOBS}?q=arg:none",
         DEAD,

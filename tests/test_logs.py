@@ -302,7 +302,7 @@ def test_fields_that_the_records_of_a_project_have_already_are_left_out(caplog):
 
 @pytest.mark.parametrize("value", ["evil\n2026-11-23 00:00:00 CRITICAL forged", "\x1b[2J\r", "a\u2028b", "\u202eback"])
 def test_value_in_a_line_makes_no_other_line_and_no_colours(value, caplog):
-    """Whoever may insert a row names tasks and queues, and has exceptions raised with their texts."""
+    """A role that may insert a row names tasks and queues, and chooses texts of exceptions."""
     for name in LOGGERS:
         logging.getLogger(name).warning("Unknown task %s: %s", value, ValueError(value))
     assert len(caplog.messages) == len(LOGGERS)

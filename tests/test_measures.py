@@ -12,25 +12,25 @@ import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.insights import overview
 from django_pgqueue.insights.bounded import TookTooLong
-from django_pgqueue.insights.overview import Measures, Shared, look
+from django_pgqueue.insights.overview import OverviewData, SharedReading, read_overview
 from django_pgqueue.models import Job, Queue
 from tests.support.waiting import PATIENCE_SECONDS
 from tests.test_staff_health import worker
 
 pytestmark = pytest.mark.django_db
 
-NOTHING = Measures(queues=(), workers=0)
+NOTHING = OverviewData(queues=(), workers=0)
 
 
 def oldest(name: str) -> float | None:
-    return {line.name: line.oldest_seconds for line in look().queues}[name]
+    return {line.name: line.oldest_seconds for line in read_overview().queues}[name]
 
 
 def test_a_look_tells_queues_and_workers():
     worker(queues=["mail"])
     Queue.objects.create(name="mail")
     enqueue_many(app.noop, [()] * 3)
-    found = look()
+    found = read_overview()
     assert {line.name: (line.queued.value, line.workers) for line in found.queues} == {
         "default": (3, 0),
         "mail": (0, 1),
@@ -55,10 +55,10 @@ def test_job_that_is_due_ages_although_no_worker_is_there_to_promote_it(sql):
     assert oldest("a") >= 420
 
 
-def test_tombstone_does_not_age(sql):
+def test_reserved_does_not_age(sql):
     Queue.objects.create(name="a")
     app.noop.using(queue="a", run_at=dt.timedelta(hours=1)).enqueue()
-    sql("UPDATE pgqueue_jobs SET run_at = statement_timestamp() - interval '7 min', status = 'held'")
+    sql("UPDATE pgqueue_jobs SET run_at = statement_timestamp() - interval '7 min', status = 'reserved'")
     assert oldest("a") is None
 
 
@@ -66,7 +66,7 @@ def test_look_is_stopped_in_time(settings, monkeypatch, sql):
     settings.PGQUEUE = {"ADMIN_TIMEOUT_SECONDS": 0.05}
     monkeypatch.setattr(overview, "living_workers", lambda _: sql("SELECT pg_sleep(60)"))
     with pytest.raises(TookTooLong):
-        look()
+        read_overview()
 
 
 @pytest.fixture
@@ -75,9 +75,9 @@ def long_seconds(monkeypatch):
     monkeypatch.setattr(overview, "FRESH_SECONDS", 3600.0)
 
 
-def test_whoever_asks_within_a_second_gets_the_same_look(monkeypatch, long_seconds):
+def test_callers_within_a_second_get_the_same_look(monkeypatch, long_seconds):
     looks: list[int] = []
-    shared = Shared(lambda: looks.append(1) or NOTHING)
+    shared = SharedReading(lambda: looks.append(1) or NOTHING)
     shared.measures()
     shared.measures()
     assert len(looks) == 1
@@ -89,16 +89,16 @@ def test_whoever_asks_within_a_second_gets_the_same_look(monkeypatch, long_secon
 def test_those_who_ask_during_a_look_wait_for_it(long_seconds):
     looks, asked, go_on = [], threading.Barrier(9, timeout=PATIENCE_SECONDS), threading.Event()
 
-    def slow() -> Measures:
+    def slow() -> OverviewData:
         looks.append(1)
         go_on.wait(PATIENCE_SECONDS)
         return NOTHING
 
-    def ask() -> Measures:
+    def ask() -> OverviewData:
         asked.wait()
         return shared.measures()
 
-    shared = Shared(slow)
+    shared = SharedReading(slow)
     with ThreadPoolExecutor(8) as threads:
         answers = [threads.submit(ask) for _ in range(8)]
         asked.wait()
@@ -110,18 +110,18 @@ def test_those_who_ask_during_a_look_wait_for_it(long_seconds):
 def test_trouble_is_shared_too(long_seconds):
     looks: list[int] = []
 
-    def failing() -> Measures:
+    def failing() -> OverviewData:
         looks.append(1)
         raise OperationalError("away")
 
-    shared = Shared(failing)
+    shared = SharedReading(failing)
     for _ in range(2):
         with pytest.raises(OperationalError, match="away"):
             shared.measures()
     assert len(looks) == 1
 
 
-def test_nobody_waits_for_longer_than_wanted_for_a_look_in_another_thread(long_seconds):
+def test_no_caller_waits_for_longer_than_wanted_for_a_look_in_another_thread(long_seconds):
     go_on = threading.Event()
     threads: list[threading.Thread] = []
 
@@ -129,7 +129,7 @@ def test_nobody_waits_for_longer_than_wanted_for_a_look_in_another_thread(long_s
         threads.append(threading.Thread(target=looking))
         threads[0].start()
 
-    shared = Shared(lambda: go_on.wait(PATIENCE_SECONDS) and NOTHING, begin)
+    shared = SharedReading(lambda: go_on.wait(PATIENCE_SECONDS) and NOTHING, begin)
     with pytest.raises(TimeoutError):
         shared.measures(wait_seconds=0.0)
     go_on.set()

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from django_pgqueue.jobs import counters as meters
-from django_pgqueue.jobs.counters import ROW_WIDTH, Meter
+from django_pgqueue.jobs.counters import ROW_WIDTH, ProcessCounters
 from django_pgqueue.jobs.stats import LOST, SUCCEEDED
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -17,14 +17,14 @@ def kept(meter) -> dict:
 
 
 def test_rows_are_kept_apart_and_found_again():
-    meter = Meter()
+    meter = ProcessCounters()
     for queue, task, number in (("a", "x", 1), ("a", "y", 2), ("b", "x", 4), ("a", "x", 8)):
         meter.row(queue, task)[SUCCEEDED] += number
     assert kept(meter) == {("a", "x"): 9, ("a", "y"): 2, ("b", "x"): 4}
 
 
 def test_rows_without_any_sum_are_left_out():
-    meter = Meter()
+    meter = ProcessCounters()
     meter.row("a", "x")
     assert not list(meter.rows())
     meter.row("a", "x")[LOST] += 1
@@ -34,7 +34,7 @@ def test_rows_without_any_sum_are_left_out():
 
 
 def test_names_may_be_any_text():
-    meter = Meter()
+    meter = ProcessCounters()
     meter.row('"quoted"\n', "Aufgabe ü 🦆")[SUCCEEDED] += 1
     assert kept(meter) == {('"quoted"\n', "Aufgabe ü 🦆"): 1}
 
@@ -42,7 +42,7 @@ def test_names_may_be_any_text():
 @pytest.mark.parametrize("queue", ["full", "long" * 1000])
 def test_what_finds_no_room_is_summed_up_without_names(queue, monkeypatch):
     monkeypatch.setattr(meters, "ROWS", 3)
-    meter = Meter()
+    meter = ProcessCounters()
     for number in range(2):
         meter.row(f"queue {number}", "x")[SUCCEEDED] += 1
     meter.row(queue, "x")[SUCCEEDED] += 5
@@ -52,7 +52,7 @@ def test_what_finds_no_room_is_summed_up_without_names(queue, monkeypatch):
 
 def test_what_finds_no_room_takes_no_memory_either():
     """With a queue for each tenant there is no end of names."""
-    meter = Meter()
+    meter = ProcessCounters()
     for number in range(2 * meters.ROWS):
         meter.row(f"queue {number}", "x")[SUCCEEDED] += 1
         meter.enqueued("long" * 1000, f"task {number}", 1)
@@ -67,7 +67,7 @@ def add(meter):
 
 def test_what_a_process_has_added_stays_when_it_is_killed():
     context = multiprocessing.get_context("spawn")
-    meter = Meter(context)
+    meter = ProcessCounters(context)
     process = context.Process(target=add, args=(meter,))
     process.start()
     process.join(PATIENCE_SECONDS)

@@ -1,4 +1,4 @@
-"""What is told to Prometheus, and to whom."""
+"""Metrics for Prometheus, and the access to them."""
 
 import subprocess
 import sys
@@ -18,17 +18,17 @@ from django_pgqueue.contrib.prometheus import page as pages
 from django_pgqueue.contrib.prometheus.families import OF_TABLES, OF_WORKERS, observed
 from django_pgqueue.contrib.prometheus.worker import WorkerCollector
 from django_pgqueue.insights import overview
-from django_pgqueue.insights.overview import Measures, Shared
-from django_pgqueue.jobs.counters import CLAIMED, ENQUEUED, Meter
+from django_pgqueue.insights.overview import OverviewData, SharedReading
+from django_pgqueue.jobs.counters import CLAIMED, ENQUEUED, ProcessCounters
 from django_pgqueue.jobs.stats import BOUNDS, RUN_BUCKETS, RUN_SECONDS, SUCCEEDED
 from django_pgqueue.models import Queue
 from django_pgqueue.signals import job_enqueued
-from django_pgqueue.worker.metrics import Figures, Meters, tell_of_enqueued
+from django_pgqueue.worker.metrics import CommandCounters, CommandMetrics, on_enqueued
 from tests.scraping import Sheet, must_lint, parsed
 from tests.support.waiting import PATIENCE_SECONDS
 from tests.test_admin import user_with
 
-TOKEN = "a-token-that-nobody-guesses"
+TOKEN = "a-token-that-is-not-guessed"
 PATH = "/metrics/pgqueue/"
 
 
@@ -42,17 +42,17 @@ def sheet_of(*collectors) -> Sheet:
 # Of a worker
 
 
-def figures(made: Meters, **more) -> Figures:
+def figures(made: CommandCounters, **more) -> CommandMetrics:
     known = {"processes": 2, "slots": 16, "busy": 3, "pass_ages": {"heartbeat": 1.0}}
-    return Figures(sums=made.sums(), **(known | more))
+    return CommandMetrics(sums=made.sums(), **(known | more))
 
 
-def succeeded(made: Meters) -> dict:
+def succeeded(made: CommandCounters) -> dict:
     return {kind: row[SUCCEEDED] for kind, row in made.sums().rows.items()}
 
 
 def test_what_a_process_has_counted_stays_when_it_has_ended():
-    made = Meters()
+    made = CommandCounters()
     first, second = made.made(), made.made()
     for meter, number in ((first, 5), (second, 2)):
         meter.row("a", "x")[SUCCEEDED] += number
@@ -67,7 +67,7 @@ def test_what_a_process_has_counted_stays_when_it_has_ended():
 
 def test_sums_are_told_under_the_same_names_for_ever():
     """With more tasks than are told apart, some share a name; none of them changes it when its process ends."""
-    made = Meters(most=4)
+    made = CommandCounters(most=4)
     processes = [made.made() for _ in range(3)]
     for number, meter in enumerate(processes):
         for task in range(3):
@@ -85,7 +85,7 @@ def test_buckets_are_told_as_prometheus_wants_them():
 
 
 def test_turns_are_told_by_what_they_did():
-    made = Meters()
+    made = CommandCounters()
     meter = made.made()
     for claimed, acked in ((0, 0), (7, 0), (None, 3), (20, 30), (None, 0)):
         meter.turned(0.003, claimed=claimed, acked=acked)
@@ -105,7 +105,7 @@ def test_turns_are_told_by_what_they_did():
 @pytest.mark.django_db
 def test_everything_that_is_told_has_the_name_and_type_of_the_list():
     """Whatever queues and tasks are called."""
-    made = Meters()
+    made = CommandCounters()
     row = made.made().row('"quoted"\n', "Aufgabe ü 🦆")
     row[SUCCEEDED], row[RUN_SECONDS], row[RUN_BUCKETS + len(BOUNDS)] = 1, 10**6, 1
     Queue.objects.create(name='back\\slash "x"')
@@ -130,7 +130,7 @@ def counted(monkeypatch):
     """Count what is enqueued during a test."""
     monkeypatch.setattr(job_enqueued, "receivers", list(job_enqueued.receivers))
     numbers: list[tuple[str, str, int]] = []
-    tell_of_enqueued(lambda *what: numbers.append(what))
+    on_enqueued(lambda *what: numbers.append(what))
     return numbers
 
 
@@ -181,7 +181,7 @@ def test_a_project_counts_what_it_enqueues_in_its_own_registry(counted):
 
 
 def test_copy_of_a_process_counts_nothing():
-    meter = Meter()
+    meter = ProcessCounters()
     meter.enqueued("a", "x", 2)
     meter.disown()
     meter.enqueued("a", "x", 40)
@@ -218,7 +218,7 @@ def away(monkeypatch):
         raise OperationalError("away")
 
     registry = CollectorRegistry()
-    registry.register(QueueCollector(shared=Shared(fail)))
+    registry.register(QueueCollector(shared=SharedReading(fail)))
     monkeypatch.setattr(pages, "_registry", lambda _: registry)
 
 
@@ -256,14 +256,14 @@ def test_view_tells_staff_who_may_see_the_overview():
         (None, "None", 403),
     ],
 )
-def test_view_tells_whoever_knows_the_token(client, wanted, given, status):
+def test_view_answers_a_client_that_knows_the_token(client, wanted, given, status):
     with override_settings(PGQUEUE={"METRICS_TOKEN": wanted}):
         assert client.get(PATH, **bearing(given)).status_code == status
 
 
 @pytest.mark.django_db
 def test_view_needs_neither_users_nor_a_login():
-    """As where neither sessions nor users are installed, or everybody has to log in."""
+    """As where neither sessions nor users are installed, or all users have to log in."""
     request = RequestFactory().get(PATH, **bearing(TOKEN))
     assert not hasattr(request, "user")
     assert view(request).status_code == 403
@@ -289,15 +289,15 @@ def test_view_waits_for_no_other_request_that_hangs(monkeypatch):
     """As where the server has fallen silent: each scrape would take one more thread of the project."""
     reads, is_over = threading.Event(), threading.Event()
 
-    def hang(_: str) -> Measures:
+    def hang(_: str) -> OverviewData:
         reads.set()
         is_over.wait(PATIENCE_SECONDS)
-        return Measures(queues=(), workers=0)
+        return OverviewData(queues=(), workers=0)
 
     def ask() -> Sheet:
         return parsed(view(RequestFactory().get(PATH, **bearing(TOKEN))).content.decode())
 
-    monkeypatch.setattr(families, "look", hang)
+    monkeypatch.setattr(families, "read_overview", hang)
     wanted = {"METRICS_TOKEN": TOKEN, "ADMIN_TIMEOUT_SECONDS": 0.1}
     with override_settings(PGQUEUE=wanted), ThreadPoolExecutor(2) as pool:
         try:
@@ -312,7 +312,7 @@ def test_view_waits_for_no_other_request_that_hangs(monkeypatch):
 # Without prometheus_client
 
 
-def test_nobody_needs_prometheus_client_who_does_not_ask_for_metrics():
+def test_prometheus_client_is_not_needed_without_metrics():
     code = (
         "import sys, django; sys.modules['prometheus_client'] = None; django.setup();"
         "from django_pgqueue.management.commands import pgqueue_worker; import django_pgqueue.worker.consumer;"

@@ -14,11 +14,11 @@ TABLES = {
     "pgqueue_dead_jobs",
     "pgqueue_finished_jobs",
     "pgqueue_queues",
-    "pgqueue_heads",
+    "pgqueue_queue_heads",
     "pgqueue_schedules",
     "pgqueue_workers",
     "pgqueue_stats",
-    "pgqueue_operations",
+    "pgqueue_bulk_actions",
 }
 CUTOVER = "pgqueue_cutover_calls"
 

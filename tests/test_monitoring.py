@@ -84,7 +84,7 @@ def test_dashboard_and_rules_ask_for_what_workers_tell(where, expression, told):
         ("pgqueue_wait_seconds", "", "there is no pgqueue_wait_seconds"),
     ],
 )
-def test_what_nobody_tells_is_noticed(expression, told, problem):
+def test_what_is_not_announced_is_noticed(expression, told, problem):
     assert problems(expression, told) == [problem]
 
 
@@ -127,7 +127,7 @@ def test_each_alert_says_what_it_is_how_bad_and_what_to_do(alert):
     assert anchor in {head.lower() for head in heads}
 
 
-def test_nobody_is_paged_for_a_count():
+def test_no_count_raises_an_alert():
     for alert in alerts():
         if alert["labels"]["severity"] == "page":
             assert not re.search(r"pgqueue_(dead_)?jobs\b[^>]*> [1-9]", alert["expr"]), alert["alert"]

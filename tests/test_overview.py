@@ -1,4 +1,4 @@
-"""What staff see first: the numbers, and that they cost the same whatever the backlog."""
+"""The overview: its numbers, and that they cost the same whatever the backlog."""
 
 import datetime as dt
 import html
@@ -14,7 +14,7 @@ from django_pgqueue import enqueue_many, pause_queue
 from django_pgqueue.db.queries import statement
 from django_pgqueue.insights import overview
 from django_pgqueue.insights.formatting import short
-from django_pgqueue.insights.overview import Number
+from django_pgqueue.insights.overview import BoundedCount
 from django_pgqueue.jobs.actions import kill
 from django_pgqueue.models import Queue, Stat
 from tests.support.waiting import eventually
@@ -58,11 +58,11 @@ def test_numbers_beyond_the_cap_say_that_there_are_more(monkeypatch):
     monkeypatch.setattr(overview, "MOST_LOOKED_AT", 3)
     enqueue_many(app.noop, [()] * 3)
     enqueue_many(app.noop.using(run_at=dt.timedelta(hours=1)), [()] * 2)
-    assert lines()["default"].queued == Number(3, is_short=False)
+    assert lines()["default"].queued == BoundedCount(3, is_short=False)
     assert str(lines()["default"].scheduled) == "2"
     enqueue_many(app.noop, [()])
     enqueue_many(app.noop.using(run_at=dt.timedelta(hours=1)), [()] * 2)
-    assert lines()["default"].queued == Number(3, is_short=True)
+    assert lines()["default"].queued == BoundedCount(3, is_short=True)
     assert str(lines()["default"].scheduled) == "3+"
 
 
@@ -114,8 +114,8 @@ def test_finding_says_what_its_link_shows(viewer):
 def test_counting_stops_earlier_where_there_are_many_queues():
     enqueue_many(app.noop, [()] * 101)
     few, many = ["default"], ["default", *(f"q{number}" for number in range(500))]
-    assert overview.numbers_of(few, "default")["default"]["queued"] == Number(101)
-    assert overview.numbers_of(many, "default")["default"]["queued"] == Number(100, is_short=True)
+    assert overview.numbers_of(few, "default")["default"]["queued"] == BoundedCount(101)
+    assert overview.numbers_of(many, "default")["default"]["queued"] == BoundedCount(100, is_short=True)
 
 
 def test_oldest_job_that_could_run_is_found_at_any_priority(sql):
@@ -135,7 +135,7 @@ def test_workers_serve_what_their_patterns_match():
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("name", ["queue_numbers", "oldest_of_queues", "all_queues", "next_tasks"])
+@pytest.mark.parametrize("name", ["queue_overview", "oldest_of_queues", "all_queues", "next_tasks"])
 def test_counting_reads_indexes_up_to_its_limit(queue, name):
     fill(queue, 3000, "queued", "running", "scheduled")
     queue.autocommit().execute("ANALYZE pgqueue_jobs")
@@ -224,7 +224,7 @@ def test_pages_are_shown_where_time_zones_are_off(admin_client, settings, sql):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_page_tells_what_it_can_while_nobody_can_count(viewer, settings, queue):
+def test_page_tells_what_it_can_while_counting_fails(viewer, settings, queue):
     settings.PGQUEUE = {**settings.PGQUEUE, "ADMIN_TIMEOUT_SECONDS": 0.5}
     make("hourly", next_at=timezone.now() - dt.timedelta(hours=1))
 

@@ -1,4 +1,4 @@
-"""What is in the built package, and that it works where nothing else of this repository is."""
+"""The built package: its files, and that it works without this repository."""
 
 import re
 import tarfile

@@ -9,7 +9,7 @@ import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.db.queries import sized, statement
 from django_pgqueue.jobs.claim import claim
-from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.jobs.queue_selector import QueueSelector
 from tests.support.storage import without_autovacuum
 from tests.support.waiting import eventually, until_gone
 
@@ -28,7 +28,7 @@ RETURNING 1
 def analyze(request, queue, sql):
     """Take statistics when called; or never, after a vacuum that found the table empty, as an idle queue's does.
 
-    From the latter the planner expects no row at all, until somebody takes statistics anew, which autovacuum must not.
+    From the latter the planner expects no row at all, until statistics are taken anew, which autovacuum must not.
     """
     with without_autovacuum(sql):
         if request.param == "statistics taken":
@@ -107,7 +107,7 @@ def test_statements_on_a_full_table_read_what_they_are_about(queue, analyze, sql
     ids = enqueue_many(app.noop.using(priority=100), [()] * 500)
     analyze()
     claim_is_an_ordered_scan_of_the_claim_index_that_stops_at_its_limit(queue)
-    looking_at_jobs_that_somebody_waits_for_reads_those_only(queue, ids)
+    looking_at_awaited_jobs_reads_those_only(queue, ids)
     promote_reads_only_due_rows(queue)
     reaper_reads_one_entry_for_each_living_worker(queue)
     looking_for_queues_reads_one_entry_each(queue)
@@ -128,9 +128,9 @@ def claim_is_an_ordered_scan_of_the_claim_index_that_stops_at_its_limit(queue) -
     assert index_scan["Shared Hit Blocks"] + index_scan["Shared Read Blocks"] < 300
 
 
-def looking_at_jobs_that_somebody_waits_for_reads_those_only(queue, ids) -> None:
+def looking_at_awaited_jobs_reads_those_only(queue, ids) -> None:
     for wanted in (False, True):
-        nodes = explain(queue, statement("await_jobs"), {"ids": ids, "wanted": [wanted] * 500})
+        nodes = explain(queue, statement("watch_jobs"), {"ids": ids, "wanted": [wanted] * 500})
         assert nodes[0]["Actual Rows"] == 500
         for scan in scans_of_jobs(nodes):
             assert scan["Node Type"] in ("Index Scan", "Tid Scan"), json.dumps(scan, indent=1)
@@ -145,7 +145,7 @@ def promote_reads_only_due_rows(queue) -> None:
 
 
 def reaper_reads_one_entry_for_each_living_worker(queue) -> None:
-    nodes = explain(queue, statement("lost_leases"), {"worker_ids": None})
+    nodes = explain(queue, statement("expired_leases"), {"worker_ids": None})
     root = nodes[0]
     assert root["Actual Rows"] == 0
     assert pages(nodes) < 1000, json.dumps(nodes, indent=1)
@@ -158,20 +158,20 @@ def looking_for_queues_reads_one_entry_each(queue) -> None:
 
 
 def looking_at_the_served_queues_reads_one_entry_each(queue) -> None:
-    nodes = explain(queue, statement("ready_of"), {"queues": ["none", "mail", "default"]})
+    nodes = explain(queue, statement("ready_named_queues"), {"queues": ["none", "mail", "default"]})
     assert nodes[0]["Actual Rows"] == 2
     assert pages(nodes) < 150
 
 
 def looking_for_the_oldest_job_reads_one_entry_for_each_priority_of_a_queue(queue) -> None:
-    nodes = explain(queue, statement("oldest_runnable"), Served().parameters())
+    nodes = explain(queue, statement("oldest_runnable"), QueueSelector().parameters())
     assert pages(nodes) < 150, json.dumps(nodes, indent=1)
 
 
 def reaping_touches_only_its_own_rows(queue) -> None:
     jobs = claim(queue, "default", limit=500, worker_id=77)
     fences = {"ids": [job.id for job in jobs], "lease_tokens": [job.lease_token for job in jobs]}
-    for name in ("standing", "reap"):
+    for name in ("still_leased", "reap"):
         nodes = explain(queue, statement(name), fences | {"errors": ["{}"] * 500, "begun": [True] * 500})
         assert nodes[0]["Actual Rows"] == 500
         for scan in scans_of_jobs(nodes):
@@ -181,7 +181,7 @@ def reaping_touches_only_its_own_rows(queue) -> None:
         "ids": fences["ids"], "attempts": [1] * 500, "kinds": ["kept"] * 500, "reasons": [None] * 500,
         "errors": [None] * 500, "worker_id": 77,
     }  # fmt: skip
-    nodes = explain(queue, statement("recorded"), said)
+    nodes = explain(queue, statement("recorded_outcomes"), said)
     assert "Seq Scan" not in [node["Node Type"] for node in nodes]
     for scan in scans_of_jobs(nodes):
         assert scan["Actual Rows"] * scan["Actual Loops"] <= 500
@@ -197,7 +197,17 @@ def test_claim_does_not_see_running_and_scheduled_rows(queue, analyze):
     assert index_scan["Shared Hit Blocks"] + index_scan["Shared Read Blocks"] < 150
 
 
-ACKS = "finish", "archive", "hold", "archive_and_hold", "repeat", "retry", "release", "dead_letter", "write_progress"
+ACKS = (
+    "finish",
+    "archive",
+    "reserve_key",
+    "archive_and_reserve_key",
+    "repeat",
+    "retry",
+    "release",
+    "dead_letter",
+    "write_progress",
+)
 
 
 @pytest.mark.parametrize("running_at_analyze", [0, 10_000])
@@ -239,13 +249,13 @@ def test_ack_touches_only_its_own_rows(queue, analyze, running_at_analyze):
             assert scan.get("Index Name", "pgqueue_jobs_pkey") == "pgqueue_jobs_pkey"
 
 
-def test_pruning_reads_only_tombstones_that_are_over(queue, analyze):
+def test_pruning_reads_only_reserved_that_are_over(queue, analyze):
     """Among those that stand for long, and scheduled jobs."""
     fill(queue, 10_000, "queued", "scheduled")
-    fill(queue, 10, "held")
+    fill(queue, 10, "reserved")
     queue.rows("UPDATE pgqueue_jobs SET run_at = now() + interval '1 hour' WHERE mod(id, 2) = 0 RETURNING 1", {})
     analyze()
-    for name in ("prune_tombstones", "chores"):
+    for name in ("prune_reserved", "pending_work"):
         for scan in scans_of_jobs(explain(queue, statement(name), {})):
             assert scan["Node Type"] in ("Index Scan", "Index Only Scan", "Tid Scan")
             assert rows_read(scan) <= 10
@@ -261,13 +271,13 @@ def test_looking_for_keys_to_take_back_reads_only_jobs_that_gave_theirs_up(queue
         *(last - 9, last),
     )
     analyze()
-    for name in ("started", "superseded", "retake"):
+    for name in ("released_keys", "superseded_jobs", "reacquire_key"):
         for scan in scans_of_jobs(explain(queue, statement(name), {"after": 0, "id": last + 1})):
             assert scan["Node Type"] in ("Index Scan", "Tid Scan", "Index Only Scan"), json.dumps(scan, indent=1)
             assert rows_read(scan) <= 10
 
 
-def test_meeting_twins_reads_only_their_rows(queue, analyze, sql):
+def test_meeting_conflicts_reads_only_their_rows(queue, analyze, sql):
     fill(queue, 10_000, "queued", "scheduled")
     sql("UPDATE pgqueue_jobs SET unique_key = 'k' || id, unique_scope = 'live'")
     analyze()
@@ -285,7 +295,7 @@ def test_meeting_twins_reads_only_their_rows(queue, analyze, sql):
         "kwargs": None,
         "metadata": "{}",
     }
-    for name in ("twins", "keep", "replace", "later", "earlier", "give_up"):
+    for name in ("find_unique_conflicts", "keep_from_starting", "replace", "later", "earlier", "release_expired_keys"):
         for scan in scans_of_jobs(explain(queue, statement(name), parameters)):
             assert scan["Node Type"] == "Index Scan", json.dumps(scan, indent=1)
             assert rows_read(scan) <= 50
@@ -311,7 +321,7 @@ RETURNING 1
 
 
 def test_turns_are_given_by_two_entries_of_indexes(queue, analyze, sql):
-    """Nobody has asked the planner of the caller's connection to prefer indexes."""
+    """The planner of the caller's connection was not asked to prefer indexes."""
     queue.rows(FAIR, {"number": 10_000, "keys": 3})
     fill(queue, 10_000, "running", "scheduled")
     analyze()
@@ -326,11 +336,11 @@ def test_keys_that_stand_behind_are_found_by_an_entry_for_each_and_caught_up_by_
     queue.rows(FAIR, {"number": 30_000, "keys": 100})
     fill(queue, 20_000, "running", "scheduled")
     analyze()
-    root = explain(queue, statement("fronts"), {"queue": "", "fair_key": "", "rank": -1, "limit": 500})[0]
+    root = explain(queue, statement("fair_key_heads"), {"queue": "", "fair_key": "", "rank": -1, "limit": 500})[0]
     assert root["Actual Rows"] == 100
     assert root["Shared Hit Blocks"] + root["Shared Read Blocks"] < 1000, json.dumps(root, indent=1)
     late = {"queues": ["default"], "fair_keys": ["key 1"], "ranks": [0], "lags": [dt.timedelta(seconds=1)]}
-    for scan in scans_of_jobs(explain(queue, statement("catch_up"), late)):
+    for scan in scans_of_jobs(explain(queue, statement("advance_fair_keys"), late)):
         assert scan["Actual Rows"] * scan["Actual Loops"] == 100
         assert scan.get("Rows Removed by Filter", 0) == 0
 
@@ -364,7 +374,7 @@ def waiting(queue, analyze):
 def test_admission_reads_the_first_jobs_of_its_keys_only(queue, waiting):
     keys = json.dumps([f"key {number}" for number in range(200)])
     queue.rows("SELECT set_config('pgqueue.admitting', %(keys)s, false)", {"keys": keys})
-    nodes = explain(queue, statement("admit"), {})
+    nodes = explain(queue, statement("admit_waiting"), {})
     for scan in scans_of_jobs(nodes):
         assert scan["Node Type"] in ("Index Scan", "Index Only Scan", "Tid Scan"), json.dumps(scan, indent=1)
         assert scan["Actual Rows"] * scan["Actual Loops"] <= 400
@@ -375,20 +385,20 @@ def test_admission_reads_the_first_jobs_of_its_keys_only(queue, waiting):
 
 def test_looking_for_keys_with_room_reads_a_few_entries_for_each(queue, waiting):
     unfinished = {"wanted": ["none"], "unwanted": [], "worker_ids": [77]}
-    for name, parameters in (("sweep", {"after": "key 1", "limit": 1000}), ("unfinished", unfinished)):
+    for name, parameters in (("sweep", {"after": "key 1", "limit": 1000}), ("is_drained", unfinished)):
         nodes = explain(queue, statement(name), parameters)
         assert "Seq Scan" not in [node["Node Type"] for node in scans_of_jobs(nodes)], name
         assert pages(nodes) < 300 * 15, json.dumps(nodes, indent=1)
 
 
-def test_plain_claim_looks_once_whether_its_queue_has_a_gate(queue, analyze, sql):
+def test_plain_claim_looks_once_whether_its_queue_has_limits(queue, analyze, sql):
     fill(queue, 3000, "queued")
     sql("INSERT INTO pgqueue_queues (name, paused_at) SELECT 'q' || one, now() FROM generate_series(1, 3000) AS one")
     analyze()
     nodes = explain(queue, sized("claim", 100), {"queue": "default", "worker_id": 1, "lease_token": 9})
-    gates = [node for node in nodes if node.get("Relation Name") == "pgqueue_queues"]
-    assert [(gate["Node Type"], gate["Actual Loops"]) for gate in gates] == [("Index Scan", 1)]
-    assert gates[0]["Shared Hit Blocks"] + gates[0]["Shared Read Blocks"] < 10
+    limits = [node for node in nodes if node.get("Relation Name") == "pgqueue_queues"]
+    assert [(node["Node Type"], node["Actual Loops"]) for node in limits] == [("Index Scan", 1)]
+    assert limits[0]["Shared Hit Blocks"] + limits[0]["Shared Read Blocks"] < 10
 
 
 def test_limited_claim_reads_what_it_takes_and_what_runs(queue, analyze, sql):
@@ -428,7 +438,7 @@ def test_pruning_reads_what_is_to_be_pruned_and_no_other_finished_job(queue):
     scans = [scan for scan in scans if scan["Node Type"] != "ModifyTable"]
     assert {scan["Node Type"] for scan in scans} == {"Index Scan"}, json.dumps(nodes, indent=1)
     assert max(rows_read(scan) for scan in scans) <= 110
-    root = explain(queue, statement("prunable"), {"days": 7, "stats_days": 7, "operation_days": 30})[0]
+    root = explain(queue, statement("prunable"), {"days": 7, "stats_days": 7, "bulk_action_days": 30})[0]
     assert root["Shared Hit Blocks"] + root["Shared Read Blocks"] < 50, json.dumps(root, indent=1)
 
 

@@ -1,4 +1,4 @@
-"""What goes by age, one by one: finished jobs with a time of their own, dead jobs, the default partition."""
+"""Pruning by age, one by one: finished jobs with a time of their own, dead jobs, the default partition."""
 
 import datetime as dt
 
@@ -6,15 +6,15 @@ import pytest
 from django.db import transaction
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, kill, registry, requeue
+from django_pgqueue import enqueue_many, kill, registry, retry
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance import pruner
 from django_pgqueue.maintenance.pruner import (
     Prunable,
-    Pruning,
-    Stretch,
+    PrunedRange,
+    Pruner,
     look,
     prune_dead,
     prune_default,
@@ -86,9 +86,9 @@ def test_finished_job_is_kept_for_as_long_as_its_call_said(queue, sql, keep):
 def test_task_says_how_long_its_jobs_are_kept_and_a_worker_that_does_not_know_it_prunes_them(queue, sql):
     job_id = app.kept_for_an_hour.enqueue().id
     finish(queue, job_id)
-    Job.objects.create(task="nobody.knows", keep_seconds=1)
+    Job.objects.create(task="unknown.task", keep_seconds=1)
     finish(queue, Job.objects.get().pk)
-    assert registry.find("nobody.knows") is None
+    assert registry.find("unknown.task") is None
     age(sql, hours=1)
     assert prune_timed(queue, limit=100) == 2
 
@@ -99,12 +99,12 @@ def test_task_says_how_long_its_jobs_are_kept_and_a_worker_that_does_not_know_it
     ids=str,
 )
 def test_time_of_its_own_goes_with_a_job_whatever_becomes_of_it(queue, sql, options):
-    """Enqueued with keys, killed, requeued, and finished, also with a tombstone."""
+    """Enqueued with keys, killed, retried, and finished, also with a reserved row."""
     job_id = app.noop.using(keep=HOUR, **options).enqueue().id
     assert Job.objects.get().keep_seconds == 3600
     assert kill([job_id], by="ann").dead == [job_id]
     assert DeadJob.objects.get().keep_seconds == 3600
-    assert requeue([job_id], by="ann").ids == [job_id]
+    assert retry([job_id], by="ann").ids == [job_id]
     sql("UPDATE pgqueue_jobs SET status = 'queued', concurrency_slot = concurrency_limit")
     finish(queue, job_id)
     finished = FinishedJob.objects.get()
@@ -148,11 +148,11 @@ def test_dead_jobs_are_pruned_from_the_oldest_on_where_the_settings_say_so(queue
     assert not DeadJob.objects.filter(pk__in=old)
 
 
-def test_dead_job_that_is_just_being_requeued_is_left_alone(queue, sql):
+def test_dead_job_that_is_just_being_retried_is_left_alone(queue, sql):
     [job_id] = die()
     age(sql, days=9)
     with transaction.atomic():
-        assert requeue([job_id], by="ann").ids == [job_id]
+        assert retry([job_id], by="ann").ids == [job_id]
         assert prune_dead(queue, days=1, limit=10) == 0
     assert Job.objects.get().pk == job_id
 
@@ -182,7 +182,7 @@ def go_through(queue, *, retention_days: int) -> tuple[int, int]:
 
 
 def test_default_partition_is_pruned_by_whole_days_stretch_by_stretch(queue, sql):
-    assert prune_default(queue, retention_days=7, page=0) == Stretch(0, None)
+    assert prune_default(queue, retention_days=7, page=0) == PrunedRange(0, None)
     put_into_default(sql, 700, days=30)  # five to a page
     put_into_default(sql, 1, days=7)
     put_into_default(sql, 5, days=2)
@@ -210,7 +210,7 @@ def test_worker_prunes_all_kinds_as_long_as_there_is_more_and_then_looks_no_soon
     die(3)
     put_into_default(sql, 700, days=30)
     age(sql, days=2)
-    pruning = Pruning(queue)
+    pruning = Pruner(queue)
     while pruning.prune() is not None:
         pass
     assert not FinishedJob.objects.exists()
@@ -225,7 +225,7 @@ def test_worker_prunes_all_kinds_as_long_as_there_is_more_and_then_looks_no_soon
 def test_dead_jobs_stay_by_default(queue, sql):
     die()
     age(sql, days=10_000)
-    assert Pruning(queue).prune() is None
+    assert Pruner(queue).prune() is None
     assert DeadJob.objects.count() == 1
 
 
@@ -233,11 +233,11 @@ def test_role_that_may_not_remove_jobs_is_told_so_where_there_are_any(queue, sql
     settings.PGQUEUE = {"DEAD_RETENTION_DAYS": 1}
     sql("DROP ROLE IF EXISTS pgqueue_lesser")
     sql("CREATE ROLE pgqueue_lesser")
-    tables = "pgqueue_dead_jobs, pgqueue_finished_jobs, pgqueue_stats, pgqueue_operations"
+    tables = "pgqueue_dead_jobs, pgqueue_finished_jobs, pgqueue_stats, pgqueue_bulk_actions"
     sql(f"GRANT SELECT ON {tables} TO pgqueue_lesser")
     lesser = QueueConnection("default", "lesser")
     lesser.autocommit().execute("SET ROLE pgqueue_lesser")
-    pruning = Pruning(lesser)
+    pruning = Pruner(lesser)
     assert pruning.prune() is None
     assert caplog.text == ""
     die()
@@ -246,10 +246,10 @@ def test_role_that_may_not_remove_jobs_is_told_so_where_there_are_any(queue, sql
     assert pruning.prune() is None
     assert "Jobs cannot be pruned by age: permission denied for table pgqueue_dead_jobs" in caplog.text
     sql("GRANT UPDATE, DELETE ON pgqueue_dead_jobs TO pgqueue_lesser")
-    sql("INSERT INTO pgqueue_operations (verb, source, by, ended_at) VALUES ('kill', 'live', 'ann', '2001-01-01')")
+    sql("INSERT INTO pgqueue_bulk_actions (verb, source, by, ended_at) VALUES ('kill', 'live', 'ann', '2001-01-01')")
     pruning._look_at = 0.0
     assert pruning.prune() is None
-    assert "permission denied for table pgqueue_operations" in caplog.text
+    assert "permission denied for table pgqueue_bulk_actions" in caplog.text
     assert not DeadJob.objects.exists(), "what it may remove goes all the same"
     lesser.close()
     sql("DROP OWNED BY pgqueue_lesser")
@@ -279,7 +279,7 @@ def test_worker_prunes_counts_for_as_long_as_the_settings_say(queue, sql, settin
     sql(OLD, 90)
     settings.PGQUEUE = {"STATS_DAYS": 8}
     caplog.set_level("INFO")
-    pruning = Pruning(queue)
+    pruning = Pruner(queue)
     assert pruning.prune() is None
     assert Stat.objects.count() == 91
     settings.PGQUEUE = {}

@@ -167,7 +167,7 @@ def test_test_that_leaves_jobs_behind_fails_where_that_is_asked_for(tmp_path):
     assert "tests.app.helped.note('a') on 'default', queued, due at once" in result.stdout
 
 
-def test_leftovers_are_nobodys_business_otherwise(tmp_path):
+def test_leftovers_are_allowed_otherwise(tmp_path):
     result = run(tmp_path, **of_django())
     assert failed(result) == FAILING, result.stdout
 

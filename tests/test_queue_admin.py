@@ -90,7 +90,7 @@ def test_name_that_looks_quoted_is_that_of_the_queue(staff):
         assert page.context["original"].name == name
 
 
-def test_list_shows_jobs_gates_and_who_has_paused_why(viewer, queues):
+def test_list_shows_jobs_limits_and_who_has_paused_why(viewer, queues):
     enqueue_many(app.noop.using(queue="mail"), [()] * 3)
     limit_queue("default", max_running=4, rate=60, period=60, burst=2)
     pause_queue("mail", by="bob", reason="<b>provider</b> is down", resume_at=dt.timedelta(hours=1))
@@ -162,7 +162,7 @@ def test_pause_with_a_time_that_cannot_be_is_asked_for_again(staff, queues):
     assert not Queue.objects.filter(paused_at__isnull=False).exists()
 
 
-def test_queue_that_nobody_has_is_not_made(staff, queues):
+def test_unknown_queue_is_not_made(staff, queues):
     page = confirm(staff, "pause", "typo,mail", reason="", minutes="")
     assert "Left alone: 1 (not here any more)." in page.content.decode()
     assert set(Queue.objects.values_list("name", flat=True)) == set(queues)
@@ -196,7 +196,7 @@ def test_limits_that_cannot_be_are_refused_at_their_fields(staff, queues, data, 
     assert not Queue.objects.exclude(max_running=None, rate_limit=None).exists()
 
 
-def test_whoever_may_only_look_changes_nothing(viewer, queues):
+def test_user_who_may_only_look_changes_nothing(viewer, queues):
     assert 'name="max_running"' not in viewer.get(f"{QUEUES}mail/change/").content.decode()
     assert change(viewer, "mail", max_running="1").status_code == 403
     assert confirm(viewer, "pause", "mail", reason="", minutes="").status_code == 403

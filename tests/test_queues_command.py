@@ -9,7 +9,7 @@ from django_pgqueue import enqueue_many, limit_queue, pause_queue
 from django_pgqueue.cli.parsing import rate_or_none
 from django_pgqueue.insights import formatting, overview
 from django_pgqueue.jobs.claim import claim
-from django_pgqueue.maintenance.pending_work import Counts, counts
+from django_pgqueue.maintenance.pending_work import QueueCounts, counts
 from django_pgqueue.models import Job, Queue
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -110,5 +110,8 @@ def test_jobs_are_counted_up_to_a_limit(queue):
     enqueue_many(app.noop.using(queue="mail", concurrency_key="k"), [()] * 4)
     assert Job.objects.filter(status="waiting").count() == 4
     found = counts(queue, ["default", "mail", "none"], limit=100)
-    assert found == {"default": Counts(5, 3, 0), "mail": Counts(0, 0, 4), "none": Counts(0, 0, 0)}
-    assert counts(queue, ["default", "mail"], limit=2) == {"default": Counts(2, 2, 0), "mail": Counts(0, 0, 2)}
+    assert found == {"default": QueueCounts(5, 3, 0), "mail": QueueCounts(0, 0, 4), "none": QueueCounts(0, 0, 0)}
+    assert counts(queue, ["default", "mail"], limit=2) == {
+        "default": QueueCounts(2, 2, 0),
+        "mail": QueueCounts(0, 0, 2),
+    }

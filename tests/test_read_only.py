@@ -7,7 +7,7 @@ import pytest
 
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.worker import listener as listener_module
-from django_pgqueue.worker.heartbeat import Session
+from django_pgqueue.worker.heartbeat import Liveness
 from django_pgqueue.worker.listener import BACKEND, Listener
 
 READ_ONLY = "SET default_transaction_read_only = on"
@@ -24,7 +24,7 @@ def test_own_connection_that_only_reads_is_given_up_though_all_it_does_is_read(q
 def test_listener_goes_where_notifications_are(transactional_db, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(listener_module, "PING_SECONDS", 0.0)
     heard: list = []
-    listener = Listener(Session(changed=lambda: None), heard.append)
+    listener = Listener(Liveness(changed=lambda: None), heard.append)
     listener.pass_once()
     listener.pass_once()
     assert heard == [None]

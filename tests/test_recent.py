@@ -1,10 +1,10 @@
-"""What goes on at the moment, as it is read from the counts."""
+"""Recent work, as it is read from the counts."""
 
 import pytest
 
 from django_pgqueue.db.queries import statement
 from django_pgqueue.insights import throughput
-from django_pgqueue.insights.throughput import Counts, Recent
+from django_pgqueue.insights.throughput import RecentWork, StatsCounts
 from django_pgqueue.jobs.stats import BOUNDS, BUCKETS
 from tests.test_flow import NOW, stat
 from tests.test_plans import explain
@@ -26,8 +26,8 @@ def test_buckets_of_several_minutes_and_tasks_are_added_one_by_one(db, stat):
     found = throughput.recent_by_queue("default", minutes=5, now=NOW)
     assert found["default"].wait_buckets == [2, 2, 3, 1, *[0] * (BUCKETS - 4)]
     assert found["default"].run_buckets == [1, 6, *[0] * (BUCKETS - 3), 1]
-    assert found["default"].counts == Counts(succeeded=8, stale=1)
-    assert found["other"] == Recent(Counts(failed=1), [], [])
+    assert found["default"].counts == StatsCounts(succeeded=8, stale=1)
+    assert found["other"] == RecentWork(StatsCounts(failed=1), [], [])
     tasks = throughput.by_task("default", minutes=5, now=NOW)
     assert tasks["default", "a"].wait_buckets == [1, 2, 3, 1]
     assert tasks["default", "b"].run_buckets[-1] == 1
@@ -46,14 +46,14 @@ def test_tasks_that_took_most_time_come_first_and_the_others_are_left_out(db, st
 def test_percentiles_are_told_from_the_buckets():
     counts = [0] * BUCKETS
     counts[9], counts[10] = 95, 5  # 95 up to a second, 5 up to 2.5 seconds
-    done = Recent(Counts(), wait_buckets=counts, run_buckets=[])
+    done = RecentWork(StatsCounts(), wait_buckets=counts, run_buckets=[])
     assert (BOUNDS[9], BOUNDS[10]) == (1.0, 2.5)
     assert done.wait_seconds(0.95) == 1.0
     assert 1.0 < done.wait_seconds(0.99) < 2.5
     assert done.run_seconds(0.5) is None
 
 
-@pytest.mark.parametrize("name", ["recent_by_queue", "recent_by_task"])
+@pytest.mark.parametrize("name", ["throughput_recent_by_queue", "throughput_recent_by_task"])
 def test_recent_counts_are_read_by_their_minute(queue, sql, name):
     sql(
         "INSERT INTO pgqueue_stats (minute, queue, task, succeeded, wait_buckets) SELECT "

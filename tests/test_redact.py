@@ -1,4 +1,4 @@
-"""What is sensitive in a job's arguments stands in its row, and nowhere else."""
+"""Sensitive arguments of a job are in its row and nowhere else."""
 
 import json
 import logging
@@ -11,7 +11,7 @@ from django.test import Client
 import tests.app.tasks as app
 from django_pgqueue import RetryLater, enqueue, enqueue_many, tasks
 from django_pgqueue.exceptions import InvalidArguments, InvalidJob
-from django_pgqueue.jobs.failure import LONGEST_TEXT, describe
+from django_pgqueue.jobs.failure import LONGEST_TEXT, error_entry
 from django_pgqueue.jobs.redaction import MOST, REDACTED, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.records import Fate, Outcome
@@ -204,7 +204,7 @@ def test_refused_arguments_are_named_without_their_values(refused):
 
 @pytest.mark.django_db
 def test_admin_shows_a_job_without_what_is_sensitive(admin_client: Client):
-    entry = {"error": "ValueError", "message": "ann/hunter2", "traceback": "hunter2", "attempt": 7777}
+    entry = {"kind": "failed", "error": "ValueError", "message": "ann/hunter2", "traceback": "hunter2", "attempt": 7777}
     values = {
         "args": ["ann", "hunter2", {"q": "open"}],
         "kwargs": {"api_key": 7777},
@@ -220,7 +220,7 @@ def test_admin_shows_a_job_without_what_is_sensitive(admin_client: Client):
         errors=[entry],
         **values,
     )
-    strange = Job.objects.create(task="nobody.knows", args=["hunter2"], kwargs={"a": "chocolate"})
+    strange = Job.objects.create(task="unknown.task", args=["hunter2"], kwargs={"a": "chocolate"})
     for url in (f"job/{live.pk}", f"deadjob/{dead.pk}", f"job/{strange.pk}"):
         page = admin_client.get(f"/admin/django_pgqueue/{url}/change/").content.decode()
         assert "hunter2" not in page
@@ -240,7 +240,7 @@ def test_long_secret_is_not_found_in_the_end_of_a_message_or_traceback(length, t
     scrub = scrubber(task_of(log_in), ["ann", secret], {})
     for before, after in ((0, 0), (300_000, 0), (10, 5000)):
         error = ValueError("x" * before + f"cannot parse {' and '.join([secret] * times)}" + "y" * after)
-        told = json.dumps(describe(error, scrub))
+        told = json.dumps(error_entry(error, scrub))
         assert "0123456789" not in told
         assert REDACTED in told
 

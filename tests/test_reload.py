@@ -1,4 +1,4 @@
-"""Which commands get a reloader, and what it looks at. What it does is in tests/processes/test_reload.py."""
+"""The reloader: the commands that get one, and the files it watches. Restarts are in tests/processes/test_reload.py."""
 
 import os
 import signal

@@ -15,7 +15,7 @@ from django_pgqueue.jobs.actions import kill
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.executor import arun, run
-from django_pgqueue.jobs.interrupts import LaneBorder, ThreadBorder
+from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
 from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.models import FinishedJob, Job
 from django_pgqueue.records import Fate, Outcome, Receipt
@@ -153,7 +153,7 @@ def test_task_asks_for_the_next_job(queue, monkeypatch, when, delay):
     app.record.enqueue("x")
     job = claimed(queue)
     monkeypatch.setattr(app.record, "func", again(when))
-    outcome = run(app.record, job, CurrentJob(job), ThreadBorder())
+    outcome = run(app.record, job, CurrentJob(job), ThreadInterrupts())
     assert (outcome.fate, outcome.delay_seconds, outcome.next_at) == (Fate.REPEATED, delay, None)
 
 
@@ -165,7 +165,7 @@ def test_coroutine_asks_for_the_next_job_at_a_time(queue, monkeypatch):
         current_job().run_again(at)
 
     async def awaited():
-        border = LaneBorder(asyncio.get_running_loop())
+        border = LaneInterrupts(asyncio.get_running_loop())
         return await arun(app.arecord, job, CurrentJob(job), border)
 
     monkeypatch.setattr(app.arecord, "func", func)
@@ -177,7 +177,7 @@ def test_failure_has_no_next_job(queue, monkeypatch):
     app.record.enqueue("x")
     job = claimed(queue)
     monkeypatch.setattr(app.record, "func", again((), fails=True))
-    assert run(app.record, job, CurrentJob(job), ThreadBorder()).fate is Fate.RETRIED
+    assert run(app.record, job, CurrentJob(job), ThreadInterrupts()).fate is Fate.RETRIED
 
 
 def test_run_that_was_asked_to_stop_and_succeeds_has_no_next_job(queue, monkeypatch):
@@ -189,14 +189,14 @@ def test_run_that_was_asked_to_stop_and_succeeds_has_no_next_job(queue, monkeypa
         current_job().is_cancelled = True
 
     monkeypatch.setattr(app.record, "func", func)
-    assert run(app.record, job, CurrentJob(job), ThreadBorder()).fate is Fate.SUCCEEDED
+    assert run(app.record, job, CurrentJob(job), ThreadInterrupts()).fate is Fate.SUCCEEDED
 
 
 def test_atomic_task_writes_its_effects_and_the_next_job_together(queue, monkeypatch):
     app.record_atomic.enqueue("x")
     job = claimed(queue)
     monkeypatch.setattr(app.record_atomic, "func", lambda label: (app.mark(label), current_job().run_again(60)))
-    assert run(app.record_atomic, job, CurrentJob(job), ThreadBorder()).fate is Fate.RECORDED
+    assert run(app.record_atomic, job, CurrentJob(job), ThreadInterrupts()).fate is Fate.RECORDED
     assert (Mark.objects.count(), Job.objects.get().parent_id, FinishedJob.objects.get().id) == (1, job.id, job.id)
 
 
@@ -205,7 +205,7 @@ def test_atomic_task_that_lost_its_lease_leaves_no_next_job(queue, monkeypatch, 
     job = claimed(queue)
     sql("UPDATE pgqueue_jobs SET status = 'queued', lease_token = 0, worker_id = 0")
     monkeypatch.setattr(app.record_atomic, "func", lambda label: (app.mark(label), current_job().run_again(60)))
-    assert run(app.record_atomic, job, CurrentJob(job), ThreadBorder()).fate is Fate.RETRIED
+    assert run(app.record_atomic, job, CurrentJob(job), ThreadInterrupts()).fate is Fate.RETRIED
     assert (Mark.objects.count(), Job.objects.get().id) == (0, job.id)
 
 

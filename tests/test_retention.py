@@ -1,4 +1,4 @@
-"""History by the day: partitions are made ahead and dropped behind, whoever reads, whoever else does the same."""
+"""History by the day: partitions are made ahead and dropped behind, whichever session reads or does the same."""
 
 import datetime as dt
 
@@ -9,12 +9,12 @@ import tests.app.tasks as app
 from django_pgqueue.db.connections import CallerConnection, QueueConnection
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
-from django_pgqueue.maintenance.partitions import DAYS_AHEAD, Kept, _dropping, keep_partitions, plan
+from django_pgqueue.maintenance.partitions import DAYS_AHEAD, PartitionsResult, _dropping, maintain_partitions, plan
 from django_pgqueue.models import FinishedJob
 from django_pgqueue.records import Fate, Outcome, Receipt
-from django_pgqueue.worker.config import Plan as WorkerPlan
-from django_pgqueue.worker.janitor import Janitor
-from django_pgqueue.worker.processes import Crew
+from django_pgqueue.worker.config import WorkerConfig as WorkerPlan
+from django_pgqueue.worker.janitor import TableMaintenance
+from django_pgqueue.worker.processes import ProcessPool
 from tests.support.clock import NOON, clock_set
 from tests.support.waiting import beside, eventually
 
@@ -40,14 +40,14 @@ def partitions_as_ever(_noon, queue, sql):
     keep(queue)
 
 
-def keep(database: QueueConnection, *, retention_days: int = 7) -> Kept:
-    """Pass until nobody is in the way, as autovacuum may be at any time; return what was done in all."""
-    total = Kept()
+def keep(database: QueueConnection, *, retention_days: int = 7) -> PartitionsResult:
+    """Pass until no session is in the way, as autovacuum may be at any time; return what was done in all."""
+    total = PartitionsResult()
 
     def is_through() -> bool:
         nonlocal total
-        kept = keep_partitions(database, retention_days=retention_days)
-        total = Kept(total.made + kept.made, total.dropped + kept.dropped)
+        kept = maintain_partitions(database, retention_days=retention_days)
+        total = PartitionsResult(total.made + kept.made, total.dropped + kept.dropped)
         return not kept.is_blocked
 
     eventually(is_through)
@@ -71,7 +71,7 @@ def day(sql):
 
 @pytest.fixture
 def make(sql, day):
-    """Make the partition of a day, as it was made when it lay ahead, with so many rows; return its name."""
+    """Make the partition of a day, as it was made when it lay ahead, with a number of rows; return its name."""
 
     def made(offset: int, *, rows: int = 0) -> str:
         name, following = day(offset), day(offset + 1)
@@ -86,7 +86,7 @@ def make(sql, day):
 
 
 def finish(sql, offset: int, rows: int) -> None:
-    """Put rows of jobs into the history that have finished so many days from today."""
+    """Put rows of jobs into the history that have finished some days from today."""
     sql(
         "INSERT INTO pgqueue_finished_jobs (id, finished_at, enqueued_at, run_at, first_started_at, started_at, "
         "worker_id, run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, metadata, errors) "
@@ -103,11 +103,11 @@ def test_partitions_are_made_ahead_and_dropped_behind(queue, sql, day, make):
     sql(f"DROP TABLE {day(7)}")
     planned = plan(queue, retention_days=7)
     assert ([f"{one:%Y%m%d}" for one in planned.make], [one.name for one in planned.drop]) == ([day(7)[-8:]], [name])
-    assert keep(queue) == Kept(1, 1)
+    assert keep(queue) == PartitionsResult(1, 1)
     assert {day(7), kept} <= partitions()
     assert name not in partitions()
     assert FinishedJob.objects.count() == 3
-    assert keep_partitions(queue, retention_days=7) == Kept()
+    assert maintain_partitions(queue, retention_days=7) == PartitionsResult()
 
 
 @pytest.mark.parametrize("connection", ["a worker's", "the caller's"])
@@ -130,7 +130,7 @@ def test_partition_is_dropped_by_what_it_holds_whatever_its_name(queue, sql, day
         "FOR VALUES FROM ('2020-09-01 00:00+02') TO ('2020-12-01 00:00+01')"
     )
     sql("CREATE TABLE before_all PARTITION OF pgqueue_finished_jobs FOR VALUES FROM (MINVALUE) TO ('2020-01-01')")
-    assert keep(queue) == Kept(0, 1)
+    assert keep(queue) == PartitionsResult(0, 1)
     assert "of_an_autumn" not in partitions()
     assert {"before_all", "pgqueue_finished_jobs_default"} <= partitions()
     sql("DROP TABLE before_all")
@@ -139,22 +139,22 @@ def test_partition_is_dropped_by_what_it_holds_whatever_its_name(queue, sql, day
 def test_history_that_is_switched_off_is_dropped_day_by_day_and_none_is_made(queue, sql, day, make):
     name = make(-1)
     sql(f"DROP TABLE {day(7)}")
-    assert keep(queue, retention_days=1) == Kept(1, 0)
+    assert keep(queue, retention_days=1) == PartitionsResult(1, 0)
     sql(f"DROP TABLE {day(7)}")
-    assert keep(queue, retention_days=0) == Kept(0, 1)
+    assert keep(queue, retention_days=0) == PartitionsResult(0, 1)
     assert name not in partitions()
     assert day(7) not in partitions()
     assert day(0) in partitions(), "its day is not over"
-    assert keep(queue) == Kept(1, 0), "switched on again"
+    assert keep(queue) == PartitionsResult(1, 0), "switched on again"
 
 
 def test_reader_in_the_way_postpones_a_drop(queue, make):
     name = make(-9, rows=1)
     with transaction.atomic():
         assert FinishedJob.objects.count() == 1
-        assert keep_partitions(queue, retention_days=7) == Kept(is_blocked=True)
+        assert maintain_partitions(queue, retention_days=7) == PartitionsResult(is_blocked=True)
     assert name in partitions()
-    assert keep(queue) == Kept(0, 1)
+    assert keep(queue) == PartitionsResult(0, 1)
 
 
 def test_no_ack_waits_behind_a_drop_that_waits_for_a_reader(queue, other_queue, sql, make):
@@ -188,8 +188,8 @@ def test_reader_of_the_default_partition_postpones_a_new_one(queue, sql, day):
     sql(f"DROP TABLE {day(7)}")
     with transaction.atomic():
         sql("SELECT 1 FROM pgqueue_finished_jobs_default")
-        assert keep_partitions(queue, retention_days=7) == Kept(is_blocked=True)
-    assert keep(queue) == Kept(1, 0)
+        assert maintain_partitions(queue, retention_days=7) == PartitionsResult(is_blocked=True)
+    assert keep(queue) == PartitionsResult(1, 0)
 
 
 def test_two_workers_at_once_make_and_drop_each_partition_once(queue, other_queue, sql, day, make):
@@ -197,7 +197,7 @@ def test_two_workers_at_once_make_and_drop_each_partition_once(queue, other_queu
         make(offset)
     for offset in range(3, DAYS_AHEAD + 1):
         sql(f"DROP TABLE {day(offset)}")
-    found: list[Kept] = []
+    found: list[PartitionsResult] = []
     with beside(lambda: found.append(keep(queue))):
         found.append(keep(other_queue))
     assert (sum(one.made for one in found), sum(one.dropped for one in found)) == (5, 5)
@@ -210,11 +210,11 @@ def test_day_whose_rows_are_in_the_default_partition_is_left_there(queue, sql, d
     app.noop.enqueue()
     [job] = claim(queue, "default", limit=1, worker_id=1)
     ack.write(queue, [Outcome(job, Fate.SUCCEEDED)])
-    assert keep(queue) == Kept(1, 0), "tomorrow's"
+    assert keep(queue) == PartitionsResult(1, 0), "tomorrow's"
     assert day(0) not in partitions()
     assert sql("SELECT id FROM pgqueue_finished_jobs_default") == [(job.id,)]
     sql("DELETE FROM pgqueue_finished_jobs")
-    assert keep(queue) == Kept(1, 0)
+    assert keep(queue) == PartitionsResult(1, 0)
 
 
 def test_role_that_does_not_own_the_table_is_told_so_where_there_is_something_to_do(queue, sql, caplog, day):
@@ -223,22 +223,22 @@ def test_role_that_does_not_own_the_table_is_told_so_where_there_is_something_to
     sql(f"DROP TABLE {day(7)}")
     lesser = QueueConnection("default", "lesser")
     lesser.autocommit().execute("SET ROLE pgqueue_lesser")
-    assert keep_partitions(lesser, retention_days=0) == Kept()
+    assert maintain_partitions(lesser, retention_days=0) == PartitionsResult()
     assert caplog.text == "", "history is off, and there is none"
-    assert keep_partitions(lesser, retention_days=7) == Kept()
+    assert maintain_partitions(lesser, retention_days=7) == PartitionsResult()
     lesser.close()
     sql("DROP ROLE pgqueue_lesser")
     assert "The worker's role must own the table" in caplog.text
-    assert keep(queue) == Kept(1, 0)
+    assert keep(queue) == PartitionsResult(1, 0)
 
 
 # The janitor
 
 
-def test_janitor_tries_again_soon_while_somebody_reads(sql, make, settings):
+def test_janitor_tries_again_soon_while_a_session_reads(sql, make, settings):
     settings.PGQUEUE = {"VACUUM_DEAD_ROWS": 0}
     name = make(-9, rows=1)
-    janitor = Janitor(Crew(WorkerPlan(), supervisor_id=1, lease_seconds=30))
+    janitor = TableMaintenance(ProcessPool(WorkerPlan(), supervisor_id=1, lease_seconds=30))
 
     def passed() -> bool:
         janitor.pass_once()

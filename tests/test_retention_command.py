@@ -12,8 +12,8 @@ from django_pgqueue.insights import retention
 from django_pgqueue.insights.retention import remedy, span
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
-from django_pgqueue.maintenance.partitions import keep_partitions
-from django_pgqueue.maintenance.vacuum import Holder, horizon
+from django_pgqueue.maintenance.partitions import maintain_partitions
+from django_pgqueue.maintenance.vacuum import SnapshotHolder, oldest_snapshot
 from django_pgqueue.models import DeadJob, FinishedJob
 from django_pgqueue.records import Fate, Outcome
 from tests.support.clock import NOON, clock_set
@@ -42,7 +42,7 @@ def today(_noon, queue, sql) -> dt.date:
     def by_default() -> None:
         sql("TRUNCATE pgqueue_finished_jobs")
         for retention_days in (0, 7):
-            eventually(lambda days=retention_days: not keep_partitions(queue, retention_days=days).is_blocked)
+            eventually(lambda days=retention_days: not maintain_partitions(queue, retention_days=days).is_blocked)
 
     by_default()
     yield sql("SELECT (now() AT TIME ZONE 'UTC')::date")[0][0]
@@ -79,7 +79,7 @@ def test_it_tells_of_each_partition_what_the_next_pass_does(queue, sql, today, o
     sql("SELECT pg_stat_force_next_flush()")
     sql(f"ANALYZE pgqueue_finished_jobs_{today:%Y%m%d}")
     text = run()
-    assert text.startswith("Finished jobs are kept for 7 days besides today.\nDead jobs are kept until somebody purges")
+    assert text.startswith("Finished jobs are kept for 7 days besides today.\nDead jobs are kept until they are purged")
     assert row_of(text, "partition").split() == ["partition", "rows", "size", "age", "next", "pass"]
     assert row_of(text, today - dt.timedelta(9)).split()[1] == "~0"
     assert row_of(text, today - dt.timedelta(9)).endswith("  9 days     is dropped")
@@ -147,7 +147,7 @@ def test_run_names_who_is_in_the_way(queue, sql, old, other_queue):
     pid = reader.info.backend_pid
     named = f"In the way: process {pid} (pgqueue other test) has read finished jobs in a transaction that is still open"
     eventually(lambda: named in run())
-    with pytest.raises(CommandError, match=r"Somebody is in the way of partitions\. Workers try again"):
+    with pytest.raises(CommandError, match=r"Another session blocks the maintenance of partitions\. Workers try again"):
         run("--run")
     assert sql("SELECT to_regclass(%s) IS NOT NULL", old) == [(True,)]
     reader.execute("ROLLBACK")
@@ -170,7 +170,7 @@ def test_it_names_who_holds_the_oldest_snapshot_and_how_to_end_it(queue, sql, to
     held = other_queue.autocommit()
     held.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
     held.execute("SELECT 'a report'")
-    eventually(lambda: horizon(queue).name.endswith("(pgqueue other test)"))
+    eventually(lambda: oldest_snapshot(queue).name.endswith("(pgqueue other test)"))
     pid = held.info.backend_pid
     eventually(lambda: f"is held by process {pid} (pgqueue other test), for " in run())
     assert f"To end it: SELECT pg_terminate_backend({pid});" in run()
@@ -190,7 +190,7 @@ def test_it_names_who_holds_the_oldest_snapshot_and_how_to_end_it(queue, sql, to
     ],
 )
 def test_each_holder_has_its_remedy(kind, handle, words):
-    assert words in remedy(Holder("700", "it", kind, handle, None))
+    assert words in remedy(SnapshotHolder("700", "it", kind, handle, None))
 
 
 def test_json_says_all_of_it(queue, sql, today, old):

@@ -11,9 +11,9 @@ from django_pgqueue.exceptions import InvalidJob, JobKilled, TimeLimitExceeded
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.executor import arun, run
-from django_pgqueue.jobs.failure import describe, unknown_task
-from django_pgqueue.jobs.interrupts import LaneBorder, ThreadBorder
-from django_pgqueue.records import KEEP, ClaimedJob, Fate
+from django_pgqueue.jobs.failure import error_entry, unknown_task
+from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
+from django_pgqueue.records import KEEP_RESULT, ClaimedJob, Fate
 from django_pgqueue.retry_policy import Discards
 from django_pgqueue.signals import job_finished, job_started
 from django_pgqueue.states import Reason
@@ -33,7 +33,7 @@ def job(args="[]", kwargs="{}", **changes) -> ClaimedJob:
         "run_at": 0.0,
         "is_old": False,
         "timeout_seconds": 0,
-        "flags": KEEP,
+        "flags": KEEP_RESULT,
         "lost": 0,
         "concurrency_key": None,
         "rest": None,
@@ -48,11 +48,11 @@ def outcome_of(func, given=None, current=None, **options):
     task = tasks.Task(func, name="t", options=tasks.Options(), **options)
     if task.is_async:
         return asyncio.run(awaited(task, given, current))
-    return run(task, given, current, ThreadBorder())
+    return run(task, given, current, ThreadInterrupts())
 
 
 async def awaited(task, given, current):
-    return await arun(task, given, current, LaneBorder(asyncio.get_running_loop()))
+    return await arun(task, given, current, LaneInterrupts(asyncio.get_running_loop()))
 
 
 def raising(error):
@@ -169,7 +169,7 @@ def test_retry_later_refuses_what_is_no_delay(delay):
 
 
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit()], ids=repr)
-def test_nothing_a_task_raises_passes_the_border(error):
+def test_nothing_a_task_raises_passes_the_interrupts(error):
     assert outcome_of(raising(error)).fate is Fate.RETRIED
 
 
@@ -204,9 +204,9 @@ def test_job_that_was_killed_before_it_began_never_runs():
     assert ran == []
 
 
-def test_cancelled_coroutine_was_killed_only_if_somebody_asked():
-    async def cancelled(somebody_asked):
-        current_job().is_cancelled = somebody_asked
+def test_cancelled_coroutine_was_killed_only_if_that_was_asked():
+    async def cancelled(was_asked):
+        current_job().is_cancelled = was_asked
         raise asyncio.CancelledError
 
     assert outcome_of(cancelled, job("[false]")).fate is Fate.RETRIED
@@ -264,8 +264,8 @@ def test_exception_that_cannot_be_printed_or_stored_is_described():
         def __str__(self):
             raise RuntimeError
 
-    assert describe(Odd())["message"] == "(its text cannot be read)"
-    described = describe(ValueError("nul \0 and surrogate \ud800 " + "x" * 100_000))
+    assert error_entry(Odd())["message"] == "(its text cannot be read)"
+    described = error_entry(ValueError("nul \0 and surrogate \ud800 " + "x" * 100_000))
     assert "\0" not in str(described)
     assert len(str(described).encode()) < 9000
 
@@ -363,5 +363,5 @@ def test_job_enqueued_by_a_job_knows_its_parent(db):
     from django_pgqueue.models import Job
 
     given = job(id=77)
-    assert run(app.parent, given, CurrentJob(given), ThreadBorder()).fate is Fate.SUCCEEDED
+    assert run(app.parent, given, CurrentJob(given), ThreadInterrupts()).fate is Fate.SUCCEEDED
     assert Job.objects.get().parent_id == 77

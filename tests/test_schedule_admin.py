@@ -124,7 +124,7 @@ def test_page_shows_what_became_of_the_latest_jobs(with_runs):
     assert "<td>30 s</td>\n<td>12 s</td>" in table
 
 
-def test_jobs_of_a_schedule_lead_nowhere_for_whoever_may_not_see_them(with_runs):
+def test_jobs_of_a_schedule_lead_nowhere_for_a_user_who_may_not_see_them(with_runs):
     text = user_with("view_schedule").get(page(with_runs)).content.decode()
     assert '/change/">1000' not in text
     assert ">1000<" in text

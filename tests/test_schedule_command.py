@@ -96,5 +96,5 @@ def test_run_that_cannot_be_enqueued_changes_nothing():
     with pytest.raises(CommandError, match=r"Nothing was changed\. No task is called 'shop\.tasks\.not_here'"):
         schedule("run", "good", "strange")
     assert Job.objects.count() == 0
-    with pytest.raises(CommandError, match="There is no schedule 'nobody'"):
-        schedule("run", "nobody")
+    with pytest.raises(CommandError, match="There is no schedule 'missing'"):
+        schedule("run", "missing")

@@ -1,4 +1,4 @@
-"""Schedules in the table: ticks become jobs, each once, whoever tries."""
+"""Schedules in the table: ticks become jobs, each once, however many workers try."""
 
 import datetime as dt
 import logging
@@ -21,12 +21,12 @@ from django_pgqueue.models import Job, Schedule
 from django_pgqueue.options import KeysBy
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.schedules import enqueuer
-from django_pgqueue.schedules.enqueuer import Fired, fire_due, spread_seconds
+from django_pgqueue.schedules.enqueuer import FireResult, fire_due, spread_seconds
 from django_pgqueue.schedules.manage import LastJob, last_jobs
-from django_pgqueue.schedules.recurrence import Rhythm
+from django_pgqueue.schedules.recurrence import Recurrence
 from django_pgqueue.signals import job_enqueued
 from django_pgqueue.states import Reason
-from django_pgqueue.worker.metrics import tell_of_enqueued
+from django_pgqueue.worker.metrics import on_enqueued
 from tests.support.waiting import PATIENCE_SECONDS, eventually, until_gone
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -65,7 +65,7 @@ def fire_all(queue, now: dt.datetime) -> int:
 
 def test_tick_becomes_a_job_and_the_next_one_is_set(queue):
     made = make(args=["daily"], kwargs={}, options={"queue": "reports", "priority": 7, "max_attempts": 3})
-    assert fire_due(queue, now=START - SECOND) == Fired(next_seconds=1.0)
+    assert fire_due(queue, now=START - SECOND) == FireResult(next_seconds=1.0)
     fired = fire_due(queue, now=START)
     assert (fired.jobs, fired.payloads, fired.next_seconds) == (1, {"reports"}, 0)
     job, row = Job.objects.get(), Schedule.objects.get()
@@ -164,7 +164,7 @@ def test_eight_workers_make_one_job_of_each_slot_in_ten_days(queue, caplog):
     caplog.set_level(logging.WARNING)
     end, expected = START + 10 * DAY, Counter()
     for name, (cron, every, zone) in SLOTS.items():
-        rhythm = Rhythm(cron, every, zone)
+        rhythm = Recurrence(cron, every, zone)
         first = rhythm.next_after(START)
         seconds = every and every.total_seconds()
         row = make(
@@ -346,7 +346,7 @@ def test_jobs_of_ticks_are_announced_once_when_they_are_committed(queue, sql, mo
 
     monkeypatch.setattr(job_enqueued, "receivers", list(job_enqueued.receivers))
     job_enqueued.connect(hear)
-    tell_of_enqueued(lambda *what: counted.append(what))
+    on_enqueued(lambda *what: counted.append(what))
     sql("ALTER TABLE pgqueue_jobs ADD CONSTRAINT no_four CHECK (args <> '[\"4\"]')")
     try:
         assert fire_due(queue, now=START).jobs == 6
@@ -357,7 +357,7 @@ def test_jobs_of_ticks_are_announced_once_when_they_are_committed(queue, sql, mo
     assert counted == [("default", RECORD, 1)] * 6
 
 
-def test_scheduler_waits_for_nobody(queue, other_queue):
+def test_scheduler_waits_for_no_lock(queue, other_queue):
     make("edited")
     make("unique", options={"unique_key": "one"})
     make("free")
@@ -407,7 +407,7 @@ def test_tick_that_was_moved_on_meanwhile_becomes_no_job(queue, monkeypatch):
         return enqueue(database, *rest)
 
     monkeypatch.setattr(enqueuer, "_enqueue", move_on_and_enqueue)
-    with pytest.raises(RuntimeError, match="moved on by somebody else"):
+    with pytest.raises(RuntimeError, match="another session has advanced a schedule"):
         # Its first attempt breaks its session off, which may have the row locked when the second comes.
         eventually(lambda: fire_due(queue, now=START).jobs)
     assert (Job.objects.count(), Schedule.objects.get().next_at) == (0, START)
@@ -437,18 +437,18 @@ def test_database_refuses_what_no_schedule_is(values):
 def test_paused_schedule_misses_its_ticks_and_goes_on_with_the_next(queue):
     now = timezone.now()
     make(next_at=now - 90 * SECOND)
-    assert pause_schedules(["hourly", "nobody"], by="eve") == ["hourly"]
+    assert pause_schedules(["hourly", "missing"], by="eve") == ["hourly"]
     assert pause_schedules(["hourly"], by="eve") == []
     assert (Schedule.objects.get().is_enabled, Schedule.objects.get().paused_by) == (False, "eve")
-    assert fire_due(queue) == Fired()
-    assert resume_schedules(["hourly", "nobody"], by="ann") == ["hourly"]
+    assert fire_due(queue) == FireResult()
+    assert resume_schedules(["hourly", "missing"], by="ann") == ["hourly"]
     assert resume_schedules(["hourly"], by="ann") == []
     row = Schedule.objects.get()
     assert (row.is_enabled, row.paused_by, row.next_at) == (True, "", now - 90 * SECOND + HOUR)
     assert fire_due(queue).jobs == 0
 
 
-def test_pause_and_resume_wait_for_nobody(queue, other_queue):
+def test_pause_and_resume_wait_for_no_lock(queue, other_queue):
     make()
     with other_queue.transaction():
         other_queue.rows("SELECT id FROM pgqueue_schedules FOR UPDATE", {})
@@ -459,7 +459,7 @@ def test_pause_and_resume_wait_for_nobody(queue, other_queue):
 def test_schedule_is_run_now_besides_its_ticks(queue):
     made = make(args=["x"], options={"queue": "reports"}, is_enabled=False)
     with transaction.atomic():
-        jobs = run_schedules(["hourly", "nobody"], by="eve")
+        jobs = run_schedules(["hourly", "missing"], by="eve")
     job = Job.objects.get()
     assert jobs == {"hourly": job.id}
     assert (job.args, job.queue, job.status, job.schedule_id) == (["x"], "reports", "queued", made.id)

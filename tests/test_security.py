@@ -13,7 +13,7 @@ import django_pgqueue
 from django_pgqueue import registry
 from django_pgqueue.jobs.redaction import is_sensitive_name
 from django_pgqueue.records import Fate
-from django_pgqueue.worker.shared_state import Marks
+from django_pgqueue.worker.shared_state import SharedState
 from django_pgqueue.worker.slots import Slots
 from tests.support.waiting import PATIENCE_SECONDS
 from tests.test_run import job
@@ -28,7 +28,7 @@ WORKING = {path: tree for path, tree in TREES.items() if "bench" not in path.par
 )
 def test_only_registered_tasks_run(name, tmp_path):
     outbox = queue.SimpleQueue()
-    slots = Slots(1, Marks(), outbox)
+    slots = Slots(1, SharedState(), outbox)
     slots.accept(0, job(f'["touch {tmp_path}/proof"]', task=name))
     cell, outcome = outbox.get(timeout=PATIENCE_SECONDS)
     assert (cell, outcome.fate) == (0, Fate.RELEASED)
@@ -106,7 +106,7 @@ def test_code_of_others_is_as_it_was_released():
         "dsn",
     ],
 )
-def test_names_of_what_nobody_is_to_see_are_known_from_the_start(name):
+def test_names_of_sensitive_arguments_are_known_from_the_start(name):
     assert is_sensitive_name(name)
 
 

@@ -1,4 +1,4 @@
-"""What arrives in Sentry, by its own SDK, with the integrations that it has in every Django project."""
+"""Events in Sentry, by its own SDK, with the integrations that it has in every Django project."""
 
 import asyncio
 import json
@@ -109,7 +109,7 @@ def test_attempt_that_succeeds_or_asks_to_run_later_is_no_event(queue, posted):
     assert posted == []
 
 
-def test_job_that_somebody_kills_is_no_event(queue, posted, registry_of):
+def test_job_that_is_killed_is_no_event(queue, posted, registry_of):
     def stop():
         current_job().is_cancelled = True
         raise RuntimeError("stopped")
@@ -240,7 +240,7 @@ def test_jobs_side_by_side_on_the_event_loop_do_not_share_a_scope(queue, posted,
     from django_pgqueue.jobs.claim import claim
     from django_pgqueue.jobs.context import CurrentJob
     from django_pgqueue.jobs.executor import arun
-    from django_pgqueue.jobs.interrupts import LaneBorder
+    from django_pgqueue.jobs.interrupts import LaneInterrupts
 
     started = []
 
@@ -258,7 +258,7 @@ def test_jobs_side_by_side_on_the_event_loop_do_not_share_a_scope(queue, posted,
     jobs = claim(queue, "default", limit=10, worker_id=1)
 
     async def run_all():
-        border = LaneBorder(asyncio.get_running_loop())
+        border = LaneInterrupts(asyncio.get_running_loop())
         await asyncio.gather(*(arun(registry.find(job.task), job, CurrentJob(job), border) for job in jobs))
 
     asyncio.run(run_all())

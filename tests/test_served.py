@@ -3,11 +3,11 @@ from django.db import connection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.jobs.queue_selector import QueueSelector
 
 
 def served(text):
-    return Served.of(text.split(",")) if text else Served()
+    return QueueSelector.of(text.split(",")) if text else QueueSelector()
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ WORDS = st.text(alphabet="a*%_\\.-\n", min_size=1, max_size=4)
 @pytest.mark.django_db
 @given(words=st.lists(WORDS, max_size=3), queues=st.lists(WORDS, min_size=1, max_size=5, unique=True))
 def test_database_and_worker_agree_on_what_is_served(words, queues):
-    served = Served.of(words)
+    served = QueueSelector.of(words)
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT name FROM unnest(%(queues)s::text[]) AS name "

@@ -5,12 +5,12 @@ from django.db import connection
 from django.dispatch import Signal
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, kill, purge, requeue, signals
+from django_pgqueue import enqueue_many, kill, purge, retry, signals
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.expirer import expire
 from django_pgqueue.maintenance.reaper import fail_overdue, settle
-from django_pgqueue.maintenance.unique_keys import retake
+from django_pgqueue.maintenance.unique_keys import reacquire_keys
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.records import Fate, Lease, Outcome
 from django_pgqueue.states import Reason
@@ -56,7 +56,7 @@ def test_life_of_a_job_that_is_retried_and_succeeds(queue, heard, task):
     run_claimed(queue)
     run_claimed(queue)
     assert named(heard) == [
-        *["job_enqueued", "job_started", "job_finished", "job_retried"],
+        *["job_enqueued", "job_started", "job_finished", "job_retry_scheduled"],
         *["job_started", "job_finished", "job_succeeded"],
     ]
     assert {sender for _, sender, _ in heard} == {f"{task.func.__module__}.fail_until"}
@@ -84,14 +84,14 @@ def test_every_end_of_a_run_has_its_signal(queue, heard, task, args, last):
 def test_what_people_do_with_jobs(queue, heard):
     ids = enqueue_many(app.noop, [(), ()])
     assert kill([*ids, 10**9], by="ann").dead == ids
-    assert requeue(ids[:1], by="bob").ids == ids[:1]
+    assert retry(ids[:1], by="bob").ids == ids[:1]
     purge(ids, by="cleo")
     run_claimed(queue)
     purge([FinishedJob.objects.get().id], by="cleo", finished=True)
     people = [(name, given) for name, sender, given in heard if sender is None]
     assert people == [
         ("job_killed", {"ids": ids, "requested": [], "by": "ann", "database": "default"}),
-        ("job_requeued", {"ids": ids[:1], "by": "bob", "database": "default"}),
+        ("job_retried", {"ids": ids[:1], "by": "bob", "database": "default"}),
         ("job_purged", {"ids": ids[1:], "by": "cleo", "finished": False, "database": "default"}),
         ("job_purged", {"ids": ids[:1], "by": "cleo", "finished": True, "database": "default"}),
     ]
@@ -99,7 +99,7 @@ def test_what_people_do_with_jobs(queue, heard):
 
 def test_nothing_is_sent_where_nothing_was_done(db, heard):
     kill([1], by="ann")
-    requeue([1], by="ann")
+    retry([1], by="ann")
     purge([1], by="ann")
     assert heard == []
 
@@ -141,7 +141,7 @@ def test_job_that_comes_back_after_a_newer_one_with_its_key(queue, heard):
     [held] = claim(queue, "default", limit=1, worker_id=1)
     task.enqueue(0)
     ack.write(queue, [Outcome(held, Fate.RELEASED)])
-    retake(queue)
+    reacquire_keys(queue)
     assert heard[2:] == [("job_superseded", None, {"ids": [first], "database": "default"})]
 
 
@@ -163,7 +163,7 @@ def test_receiver_that_raises_harms_nothing(queue, caplog):
         ids = enqueue_many(app.noop, [(), ()])
         assert run_claimed(queue)[0].fate is Fate.SUCCEEDED
         assert kill(ids, by="ann").dead == ids[1:]
-        assert requeue(ids, by="ann").ids == ids[1:]
+        assert retry(ids, by="ann").ids == ids[1:]
     finally:
         for signal in ALL.values():
             signal.disconnect(fail)

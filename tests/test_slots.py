@@ -17,11 +17,11 @@ from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.signals import job_finished, job_started
 from django_pgqueue.states import Reason
 from django_pgqueue.worker import cleanup as tidy_module
-from django_pgqueue.worker import consumer as pump_module
+from django_pgqueue.worker import consumer as consumer_module
 from django_pgqueue.worker import slots as slots_module
 from django_pgqueue.worker.cleanup import watch_connections
-from django_pgqueue.worker.consumer import Pump
-from django_pgqueue.worker.shared_state import Marks, now
+from django_pgqueue.worker.consumer import Consumer
+from django_pgqueue.worker.shared_state import SharedState, now
 from django_pgqueue.worker.slots import Slots
 from tests.app import contract
 from tests.app.models import Mark
@@ -33,10 +33,10 @@ from tests.support.waiting import PATIENCE_SECONDS, eventually
 @pytest.fixture
 def slots(transactional_db):
     watch_connections()
-    marks = Marks()
-    marks.extend(now() + 600)
+    shared = SharedState()
+    shared.extend(now() + 600)
     with ended():
-        yield Slots(2, marks, stdlib_queue.SimpleQueue())
+        yield Slots(2, shared, stdlib_queue.SimpleQueue())
     connection_created.disconnect(dispatch_uid="django_pgqueue.tidy")
 
 
@@ -47,7 +47,7 @@ def give(queue, slots):
     def run(task, cell=0, args=()):
         task.enqueue(*args)
         [job] = claim(queue, "default", limit=1, worker_id=1)
-        slots._marks.hold([cell], [job])
+        slots._shared.hold([cell], [job])
         slots.accept(cell, job)
         return job
 
@@ -113,7 +113,7 @@ def test_kill_that_comes_before_user_code_is_not_lost(slots, give, monkeypatch):
     monkeypatch.setattr(slots_module, "check_connections", lambda: checking.set() or checked.wait(PATIENCE_SECONDS))
     job = give(app.sleep_for_ever)
     assert checking.wait(PATIENCE_SECONDS)
-    slots.cancel(job.mark)
+    slots.cancel(job.run_id)
     checked.set()
     outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)[1]
     assert (outcome.fate, outcome.reason) == (Fate.DIED, Reason.KILLED)
@@ -184,20 +184,20 @@ def test_job_that_a_slot_had_taken_before_a_lapse_is_not_begun(slots, queue, mon
         return begin(*given)
 
     monkeypatch.setattr(slots, "begin", freeze)
-    pump = Pump(1, (), slots, slots._marks)
+    consumer = Consumer(1, (), slots, slots._shared)
     job = claim_one(queue, app.noop)
-    pump._accept([job])
+    consumer._accept([job])
     assert taken.wait(PATIENCE_SECONDS)
-    slots._marks.extend(now() - 1)
-    slots._marks.renew(now() + 600)
-    pump._turn()
-    assert slots._marks.may_start()
+    slots._shared.extend(now() - 1)
+    slots._shared.renew(now() + 600)
+    consumer._turn()
+    assert slots._shared.may_start()
     thawed.set()
     [(_, outcome)] = [slots.outbox.get(timeout=PATIENCE_SECONDS)]
     assert outcome == Outcome(job, Fate.RELEASED)
-    pump._accept([job._replace(lease_token=job.lease_token + 1)])
+    consumer._accept([job._replace(lease_token=job.lease_token + 1)])
     assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
-    pump.database.close()
+    consumer.database.close()
 
 
 def claim_one(queue, task):
@@ -235,39 +235,39 @@ def test_job_can_be_taken_back_while_its_slot_checks_connections(slots, give, ch
     assert slots.waiting() == 1
     assert slots.withdraw() == [(3, job)]
     checked.set()
-    assert slots.outbox.get(timeout=PATIENCE_SECONDS) is None, "the pump may claim for this slot again"
+    assert slots.outbox.get(timeout=PATIENCE_SECONDS) is None, "the consumer may claim for this slot again"
     again = give(task, cell=4)
     cell, outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)
     assert (cell, outcome.job, outcome.fate) == (4, again, Fate.SUCCEEDED)
 
 
 def test_job_is_given_to_others_when_its_slot_waits_for_a_silent_server(slots, queue, monkeypatch, check):
-    monkeypatch.setattr(pump_module, "STALLED_SECONDS", 0.0)
+    monkeypatch.setattr(consumer_module, "STALLED_SECONDS", 0.0)
     checking, checked = check
-    pump = Pump(1, (), slots, slots._marks)
+    consumer = Consumer(1, (), slots, slots._shared)
     job = claim_one(queue, app.noop)
-    pump._accept([job])
+    consumer._accept([job])
     assert checking.wait(PATIENCE_SECONDS)
     slots.concurrency = 0  # it claims nothing again
-    eventually(lambda: pump._turn() or Job.objects.filter(pk=job.id, status="queued", attempts=0).exists())
+    eventually(lambda: consumer._turn() or Job.objects.filter(pk=job.id, status="queued", attempts=0).exists())
     checked.set()
-    pump.database.close()
+    consumer.database.close()
 
 
 @pytest.mark.parametrize("task", [app.noop, app.noop_async])
 def test_job_that_its_slot_cannot_begin_is_left_to_others(slots, queue, monkeypatch, check, task):
-    """The pump does not claim it again while the only slot waits for a silent server, and does so afterwards."""
-    monkeypatch.setattr(pump_module, "STALLED_SECONDS", 0.0)
+    """The consumer does not claim it again while the only slot waits for a silent server, and does so afterwards."""
+    monkeypatch.setattr(consumer_module, "STALLED_SECONDS", 0.0)
     checking, checked = check
-    pump = Pump(1, (), slots, slots._marks)
+    consumer = Consumer(1, (), slots, slots._shared)
     job = claim_one(queue, task)
-    pump._accept([job])
+    consumer._accept([job])
     assert checking.wait(PATIENCE_SECONDS)
-    eventually(lambda: pump._turn() or Job.objects.filter(pk=job.id, status="queued", attempts=0).exists())
-    assert pump._appetite() == 0
+    eventually(lambda: consumer._turn() or Job.objects.filter(pk=job.id, status="queued", attempts=0).exists())
+    assert consumer._appetite() == 0
     checked.set()
-    eventually(lambda: pump._collect(0.01) or pump._turn() or not Job.objects.filter(pk=job.id).exists())
-    pump.database.close()
+    eventually(lambda: consumer._collect(0.01) or consumer._turn() or not Job.objects.filter(pk=job.id).exists())
+    consumer.database.close()
 
 
 @pytest.fixture

@@ -212,7 +212,7 @@ def session_of(cluster: Cluster, **options: str) -> psycopg.Connection:
     return psycopg.connect(host="127.0.0.1", port=cluster.primary.port, user="postgres", dbname="postgres", **options)
 
 
-def test_everybody_who_pins_the_horizon_is_named(cluster):
+def test_every_session_that_pins_the_horizon_is_named(cluster):
     with (
         session_of(cluster, application_name="nightly export") as export,
         session_of(cluster) as asking,

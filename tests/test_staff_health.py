@@ -1,4 +1,4 @@
-"""What the health panel finds: each finding is planted, and none is there where all is well."""
+"""Findings of the health panel: each is planted, and none is there where all is well."""
 
 import datetime as dt
 import threading
@@ -12,7 +12,7 @@ from django_pgqueue import doctor, enqueue_many, pause_queue
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.doctor import Level, findings, tables
 from django_pgqueue.doctor.finding import View
-from django_pgqueue.maintenance.vacuum import Holder, horizon
+from django_pgqueue.maintenance.vacuum import SnapshotHolder, oldest_snapshot
 from django_pgqueue.models import FinishedJob, Schedule, Worker
 from django_pgqueue.version import VERSION
 from tests.support.waiting import PATIENCE_SECONDS, eventually
@@ -74,7 +74,7 @@ def forget_counters(sql) -> None:
 
 
 def forget_others(sql) -> None:
-    """Begin to count anew when nobody is left who could tell of earlier tests; while no other session is open."""
+    """Begin to count anew when no session is left that could tell of earlier tests; while no other session is open."""
     eventually(lambda: not other_sessions(sql))
     forget_counters(sql)
 
@@ -190,7 +190,7 @@ def test_schedule_whose_tick_was_refused_is_found():
 
 @pytest.fixture
 def elsewhere():
-    """A transaction of somebody else, with a snapshot."""
+    """A transaction of another session, with a snapshot."""
     ready, done = threading.Event(), threading.Event()
 
     def hold():
@@ -206,7 +206,9 @@ def elsewhere():
     thread = threading.Thread(target=hold)
     thread.start()
     assert ready.wait(PATIENCE_SECONDS)
-    eventually(lambda: horizon(CallerConnection()).name.endswith("(report)"))  # autovacuum may hold an older one
+    eventually(
+        lambda: oldest_snapshot(CallerConnection()).name.endswith("(report)")
+    )  # autovacuum may hold an older one
     yield
     done.set()
     thread.join(PATIENCE_SECONDS)
@@ -237,7 +239,7 @@ MANY = tables.MANY_DEAD_ROWS
 )
 def test_who_tells_no_time_is_judged_by_the_dead_rows(seconds, dead, is_found, monkeypatch):
     monkeypatch.setattr(tables, "MANY_DEAD_ROWS", MANY)
-    holder = Holder("1", "replication slot standby_1", "slot", "standby_1", seconds)
+    holder = SnapshotHolder("1", "replication slot standby_1", "slot", "standby_1", seconds)
     assert tables._is_old(holder, dead) is is_found
 
 

@@ -1,4 +1,4 @@
-"""Kill, requeue: what staff do to jobs."""
+"""Kill, retry: what staff do to jobs."""
 
 import datetime as dt
 
@@ -9,12 +9,13 @@ from django.utils import timezone
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, move_jobs, set_priority
 from django_pgqueue.backend.results import errors_of
-from django_pgqueue.db.connections import PassConnection
+from django_pgqueue.db.connections import MaintenanceConnection
 from django_pgqueue.db.notify import CHANNEL
-from django_pgqueue.exceptions import InvalidJob, InvalidOperation
-from django_pgqueue.jobs.actions import VERBS, Did, Left, kill, run_now, verb_of
+from django_pgqueue.exceptions import InvalidBulkAction, InvalidJob
+from django_pgqueue.insights.history import title_of
+from django_pgqueue.jobs.actions import VERBS, JobChange, SkipReason, action_named, kill, run_now
 from django_pgqueue.jobs.claim import claim
-from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter, requeue
+from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter, retry
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.states import Reason
 
@@ -23,10 +24,17 @@ from django_pgqueue.states import Reason
 def dead(queue):
     def make(number=1):
         ids = enqueue_many(app.record.using(priority=3, max_attempts=4), [("x",)] * number)
-        dead_letter(queue, [DeadLetter(job_id, 0, Reason.EXHAUSTED, {"error": "ValueError"}) for job_id in ids])
+        dead_letter(
+            queue,
+            [DeadLetter(job_id, 0, Reason.EXHAUSTED, {"kind": "failed", "error": "ValueError"}) for job_id in ids],
+        )
         return ids
 
     return make
+
+
+def titles(job) -> list[str]:
+    return [title_of(entry) for entry in job.errors]
 
 
 def test_kill_buries_what_waits_and_asks_what_runs(queue):
@@ -51,9 +59,9 @@ def test_kill_does_not_wait_for_a_locked_row(queue, other_queue):
     assert kill([running, queued], by="eve") == ([queued], [running])
 
 
-def test_kill_leaves_tombstones_alone(sql):
+def test_kill_leaves_reserved_alone(sql):
     job_id = app.noop.enqueue().id
-    sql("UPDATE pgqueue_jobs SET status = 'held'")
+    sql("UPDATE pgqueue_jobs SET status = 'reserved'")
     assert kill([job_id], by="eve") == ([], [])
 
 
@@ -65,35 +73,35 @@ def test_kill_rolls_back_with_its_transaction(queue):
     assert (Job.objects.count(), DeadJob.objects.count()) == (1, 0)
 
 
-def test_requeued_job_keeps_id_arguments_options_and_history(dead):
+def test_retried_job_keeps_id_arguments_options_and_history(dead):
     [job_id] = dead()
-    assert requeue([job_id], by="eve").ids == [job_id]
+    assert retry([job_id], by="eve").ids == [job_id]
     job = Job.objects.get(pk=job_id)
     assert (job.status, job.attempts, job.max_attempts, job.priority, job.args) == ("queued", 0, 4, 3, ["x"])
-    assert [entry["error"] for entry in job.errors] == ["ValueError", "died (exhausted), requeued by eve"]
+    assert titles(job) == ["ValueError", "died (exhausted), retried by eve"]
     assert DeadJob.objects.count() == 0
 
 
-def test_requeue_leaves_a_job_dead_whose_unique_key_is_taken(dead, sql):
+def test_retry_leaves_a_job_dead_whose_unique_key_is_taken(dead, sql):
     first, second = dead(2)
     sql("UPDATE pgqueue_dead_jobs SET unique_key = 'k', unique_scope = 'live'")
     sql("INSERT INTO pgqueue_jobs (task, unique_key, unique_scope) VALUES ('x', 'k', 'live')")
-    assert requeue([first, second], by="eve").ids == []
+    assert retry([first, second], by="eve").ids == []
     sql("DELETE FROM pgqueue_jobs")
-    assert len(requeue([first, second], by="eve").ids) == 1
+    assert len(retry([first, second], by="eve").ids) == 1
     assert DeadJob.objects.count() == 1
 
 
-def test_requeue_says_who_has_the_key_and_the_history_who_wanted_it(dead, sql):
+def test_retry_says_who_has_the_key_and_the_history_who_wanted_it(dead, sql):
     ids = dead(3)
     for job_id, key in zip(ids, ["a", "b", "b"], strict=True):
         sql("UPDATE pgqueue_dead_jobs SET unique_key = %s, unique_scope = 'live' WHERE id = %s", key, job_id)
     holder = app.record.using(unique_key="a").enqueue("new").id
     cause = DeadJob.objects.get(pk=ids[0]).cause
-    assert requeue(ids, by="eve") == ([ids[1]], {ids[0]: holder, ids[2]: ids[1]})
+    assert retry(ids, by="eve") == ([ids[1]], {ids[0]: holder, ids[2]: ids[1]})
     entry, last = DeadJob.objects.get(pk=ids[0]).errors
     assert (last["error"], DeadJob.objects.get(pk=ids[0]).cause) == ("ValueError", cause)
-    assert entry["error"] == f"not requeued by eve: job {holder} has its unique key"
+    assert title_of(entry) == f"not retried by eve: job {holder} has its unique key"
     assert (entry["holder"], entry["by"], entry["attempt"]) == (holder, "eve", 0)
 
 
@@ -109,12 +117,12 @@ def test_run_now_makes_scheduled_jobs_due_and_leaves_others(queue):
     assert len(claim(queue, "default", limit=3, worker_id=1)) == 3
 
 
-def test_requeue_does_not_wait_for_a_locked_row(queue, dead):
+def test_retry_does_not_wait_for_a_locked_row(queue, dead):
     locked, free = dead(2)
     with queue.transaction():
         queue.rows("SELECT id FROM pgqueue_dead_jobs WHERE id = %(id)s FOR UPDATE", {"id": locked})
-        assert requeue([locked, free], by="eve").ids == [free]
-    assert requeue([locked], by="eve").ids == [locked]
+        assert retry([locked, free], by="eve").ids == [free]
+    assert retry([locked], by="eve").ids == [locked]
 
 
 def test_run_now_does_not_wait_for_a_locked_row(queue):
@@ -124,10 +132,10 @@ def test_run_now_does_not_wait_for_a_locked_row(queue):
         assert run_now([job_id], by="eve") == []
 
 
-def test_requeue_of_what_is_not_dead_does_nothing(dead):
+def test_retry_of_what_is_not_dead_does_nothing(dead):
     [job_id] = dead()
-    assert requeue([job_id, 999_999], by="eve").ids == [job_id]
-    assert requeue([job_id], by="eve").ids == []
+    assert retry([job_id, 999_999], by="eve").ids == [job_id]
+    assert retry([job_id], by="eve").ids == []
 
 
 # Notes
@@ -143,12 +151,12 @@ CHANGES = {
 def test_history_says_what_was_done_to_a_job_and_by_whom(db, change):
     act, note = CHANGES[change]
     job_id = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
-    Job.objects.filter(pk=job_id).update(attempts=2, errors=[{"error": "ValueError", "attempt": 2}])
+    Job.objects.filter(pk=job_id).update(attempts=2, errors=[{"kind": "failed", "error": "ValueError", "attempt": 2}])
     before = timezone.now()
     assert act([job_id]) == [job_id]
     entry, last = Job.objects.get(pk=job_id).errors
-    assert last == {"error": "ValueError", "attempt": 2}
-    assert (entry["error"], entry["by"], entry["attempt"]) == (note, "eve", 2)
+    assert last == {"kind": "failed", "error": "ValueError", "attempt": 2}
+    assert (title_of(entry), entry["by"], entry["attempt"]) == (note, "eve", 2)
     assert before - dt.timedelta(minutes=1) < dt.datetime.fromisoformat(entry["at"])
     assert errors_of([entry]) == []
 
@@ -157,10 +165,9 @@ def test_history_says_what_was_done_to_a_job_and_by_whom(db, change):
 def test_notes_keep_the_first_and_the_last_ten_entries(db, change):
     act, note = CHANGES[change]
     job_id = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
-    Job.objects.filter(pk=job_id).update(errors=[{"error": f"E{number}"} for number in range(20)])
+    Job.objects.filter(pk=job_id).update(errors=[{"kind": "failed", "error": f"E{number}"} for number in range(20)])
     act([job_id])
-    history = [entry["error"] for entry in Job.objects.get(pk=job_id).errors]
-    assert history == [
+    assert titles(Job.objects.get(pk=job_id)) == [
         *(f"E{number}" for number in range(10)),
         *(f"E{number}" for number in range(11, 19)),
         note,
@@ -172,8 +179,7 @@ def test_note_of_a_job_that_has_not_failed_is_its_first_entry(db):
     job_id = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
     move_jobs([job_id], queue="bulk", by="eve")
     run_now([job_id], by="eve")
-    history = {entry["error"] for entry in Job.objects.get(pk=job_id).errors}
-    assert history == {"moved from default to bulk by eve", "made due at once by eve"}
+    assert set(titles(Job.objects.get(pk=job_id))) == {"moved from default to bulk by eve", "made due at once by eve"}
 
 
 # The table
@@ -181,15 +187,15 @@ def test_note_of_a_job_that_has_not_failed_is_its_first_entry(db):
 
 def test_every_verb_is_found_by_name_and_source():
     for verb in VERBS:
-        assert verb_of(verb.name, verb.source.name.lower()) is verb
-    for name, source in (("kill", "dead"), ("drop", "live"), ("purge", "live"), ("requeue", "nowhere")):
-        with pytest.raises(InvalidOperation, match=f"no verb '{name}' for '{source}' jobs"):
-            verb_of(name, source)
+        assert action_named(verb.name, verb.source.name.lower()) is verb
+    for name, source in (("kill", "dead"), ("drop", "live"), ("purge", "live"), ("retry", "nowhere")):
+        with pytest.raises(InvalidBulkAction, match=f"no verb '{name}' for '{source}' jobs"):
+            action_named(name, source)
 
 
 def test_what_a_verb_needs_is_checked():
-    verb_of("move", "live").check({"queue": "bulk"})
-    verb_of("kill", "live").check({})
+    action_named("move", "live").check({"queue": "bulk"})
+    action_named("kill", "live").check({})
     for name, said in (
         ("move", {}),
         ("move", {"queue": ""}),
@@ -197,31 +203,31 @@ def test_what_a_verb_needs_is_checked():
         ("set_priority", {}),
     ):
         with pytest.raises(InvalidJob):
-            verb_of(name, "live").check(said)
+            action_named(name, "live").check(said)
 
 
 def test_verb_says_what_it_did_and_why_others_were_left(queue):
     waits, runs = enqueue_many(app.noop, [(), ()])
     queue.rows("UPDATE pgqueue_jobs SET status='running', lease_token=1 WHERE id=%(id)s RETURNING id", {"id": runs})
     said = {"queue": "bulk"}
-    done = verb_of("move", "live").do([waits, runs, 10**9], by="eve", said=said, statuses=(), where=None)
-    assert done == ({Did.MOVED: [waits]}, {runs: Left.RUNNING, 10**9: Left.GONE})
+    done = action_named("move", "live").do([waits, runs, 10**9], by="eve", said=said, statuses=(), where=None)
+    assert done == ({JobChange.MOVED: [waits]}, {runs: SkipReason.RUNNING, 10**9: SkipReason.GONE})
 
 
 def test_verb_spares_jobs_that_are_not_what_they_were_chosen_for(queue):
     job_id = app.noop.enqueue().id
     queue.rows("UPDATE pgqueue_jobs SET status='running', lease_token=1 RETURNING id", {})
-    done = verb_of("kill", "live").do([job_id], by="eve", said={}, statuses=("queued",), where=None)
-    assert done == ({Did.KILLED: [], Did.ASKED: []}, {job_id: Left.RUNNING})
+    done = action_named("kill", "live").do([job_id], by="eve", said={}, statuses=("queued",), where=None)
+    assert done == ({JobChange.KILLED: [], JobChange.ASKED: []}, {job_id: SkipReason.RUNNING})
     assert Job.objects.get().cancel_requested_at is None
 
 
 def test_pass_of_housekeeping_announces_what_its_verbs_did_after_its_commit(queue, dead):
     ids = dead(2)
-    connection = PassConnection(queue)
+    connection = MaintenanceConnection(queue)
     with queue.transaction():
-        done = verb_of("requeue", "dead").do(ids, by="eve", said={}, statuses=(), where=connection)
+        done = action_named("retry", "dead").do(ids, by="eve", said={}, statuses=(), where=connection)
         assert Job.objects.count() == 0
-    assert sorted(done.did[Did.REQUEUED]) == ids
+    assert sorted(done.did[JobChange.RETRIED]) == ids
     assert connection.announcements == {CHANNEL: {"default"}}
     assert Job.objects.count() == 2

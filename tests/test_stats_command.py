@@ -1,4 +1,4 @@
-"""What pgqueue_stats prints, from real rows; its live view is in tests/processes/test_stats_watch.py."""
+"""Output of pgqueue_stats, from real rows; its live view is in tests/processes/test_stats_watch.py."""
 
 import datetime as dt
 import json
@@ -11,8 +11,8 @@ from django.db import connection, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, pause_queue
-from django_pgqueue.cli.stats import COLUMNS, Piece, Style, clipped, in_height, look, painted, rows_of, short, table
-from django_pgqueue.cli.stats_watch import Room, view_in
+from django_pgqueue.cli.stats import COLUMNS, Piece, Style, clipped, in_height, painted, rows_of, short, snapshot, table
+from django_pgqueue.cli.stats_watch import TerminalSize, view_in
 from django_pgqueue.insights import overview
 from django_pgqueue.insights.formatting import columns, cut, width
 from django_pgqueue.jobs.claim import claim
@@ -154,7 +154,7 @@ def test_chosen_queues_are_told_alone(sql):
     assert [queue["name"] for queue in told("--queue", "c", "--queue", "a")["queues"]] == ["a", "c"]
 
 
-def test_queue_that_nobody_has_seen_is_told_by_name():
+def test_unknown_queue_is_told_by_name():
     with pytest.raises(CommandError, match=re.escape("No job has been seen on 'no\\x1bne'.")):
         run("--queue", "no\x1bne")
 
@@ -185,17 +185,17 @@ def test_thousand_queues_are_told_in_bounded_time(sql):
     )
     lines = run().splitlines()
     assert len(lines) >= MANY + 4
-    glance = look()
+    glance = snapshot()
     assert len(glance.queues) == MANY
-    shown = texts(view_in(Room(100, 30), glance))
+    shown = texts(view_in(TerminalSize(100, 30), glance))
     assert len(shown) == 30
     assert shown[-1] == f"… and {MANY - 25 + len(glance.findings):,} more queues"
     assert max(map(width, shown)) <= 100
 
 
 def test_narrow_terminal_leaves_out_what_matters_least(queue, sql):
-    enqueue_many(app.noop.using(queue="a-queue-with-a-rather-long-name-that-nobody-types"), [()] * 3)
-    rows = list(rows_of(look()))
+    enqueue_many(app.noop.using(queue="a-queue-with-a-rather-long-name-that-no-one-types"), [()] * 3)
+    rows = list(rows_of(snapshot()))
     heads = {wide: cells(texts(table(rows, COLUMNS, head="queue", wide=wide))[-2]) for wide in (250, 120, 80, 60)}
     assert len(heads[250]) == 1 + len(COLUMNS)
     assert {"oldest", "queued", "succeeded", "p95"} <= set(heads[120])
@@ -210,7 +210,7 @@ def test_low_terminal_shows_the_queues_with_most_to_do(sql):
     for name in ("a", "b", "d"):
         Queue.objects.create(name=name)
     enqueue_many(app.noop.using(queue="c"), [()] * 3)
-    shown = in_height(list(rows_of(look())), 1)
+    shown = in_height(list(rows_of(snapshot())), 1)
     assert [row.name.text for [row] in shown] == ["c"]
 
 
@@ -219,7 +219,7 @@ def test_low_terminal_shows_the_queues_with_most_to_do(sql):
 def test_any_terminal_is_enough(wide, high, sql):
     enqueue_many(app.noop.using(queue="寿司"), [()])
     pause_queue("寿司", by="eve")
-    lines = texts(view_in(Room(wide, high), look()))
+    lines = texts(view_in(TerminalSize(wide, high), snapshot()))
     assert len(lines) <= high
     assert all(width(line) <= wide for line in lines)
 
@@ -253,7 +253,7 @@ def test_no_statement_reads_a_table_of_jobs_to_its_end(queue, sql):
     )
     sql("ANALYZE pgqueue_jobs")
     with connection.execute_wrapper(record):
-        look()
+        snapshot()
     read = 0
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off")
@@ -305,7 +305,7 @@ def test_text_is_cut_by_its_width():
     assert painted(clipped(line, 7), has_colours=False) == "寿司ab…"
 
 
-def test_what_nobody_has_counted_has_no_percentile(sql):
+def test_what_was_not_counted_has_no_percentile(sql):
     Queue.objects.create(name="idle")
     Stat.objects.all().delete()
     [idle] = told()["queues"]

@@ -1,4 +1,4 @@
-"""Why a job is where it is, and what has happened to it: in words, for every status."""
+"""Explanation and timeline of a job, in words, for every status."""
 
 import datetime as dt
 import re
@@ -7,10 +7,11 @@ import pytest
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, kill, requeue
+from django_pgqueue import enqueue_many, kill, retry
 from django_pgqueue.insights.explain import find, why
-from django_pgqueue.insights.formatting import duration, text_of
-from django_pgqueue.insights.timeline import Kind, entries_of, lines, timeline
+from django_pgqueue.insights.formatting import text_of
+from django_pgqueue.insights.history import entries_of
+from django_pgqueue.insights.timeline import lines, timeline
 from django_pgqueue.jobs.ack import write
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Queue, Worker
@@ -52,7 +53,7 @@ def worker():
 def fails(queue, job_id: int, *, fate=Fate.RETRIED, **values) -> None:
     """Let the next attempt of a job fail, after three seconds, as its worker tells it."""
     [job] = [job for job in claim(queue, "default", limit=100, worker_id=7) if job.id == job_id]
-    error = {"error": "ValueError", "message": "no luck", "traceback": "Traceback"}
+    error = {"kind": "failed", "error": "ValueError", "message": "no luck", "traceback": "Traceback"}
     [written] = [write(queue, [Outcome(job, fate, run_seconds=3.0, delay_seconds=60.0, error=error, **values)])]
     assert not written.stale
 
@@ -109,13 +110,13 @@ def test_queued_job_with_nothing_in_its_way_says_so(worker):
 
 
 @pytest.mark.parametrize(
-    "gate", [{"paused_by": "ann"}, {"max_running": 1}, {"rate_limit": 1, "rate_period_seconds": 60, "rate_burst": 1}]
+    "limits", [{"paused_by": "ann"}, {"max_running": 1}, {"rate_limit": 1, "rate_period_seconds": 60, "rate_burst": 1}]
 )
-def test_queued_job_that_its_queue_holds_up_does_not_say_that_nothing_does(worker, queue, gate):
+def test_queued_job_that_its_queue_holds_up_does_not_say_that_nothing_does(worker, queue, limits):
     app.noop.enqueue()
     claim(queue, "default", limit=1, worker_id=worker().pk)
     now = timezone.now()
-    Queue.objects.create(name="default", paused_at=now if "paused_by" in gate else None, tokens_at=now, **gate)
+    Queue.objects.create(name="default", paused_at=now if "paused_by" in limits else None, tokens_at=now, **limits)
     assert "Nothing holds it up" not in told(app.noop.enqueue().id)
 
 
@@ -239,9 +240,9 @@ def test_running_job_tells_of_its_worker_and_its_lease(worker, queue):
 
 
 def test_held_job_says_what_it_holds_until_when():
-    tombstone = Job.objects.create(task="x", status="held", unique_key="k", unique_scope="live").pk
-    assert "Only its unique key 'k' is held, until" in told(tombstone)
-    assert kinds(tombstone) == ["enqueued", "finished"]
+    reserved = Job.objects.create(task="x", status="reserved", unique_key="k", unique_scope="live").pk
+    assert "Only its unique key 'k' is held, until" in told(reserved)
+    assert kinds(reserved) == ["enqueued", "finished"]
 
 
 @pytest.mark.parametrize(
@@ -259,10 +260,10 @@ def test_held_job_says_what_it_holds_until_when():
 def test_dead_job_says_why_it_died_and_what_to_do(reason, words):
     job_id = app.noop.using(unique_key="k").enqueue().id
     kill([job_id], by="eve")
-    errors = [{"error": "ValueError", "attempt": 3, "twin": 4711}]
+    errors = [{"kind": "failed", "error": "ValueError", "attempt": 3, "conflict": 4711}]
     DeadJob.objects.filter(pk=job_id).update(reason=reason, errors=errors, attempts=3)
     assert words in told(job_id)
-    assert told(job_id).endswith(f"manage.py pgqueue_jobs requeue {job_id}")
+    assert told(job_id).endswith(f"manage.py pgqueue_jobs retry {job_id}")
     holder = app.noop.using(unique_key="k").enqueue().id
     assert f"The live job {holder} has its unique key 'k'" in told(job_id)
 
@@ -289,10 +290,10 @@ def test_timeline_of_a_job_that_fails_backs_off_and_dies(queue):
 def test_timeline_tells_what_staff_did_in_between(queue):
     job_id = app.fail.enqueue().id
     fails(queue, job_id, fate=Fate.DIED, reason=Reason.DISCARDED)
-    requeue([job_id], by="ann")
+    retry([job_id], by="ann")
     assert events(job_id) == ["enqueued", "failed", "note"]
     assert kinds(job_id)[-1] == "wait"
-    assert "died (discarded), requeued by ann" in steps(job_id)
+    assert "died (discarded), retried by ann" in steps(job_id)
     assert re.search(r"Waits for its turn \([\d.]+ m?s\)$", steps(job_id))
 
 
@@ -303,8 +304,8 @@ def test_timeline_tells_for_how_long_a_job_was_dead(queue, fate, monkeypatch):
     fails(queue, job_id, fate=fate, **({"reason": Reason.DISCARDED} if fate is Fate.DIED else {}))
     if fate is Fate.RETRIED:
         kill([job_id], by="eve")
-    requeue([job_id], by="ann")
-    before = steps(job_id).split(", requeued by ann")[0].splitlines()
+    retry([job_id], by="ann")
+    before = steps(job_id).split(", retried by ann")[0].splitlines()
     assert "Was dead (" in before[-2]
     assert sum("Backed off" in line for line in before) == (fate is Fate.RETRIED)
 
@@ -313,16 +314,16 @@ def test_timeline_tells_after_the_death_what_was_done_to_the_dead():
     job_id = app.noop.using(unique_key="k").enqueue().id
     kill([job_id], by="eve")
     holder = app.noop.using(unique_key="k").enqueue().id
-    requeue([job_id], by="ann")
+    retry([job_id], by="ann")
     assert events(job_id) == ["enqueued", "died", "note"]
-    assert f"not requeued by ann: job {holder} has its unique key" in steps(job_id).splitlines()[-1]
+    assert f"not retried by ann: job {holder} has its unique key" in steps(job_id).splitlines()[-1]
 
 
 def test_timeline_of_a_lost_worker_and_of_attempts_that_are_not_kept():
     at = "2026-01-02T03:0{}:00+00:00"
     errors = [
-        {"error": "worker lost", "worker": "web-7 7", "attempt": 1, "worker_id": 1, "at": at.format(1)},
-        {"error": "ValueError", "attempt": 14, "worker_id": 1, "at": at.format(5), "started_at": at.format(2)},
+        {"kind": "lost", "worker": "web-7 7", "attempt": 1, "worker_id": 1, "at": at.format(1)},
+        {"kind": "failed", "error": "ValueError", "attempt": 14, "at": at.format(5), "started_at": at.format(2)},
     ]
     enqueued = dt.datetime(2026, 1, 2, 3, tzinfo=dt.UTC)
     times = {"enqueued_at": enqueued, "first_started_at": enqueued + MINUTE / 2}
@@ -375,37 +376,7 @@ def test_odd_histories_do_not_break_the_story(errors):
 def test_story_is_told_without_time_zones_too(settings):
     at = "2026-01-02T03:00:00+00:00"
     job_id = app.noop.enqueue().id
-    Job.objects.filter(pk=job_id).update(errors=[{"error": "ValueError", "attempt": 1, "at": at}])
+    Job.objects.filter(pk=job_id).update(errors=[{"kind": "failed", "error": "ValueError", "attempt": 1, "at": at}])
     settings.USE_TZ = False
     assert "failed" in kinds(job_id)
     assert "It may run" in told(job_id) or "No worker" in told(job_id)
-
-
-def test_entries_stand_in_the_order_of_time_and_know_what_they_tell_of():
-    early, late = "2026-01-02T03:00:00+00:00", "2026-01-02T04:00:00+00:00"
-    entries = entries_of(
-        [
-            {"error": "retried with changed arguments as job 2 by x", "at": late},
-            {"error": "E", "worker_id": 1, "at": early},
-        ]
-    )
-    assert [entry.kind for entry in entries] == [Kind.FAILURE, Kind.NOTE]
-    titles = ["killed by ann", "expired", "worker lost", "died (lost), requeued by x", "ValueError"]
-    assert [entry.kind for entry in entries_of([{"error": title} for title in titles])] == [
-        Kind.END,
-        Kind.END,
-        Kind.LOST,
-        Kind.NOTE,
-        Kind.FAILURE,
-    ]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (-1, "0 ms"), (0.0004, "1 ms"), (0.25, "250 ms"), (1, "1 s"), (59.94, "59.9 s"), (60, "1 min"),
-        (3661, "1 h 1 min"), (86_400, "1 day"), (200_000, "2 days 7 h"),
-    ],
-)  # fmt: skip
-def test_durations_in_words(seconds, words):
-    assert duration(seconds) == words

@@ -1,4 +1,4 @@
-"""What a browser forgives without a word: a rule that is not closed swallows all that follow it."""
+"""Mistakes in stylesheets that a browser does not report: a rule that is not closed swallows all that follow it."""
 
 from pathlib import Path
 

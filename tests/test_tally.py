@@ -1,4 +1,4 @@
-"""What has become of jobs is counted, and added to the table now and then."""
+"""Outcomes of jobs are counted, and added to the table now and then."""
 
 import datetime as dt
 import math
@@ -17,20 +17,20 @@ from django_pgqueue.jobs import leases as heartbeat
 from django_pgqueue.jobs import stats
 from django_pgqueue.jobs import tally as tallies
 from django_pgqueue.jobs.claim import claim
-from django_pgqueue.jobs.counters import Meter
+from django_pgqueue.jobs.counters import ProcessCounters
 from django_pgqueue.jobs.stats import BOUNDS
-from django_pgqueue.jobs.tally import Tally
+from django_pgqueue.jobs.tally import StatsBuffer
 from django_pgqueue.maintenance.expirer import expire
 from django_pgqueue.maintenance.reaper import reap_lost, settle_dead_process
 from django_pgqueue.models import Job, Stat
-from django_pgqueue.records import Ends, Fate, Outcome
+from django_pgqueue.records import EndCounts, Fate, Outcome
 from django_pgqueue.states import Reason
-from django_pgqueue.worker.heartbeat import Pulse
-from django_pgqueue.worker.maintenance import Steward
+from django_pgqueue.worker.heartbeat import HeartbeatMonitor
+from django_pgqueue.worker.maintenance import MaintenanceRunner
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
+from tests.test_consumer import consumer, turn  # noqa: F401 - a fixture
 from tests.test_housekeeping import lost, register  # noqa: F401 - a fixture
 from tests.test_plans import explain
-from tests.test_pump import pump, turn  # noqa: F401 - a fixture
 
 WORK = {"succeeded", "failed", "retried", "died", "lost", "stale"}
 
@@ -38,7 +38,7 @@ WORK = {"succeeded", "failed", "retried", "died", "lost", "stale"}
 @pytest.fixture
 def tally(queue):
     queue.autocommit()  # so that it knows the server's clock
-    return Tally(queue)
+    return StatsBuffer(queue)
 
 
 def claimed(queue, number=1, name="default"):
@@ -53,10 +53,10 @@ def written() -> dict[str, float]:
 
 
 def test_name_that_no_index_has_room_for_takes_no_other_counts_along(tally):
-    """Anybody can enqueue a job of such a task by SQL; it dies as one of a task that nobody knows."""
+    """SQL can enqueue a job of such a task; it dies as one of an unknown task."""
     random = "".join(map(chr, range(0x4E00, 0x4E00 + 4000)))
     longest = random[: tallies.LONGEST - len("q")]
-    tally.count_ends(Ends(died=[("q", "short"), ("q", longest), ("q", random), (random, "x")]))
+    tally.count_ends(EndCounts(died=[("q", "short"), ("q", longest), ("q", random), (random, "x")]))
     tally.add()
     assert set(Stat.objects.values_list("queue", "task")) == {("q", "short"), ("q", longest)}
 
@@ -118,7 +118,7 @@ def test_wait_is_from_when_it_was_due_to_its_claim_by_the_clock_of_the_database(
     enqueue_many(app.noop, [()] * 2)
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 day'")
     jobs = claim(queue, "default", limit=2, worker_id=1)
-    day, here = 24 * 3600.0, Tally(queue)
+    day, here = 24 * 3600.0, StatsBuffer(queue)
     here.count([Outcome(job, Fate.SUCCEEDED) for job in jobs], stale=frozenset())
     here.add()
     assert 2 * day - 60 < sum(Stat.objects.values_list("wait_seconds", flat=True)) < 3 * day
@@ -135,19 +135,19 @@ def test_buckets_are_added_to_those_that_are_there_however_many_there_are(queue,
 
 
 def test_attempts_that_came_to_no_end_are_in_no_bucket(queue, tally):
-    tally.count_ends(Ends(lost=[("default", "x")]))
+    tally.count_ends(EndCounts(lost=[("default", "x")]))
     tally.add()
     assert list(Stat.objects.values_list("lost", "wait_buckets", "run_buckets")) == [(1, [], [])]
 
 
 def test_meter_is_told_the_same(queue):
     queue.autocommit()
-    meter = Meter()
-    here = Tally(queue, meter)
+    meter = ProcessCounters()
+    here = StatsBuffer(queue, meter)
     first, second, third = claimed(queue, 3)
     done = [Outcome(first, Fate.SUCCEEDED, run_seconds=0.2), Outcome(second, Fate.RETRIED, error={"error": "x"})]
     here.count([*done, Outcome(third, Fate.SUCCEEDED)], stale={third.id})
-    here.count_ends(Ends(lost=[("default", app.noop.name)]))
+    here.count_ends(EndCounts(lost=[("default", app.noop.name)]))
     here.add()
     [(name, task, sums)] = meter.rows()
     assert (name, task) == ("default", app.noop.name)
@@ -156,7 +156,7 @@ def test_meter_is_told_the_same(queue):
     assert sum(sums[stats.RUN_BUCKETS :]) == 2
 
 
-def test_nobody_has_waited_for_less_than_no_time(queue, tally):
+def test_no_job_has_waited_for_less_than_no_time(queue, tally):
     [job] = claimed(queue)
     queue.clock_offset -= 3600.0
     tally.count([Outcome(job, Fate.SUCCEEDED)], stale=frozenset())
@@ -178,34 +178,34 @@ def test_minute_is_that_of_the_database(queue, tally, sql):
 # When and how they are added
 
 
-def test_pump_counts_what_it_writes_and_adds_it_when_that_is_due(pump):  # noqa: F811
+def test_consumer_counts_what_it_writes_and_adds_it_when_that_is_due(consumer):  # noqa: F811
     enqueue_many(app.noop, [()] * 3)
-    turn(pump)
-    assert pump._errands.add_at() == math.inf, "who has done nothing has nothing to add"
+    turn(consumer)
+    assert consumer._follow_ups.add_at() == math.inf, "who has done nothing has nothing to add"
     for fate in (Fate.SUCCEEDED, Fate.SUCCEEDED, Fate.RETRIED):
-        pump.slots.finish(fate, **({"error": {"error": "x"}} if fate is Fate.RETRIED else {}))
+        consumer.slots.finish(fate, **({"error": {"error": "x"}} if fate is Fate.RETRIED else {}))
     before = time.monotonic()
-    turn(pump)
-    assert before + 5 < pump._errands.add_at() <= time.monotonic() + 10
+    turn(consumer)
+    assert before + 5 < consumer._follow_ups.add_at() <= time.monotonic() + 10
     assert not Stat.objects.exists()
-    pump.stop()
-    pump.run()
+    consumer.stop()
+    consumer.run()
     assert written() == {"succeeded": 2, "failed": 1, "retried": 1}
 
 
-def test_idle_pump_is_woken_by_what_it_has_to_add(pump):  # noqa: F811
+def test_idle_consumer_is_woken_by_what_it_has_to_add(consumer):  # noqa: F811
     enqueue_many(app.noop, [()])
-    turn(pump)
-    pump.slots.finish()
-    turn(pump)
-    pump._errands._tally._add_at = 0.0
-    assert pump._patience() == 0.0
-    pump._errands.add_counts()
-    assert pump._errands.add_at() == math.inf
+    turn(consumer)
+    consumer.slots.finish()
+    turn(consumer)
+    consumer._follow_ups._tally._add_at = 0.0
+    assert consumer._patience() == 0.0
+    consumer._follow_ups.add_counts()
+    assert consumer._follow_ups.add_at() == math.inf
     assert written() == {"succeeded": 1}
 
 
-def test_row_that_somebody_has_locked_is_not_waited_for_and_the_counts_are_kept(queue, tally, monkeypatch):
+def test_locked_row_is_not_waited_for_and_the_counts_are_kept(queue, tally, monkeypatch):
     [job] = claimed(queue)
     monkeypatch.setattr(tally, "_minute", lambda: 29_000_000)  # else the next one may have begun, and a row of its own
     tally.count([Outcome(job, Fate.SUCCEEDED)], stale=frozenset())
@@ -251,27 +251,27 @@ def test_counts_outlive_a_lost_connection(queue, tally, sql):
     assert written() == {"succeeded": 1}
 
 
-def test_worker_that_may_not_count_says_so_and_works_on(pump, sql, caplog):  # noqa: F811
+def test_worker_that_may_not_count_says_so_and_works_on(consumer, sql, caplog):  # noqa: F811
     enqueue_many(app.noop, [()] * 2)
-    turn(pump)
-    pump.slots.finish()
+    turn(consumer)
+    consumer.slots.finish()
     sql("ALTER TABLE pgqueue_stats RENAME TO pgqueue_stats_hidden")
     try:
-        turn(pump)
-        pump._errands.add_counts()
-        pump.slots.finish()
-        turn(pump)
+        turn(consumer)
+        consumer._follow_ups.add_counts()
+        consumer.slots.finish()
+        turn(consumer)
     finally:
         sql("ALTER TABLE pgqueue_stats_hidden RENAME TO pgqueue_stats")
     assert caplog.text.count("is not counted for an hour") == 1
-    assert (Job.objects.count(), pump._trouble.failures) == (0, 0)
-    assert pump._errands.add_at() > time.monotonic() + 600
+    assert (Job.objects.count(), consumer._backoff.failures) == (0, 0)
+    assert consumer._follow_ups.add_at() > time.monotonic() + 600
 
 
 def test_counts_do_not_grow_without_bound(queue, tally, monkeypatch):
     monkeypatch.setattr(tallies, "MOST", 10)
-    tally.count_ends(Ends(died=tuple(("q", f"t{number}") for number in range(100))))
-    tally.count_ends(Ends(died=(("q", "t1"),)))
+    tally.count_ends(EndCounts(died=tuple(("q", f"t{number}") for number in range(100))))
+    tally.count_ends(EndCounts(died=(("q", "t1"),)))
     tally.add()
     assert set(Stat.objects.values_list("task", flat=True)) <= {f"t{number}" for number in range(10)}
     assert Stat.objects.count() >= 10
@@ -310,7 +310,7 @@ def test_jobs_of_lost_workers_are_counted(queue, lost):  # noqa: F811
     lost(1, max_attempts=1)
     ends = reap_lost(queue).ends
     kind = ("default", app.noop.name)
-    assert ends == Ends(lost=(kind,) * 3, died=(kind,))
+    assert ends == EndCounts(lost=(kind,) * 3, died=(kind,))
 
 
 def test_jobs_of_a_dead_process_are_counted_by_how_far_they_had_come(queue):
@@ -319,27 +319,29 @@ def test_jobs_of_a_dead_process_are_counted_by_how_far_they_had_come(queue):
     app.noop.using(max_attempts=1, queue="last").enqueue()
     app.noop.using(queue="overdue").enqueue()
     jobs = [job for name in ("default", "last", "overdue") for job in claim(queue, name, limit=2, worker_id=worker_id)]
-    started = {job.mark for job in jobs[1:]}
-    leases = heartbeat.leases(queue, [worker_id])
-    settled = settle_dead_process(queue, leases, started=started, overdue={jobs[3].mark}, was_stopped=False)
+    started = {job.run_id for job in jobs[1:]}
+    leases = heartbeat.worker_leases(queue, [worker_id])
+    settled = settle_dead_process(queue, leases, started=started, overdue={jobs[3].run_id}, was_stopped=False)
     name = app.noop.name
     assert settled.ends.lost == (("default", name), ("last", name))
     assert (settled.ends.failed, settled.ends.retried) == ((("overdue", name),), (("overdue", name),))
     assert settled.ends.died == (("last", name),)
 
 
-def test_steward_counts_what_expires_and_adds_it_when_that_is_due(queue, sql):
+def test_maintenance_counts_what_expires_and_adds_it_when_that_is_due(queue, sql):
     app.noop.using(expires=dt.timedelta(hours=1)).enqueue()
     sql("UPDATE pgqueue_jobs SET expires_at = now() - interval '1 s'")
-    steward = Steward("default", SimpleNamespace(ended=[]), Pulse(30), wake=lambda queues: None, drained=None)
+    maintenance = MaintenanceRunner(
+        "default", SimpleNamespace(ended=[]), HeartbeatMonitor(30), wake=lambda queues: None, drained=None
+    )
     try:
-        steward._look()
-        steward._expire()
-        steward._add_counts()
+        maintenance._look()
+        maintenance._expire()
+        maintenance._add_counts()
         assert not Stat.objects.exists(), "it is not due"
-        steward._tally._add_at = 0.0
-        steward._add_counts()
+        maintenance._tally._add_at = 0.0
+        maintenance._add_counts()
     finally:
-        steward.database.close()
+        maintenance.database.close()
     assert written() == {"died": 1}
-    assert expire(queue).ends == Ends()
+    assert expire(queue).ends == EndCounts()

@@ -69,7 +69,7 @@ class RunJobsTest(TestCase):
         run_jobs(task=[helped.one_by_one, helped.note.name])
         assert labels() == ["this", "other"]
 
-    def test_task_that_nobody_knows_is_refused(self):
+    def test_unknown_task_is_refused(self):
         with pytest.raises(UnknownTask, match=r"Did you mean 'tests\.app\.helped\.note'"):
             run_jobs(task="tests.app.helped.nota")
         with pytest.raises(TypeError, match="task is a task or the name of one"):
@@ -212,7 +212,7 @@ class RunJobsTest(TestCase):
         helped.note.enqueue("paused")
         assert not run_jobs()
 
-    def test_limited_queue_lets_in_what_its_gate_lets_in(self):
+    def test_limited_queue_lets_in_what_its_limits_lets_in(self):
         limit_queue("default", rate=2, period=60, burst=2)
         enqueue_many(helped.note, [("a",), ("b",), ("c",)])
         assert len(run_jobs()) == 2
@@ -677,7 +677,7 @@ class AssertEnqueuedTest(TestCase):
             f"  job {self.before.id}: tests.app.helped.note('before') on 'early', queued, due at once",
         ]
 
-    def test_name_that_nobody_knows_is_refused(self):
+    def test_unknown_name_is_refused(self):
         for helper in (assert_enqueued, refute_enqueued):
             with pytest.raises(UnknownTask):
                 helper("tests.app.helped.nota")

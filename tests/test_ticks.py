@@ -1,4 +1,4 @@
-"""When schedules are due. The cases were worked out by hand, by a calendar and the dates of the clock changes."""
+"""Due times of schedules. The cases were worked out by hand, by a calendar and the dates of the clock changes."""
 
 import datetime as dt
 from zoneinfo import ZoneInfo
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_pgqueue.exceptions import InvalidSchedule
-from django_pgqueue.schedules.recurrence import NICKNAMES, Rhythm
+from django_pgqueue.schedules.recurrence import NICKNAMES, Recurrence
 
 HOUR = dt.timedelta(hours=1)
 
@@ -124,7 +124,7 @@ CASES = [
 
 @pytest.mark.parametrize(("zone", "cron", "after", "expected"), CASES)
 def test_entry_ticks_when_it_should(zone, cron, after, expected):
-    ticks = Rhythm(cron, None, zone).upcoming(Rhythm(cron, None, zone).next_after(at(after)), len(expected))
+    ticks = Recurrence(cron, None, zone).upcoming(Recurrence(cron, None, zone).next_after(at(after)), len(expected))
     assert ticks == [at(text) for text in expected]
 
 
@@ -152,8 +152,8 @@ INSTANTS = st.builds(
 
 @given(ENTRIES, ZONES, INSTANTS, st.integers(0, 200))
 def test_ticks_do_not_depend_on_where_one_begins_to_look(cron, zone, instant, minutes):
-    """Whoever looks later, as a worker that has just started, sees the same ticks."""
-    rhythm = Rhythm(cron, None, zone)
+    """A worker that looks later, as one that has just started, sees the same ticks."""
+    rhythm = Recurrence(cron, None, zone)
     later = instant + dt.timedelta(minutes=minutes)
     ticks = [rhythm.next_after(instant)]
     while ticks[-1] <= later:
@@ -164,20 +164,20 @@ def test_ticks_do_not_depend_on_where_one_begins_to_look(cron, zone, instant, mi
 
 @given(ENTRIES, ZONES, INSTANTS)
 def test_tick_of_an_interval_shows_the_time_that_its_entry_asks_for(cron, zone, instant):
-    rhythm = Rhythm(cron, None, zone)
+    rhythm = Recurrence(cron, None, zone)
     minutes, hours, *_ = cron.split()
     for tick in rhythm.upcoming(rhythm.next_after(instant), 6):
         shown = tick.astimezone(ZoneInfo(zone))
         skipped = (tick - HOUR).astimezone(ZoneInfo(zone)).utcoffset() != shown.utcoffset()
         if "*" in (minutes[0], hours[0]) or not skipped:
-            assert Rhythm(f"{minutes} {hours} * * *", None, "UTC").next_after(
+            assert Recurrence(f"{minutes} {hours} * * *", None, "UTC").next_after(
                 shown.replace(tzinfo=dt.UTC) - dt.timedelta(minutes=1)
             ) == shown.replace(tzinfo=dt.UTC)
 
 
 @given(ENTRIES, ZONES, INSTANTS, st.integers(1, 8), st.integers(0, 60 * 24 * 3))
 def test_last_ticks_before_an_instant_are_those_that_going_through_all_would_find(cron, zone, first, limit, minutes):
-    rhythm = Rhythm(cron, None, zone)
+    rhythm = Recurrence(cron, None, zone)
     first = rhythm.next_after(first)
     instant = first + dt.timedelta(minutes=minutes)
     ticks = [first]
@@ -188,13 +188,13 @@ def test_last_ticks_before_an_instant_are_those_that_going_through_all_would_fin
 
 def test_years_of_ticks_are_not_gone_through_for_the_last_ones():
     first = at("2000-01-01 00:00")
-    last = Rhythm("* * * * *", None, "UTC").due(first, at("2026-06-01 12:34"), limit=2)
+    last = Recurrence("* * * * *", None, "UTC").due(first, at("2026-06-01 12:34"), limit=2)
     assert last == [at("2026-06-01 12:33"), at("2026-06-01 12:34")]
-    assert Rhythm("@yearly", None, "UTC").due(first, at("2026-06-01 12:34"), limit=1) == [at("2026-01-01 00:00")]
+    assert Recurrence("@yearly", None, "UTC").due(first, at("2026-06-01 12:34"), limit=1) == [at("2026-01-01 00:00")]
 
 
 def test_interval_keeps_its_step_whatever_was_missed():
-    rhythm = Rhythm("", HOUR, "UTC")
+    rhythm = Recurrence("", HOUR, "UTC")
     first = at("2026-01-01 00:20")
     assert rhythm.next_after(first) == first + HOUR
     assert rhythm.next_after(first + 5.5 * HOUR, known=first) == first + 6 * HOUR
@@ -233,14 +233,14 @@ def test_interval_keeps_its_step_whatever_was_missed():
 )
 def test_what_cannot_work_is_named_with_the_remedy(values, message):
     with pytest.raises(InvalidSchedule, match=message):
-        Rhythm(*values)
+        Recurrence(*values)
 
 
 def test_shortest_and_longest_interval_work():
     for every in (dt.timedelta(seconds=1), dt.timedelta(days=36500)):
-        assert Rhythm("", every, "UTC").next_after(at("2026-01-01 00:00")) == at("2026-01-01 00:00") + every
+        assert Recurrence("", every, "UTC").next_after(at("2026-01-01 00:00")) == at("2026-01-01 00:00") + every
 
 
 @pytest.mark.parametrize("cron", [*NICKNAMES, " @DAILY ", "0\t0  1 * *"])
 def test_entry_is_read_as_people_write_it(cron):
-    assert Rhythm(cron, None, "UTC").next_after(at("2026-01-01 00:00"))
+    assert Recurrence(cron, None, "UTC").next_after(at("2026-01-01 00:00"))

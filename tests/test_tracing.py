@@ -21,7 +21,7 @@ from opentelemetry.trace import SpanKind, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 import tests.app.tasks as app
-from django_pgqueue import current_job, enqueue_many, requeue, tasks
+from django_pgqueue import current_job, enqueue_many, retry, tasks
 from django_pgqueue.instrumentation import around_runs
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import DeadJob, Job, Schedule
@@ -185,10 +185,10 @@ def test_job_that_sql_has_enqueued_with_a_context_goes_on_with_it(queue, spans, 
     assert [(span.parent, span.links) for span in others] == [(None, ())] * 4
 
 
-def test_requeued_job_goes_on_with_its_trace(queue, spans):
+def test_retried_job_goes_on_with_its_trace(queue, spans):
     app.fail.using(max_attempts=1).enqueue()
     run_claimed(queue)
-    requeue([DeadJob.objects.get().id], by="ann")
+    retry([DeadJob.objects.get().id], by="ann")
     run_claimed(queue)
     [enqueued], runs = spans("enqueue"), spans("run")
     assert [span.parent.span_id for span in runs] == [enqueued.context.span_id] * 2

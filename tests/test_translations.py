@@ -18,7 +18,7 @@ from django.utils.translation import override
 
 import tests.app.tasks as app
 from django_pgqueue import kill, pause_queue
-from django_pgqueue.cli.stats import look
+from django_pgqueue.cli.stats import snapshot
 from django_pgqueue.doctor import findings
 from django_pgqueue.insights.formatting import at_most, short, whole
 from django_pgqueue.models import DeadJob
@@ -248,12 +248,12 @@ def test_each_look_of_stats_is_english(sql):
     """With --watch they are taken in a thread, which knows nothing of the language of the command."""
     forget_others(sql)
     with override("de"):
-        assert [finding.what for finding in look().findings] == ["No worker is alive."]
+        assert [finding.what for finding in snapshot().findings] == ["No worker is alive."]
 
 
 @pytest.mark.django_db
 def test_what_is_stored_is_english(admin):
-    """The audit log and a job's history outlive the language of whoever wrote them."""
+    """The audit log and a job's history outlive the language of the user who wrote them."""
     job_id = app.noop.enqueue().id
     answer = admin.post(
         f"{ADMIN}job/kill/", {"ids": job_id, "confirmed": "yes"}, headers={"Accept-Language": "de"}, follow=True

@@ -1,4 +1,4 @@
-"""What turns promise, in a simulation of the rule by which they are given. No database.
+"""Guarantees of turns, in a simulation of the rule by which they are given. No database.
 
 Time goes by in jobs. A turn is 1; the head of the queue is its virtual time, as in start-time fair queueing.
 Source: https://doi.org/10.1109/90.649569

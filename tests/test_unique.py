@@ -1,4 +1,4 @@
-"""One live job for each unique key: what a call does to its twin, tombstones, keys that are taken back."""
+"""One live job for each unique key: conflicting jobs, reserved rows, keys that are taken back."""
 
 import contextlib
 import datetime as dt
@@ -15,18 +15,18 @@ from django.db import OperationalError, ProgrammingError, connection, transactio
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, kill, limit_queue, requeue, run_now
+from django_pgqueue import enqueue_many, kill, limit_queue, retry, run_now
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.flow.concurrency import admit
 from django_pgqueue.jobs import ack, claim
 from django_pgqueue.jobs.ack import release
-from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
+from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter, expired_entry
 from django_pgqueue.jobs.enqueue import insert_many
-from django_pgqueue.jobs.leases import leases
+from django_pgqueue.jobs.leases import worker_leases
 from django_pgqueue.maintenance import reaper
 from django_pgqueue.maintenance.expirer import expire
 from django_pgqueue.maintenance.promoter import promote
-from django_pgqueue.maintenance.unique_keys import MOST_LOCKED, prune_tombstones, retake
+from django_pgqueue.maintenance.unique_keys import MOST_LOCKED, prune_reserved, reacquire_keys
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.records import Fate, Outcome, Receipt
 from django_pgqueue.states import Reason
@@ -177,7 +177,7 @@ def test_others_of_a_bulk_are_changed_when_one_starts_while_it_is_waited_for(que
     ],
 )
 @pytest.mark.django_db
-def test_twin_is_moved(first, conflict, run_at, expected):
+def test_conflict_is_moved(first, conflict, run_at, expected):
     job_id = enqueue("old", **first).id
     assert enqueue("new", on_conflict=conflict, run_at=run_at).id == job_id
     assert (Job.objects.get().status, hours_ahead(job_id)) == expected
@@ -244,7 +244,7 @@ def test_job_that_needs_no_change_is_locked_only_if_its_start_would_miss_one(que
 
 
 def pick(order_id: int) -> None:
-    """Nobody runs it."""
+    """No worker runs it."""
 
 
 def from_python(key, number=0, **options) -> int:
@@ -421,10 +421,10 @@ def fail_once_killed(queue, sql, job_id) -> None:
 
 
 def end_all(queue, sql) -> None:
-    """Look after all jobs as the steward does, when all that is scheduled is due."""
+    """Look after all jobs as maintenance does, when all that is scheduled is due."""
     sql("UPDATE pgqueue_jobs SET run_at = now() WHERE status = 'scheduled'")
     expire(queue)
-    retake(queue)
+    reacquire_keys(queue)
     promote(queue)
     admit(queue, ["order_id=0"])
     for job in claimed(queue):
@@ -437,19 +437,19 @@ def end_all(queue, sql) -> None:
 @pytest.mark.parametrize("ends", [let_expire, fail_once_killed])
 @BOTH_WAYS
 def test_job_that_will_not_run_any_more_is_not_met(queue, sql, enqueue_keyed, ends, scope):
-    """It dies of what it would have died of, and gets its key again when it is requeued."""
+    """It dies of what it would have died of, and gets its key again when it is retried."""
     first = enqueue_keyed("k", unique_scope=scope)
     ends(queue, sql, first)
     second = enqueue_keyed("k", unique_scope=scope)
     assert second != first
     assert enqueue_keyed("k", unique_scope=scope) == second
-    assert retake(queue) == (0, (), 0, 0)
+    assert reacquire_keys(queue) == (0, (), 0, 0)
     while Job.objects.exists():
         end_all(queue, sql)
     reason = {let_expire: "expired", fail_once_killed: "killed"}[ends]
     assert list(DeadJob.objects.values_list("id", "reason")) == [(first, reason)]
     assert FinishedJob.objects.get().id == second
-    assert requeue([first], by="eve").ids == [first]
+    assert retry([first], by="eve").ids == [first]
     assert Job.objects.get().unique_scope == scope
     assert enqueue_keyed("k", unique_scope=scope) == first
 
@@ -496,7 +496,7 @@ def test_job_that_is_claimed_only_to_die_is_not_met(queue, sql, enqueue_keyed, *
     assert enqueue_keyed("k", unique_scope=scope) == second
 
 
-def test_tombstone_of_a_job_that_was_asked_to_stop_in_vain_is_met(queue):
+def test_reserved_of_a_job_that_was_asked_to_stop_in_vain_is_met(queue):
     first = enqueue(unique_for=HOUR).id
     [job] = claimed(queue)
     kill([job.id], by="eve")
@@ -532,7 +532,7 @@ def test_job_that_is_claimed_to_die_while_a_call_waits_for_it_is_not_locked(queu
             eventually(lambda: sql(WAITING) == [(1,)])
             [job] = claim.send(queue, "default", limit=1, worker_id=1).jobs()
         eventually(lambda: got)
-        ack.write(queue, [Outcome(job, Fate.DIED, reason=Reason.EXPIRED, error={"error": "expired"})])
+        ack.write(queue, [Outcome(job, Fate.DIED, reason=Reason.EXPIRED, error=expired_entry())])
     assert DeadJob.objects.get().id == first
     assert got == [Job.objects.get().id]
 
@@ -599,12 +599,12 @@ def test_job_is_not_superseded_by_one_that_will_not_run_any_more(queue, sql, end
     """Else neither would."""
     first = enqueue("old", unique_scope="start", priority=9).id
     [job] = claimed(queue)
-    twin = enqueue("new", unique_scope="start").id
-    ends(queue, sql, twin)
+    conflict = enqueue("new", unique_scope="start").id
+    ends(queue, sql, conflict)
     fail(queue, job)
-    assert retake(queue) == (0, (), 0, 0)
-    Job.objects.filter(pk=twin).delete()
-    assert retake(queue) == (1, (), 0, 0)
+    assert reacquire_keys(queue) == (0, (), 0, 0)
+    Job.objects.filter(pk=conflict).delete()
+    assert reacquire_keys(queue) == (1, (), 0, 0)
     assert enqueue().id == first
 
 
@@ -638,12 +638,12 @@ def test_lock_on_a_job_that_is_met_takes_the_right_to_update_a_column(sql, enque
         enqueue_keyed("k", unique_scope="start")
 
 
-# Tombstones
+# Reserved rows
 
 
 @pytest.mark.parametrize("is_atomic", [False, True])
 @pytest.mark.parametrize("history", [True, False])
-def test_success_leaves_a_tombstone_that_has_the_key(queue, settings, history, is_atomic):
+def test_success_leaves_a_reserved_that_has_the_key(queue, settings, history, is_atomic):
     settings.PGQUEUE = {"RETENTION_DAYS": 7 if history else 0}
     first = enqueue("secret", unique_for=HOUR, metadata={"a": 1}, expires=60)
     [job] = claimed(queue)
@@ -653,7 +653,7 @@ def test_success_leaves_a_tombstone_that_has_the_key(queue, settings, history, i
     else:
         succeed(queue, job)
     row = Job.objects.get()
-    assert (row.id, row.status, row.lease_token, row.worker_id) == (first.id, "held", 0, 0)
+    assert (row.id, row.status, row.lease_token, row.worker_id) == (first.id, "reserved", 0, 0)
     assert (row.args, row.kwargs, row.metadata, row.errors, row.expires_at) == ([], {}, {}, [], None)
     assert hours_ahead(row.id) == 1
     kept = [["secret"]] if history else []
@@ -665,7 +665,7 @@ def test_success_leaves_a_tombstone_that_has_the_key(queue, settings, history, i
     assert claimed(queue) == []
 
 
-def test_tombstone_gives_its_slot_back(queue, sql):
+def test_reserved_gives_its_slot_back(queue, sql):
     enqueue(unique_for=HOUR, concurrency_key="c")
     sql("UPDATE pgqueue_jobs SET status = 'queued', concurrency_slot = 1")
     [job] = claimed(queue)
@@ -673,38 +673,38 @@ def test_tombstone_gives_its_slot_back(queue, sql):
     assert Job.objects.get().concurrency_slot is None
 
 
-def test_job_that_dies_leaves_no_tombstone(queue):
+def test_job_that_dies_leaves_no_reserved(queue):
     enqueue(unique_for=HOUR)
     [job] = claimed(queue)
     ack.write(queue, [Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error={"error": "x"})])
     assert enqueue(unique_for=HOUR).created
 
 
-def test_tombstone_stands_until_its_time_is_over_and_not_longer(queue, sql):
+def test_reserved_stands_until_its_time_is_over_and_not_longer(queue, sql):
     enqueue(unique_for=HOUR)
     [job] = claimed(queue)
     succeed(queue, job)
     sql("UPDATE pgqueue_jobs SET run_at = now() + interval '1 min'")
-    assert prune_tombstones(queue) == 0
+    assert prune_reserved(queue) == 0
     assert not enqueue().created
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s'")
     assert promote(queue) == ({}, {})
-    assert prune_tombstones(queue) == 1
+    assert prune_reserved(queue) == 1
     assert enqueue().created
 
 
-def test_tombstone_whose_time_is_over_is_no_twin_even_where_no_worker_has_come_by(queue, sql):
+def test_reserved_whose_time_is_over_is_no_conflict_even_where_no_worker_has_come_by(queue, sql):
     enqueue(unique_for=HOUR)
     [job] = claimed(queue)
     succeed(queue, job)
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s'")
     assert enqueue_many(app.record.using(unique_key="k", on_conflict="replace"), [("a",), ("b",)])[0] != job.id
     assert Job.objects.get(unique_scope="live").args == ["b"]
-    assert retake(queue) == (0, (), 0, 0)
-    assert prune_tombstones(queue) == 1
+    assert reacquire_keys(queue) == (0, (), 0, 0)
+    assert prune_reserved(queue) == 1
 
 
-def test_tombstone_whose_time_is_over_is_no_twin_from_sql_either(queue, sql):
+def test_reserved_whose_time_is_over_is_no_conflict_from_sql_either(queue, sql):
     enqueue(unique_for=HOUR)
     [job] = claimed(queue)
     succeed(queue, job)
@@ -717,12 +717,12 @@ def test_tombstone_whose_time_is_over_is_no_twin_from_sql_either(queue, sql):
 
 
 def test_prune_takes_a_bounded_slice_and_steps_over_locked_rows(queue, sql):
-    sql("INSERT INTO pgqueue_jobs (task, status) SELECT 'x', 'held' FROM generate_series(1, 12)")
+    sql("INSERT INTO pgqueue_jobs (task, status) SELECT 'x', 'reserved' FROM generate_series(1, 12)")
     sql("INSERT INTO pgqueue_jobs (task, status) VALUES ('due', 'scheduled')")
     with transaction.atomic():
         sql("SELECT id FROM pgqueue_jobs LIMIT 1 FOR UPDATE")
-        assert (prune_tombstones(queue, limit=8), prune_tombstones(queue)) == (8, 3)
-    assert prune_tombstones(queue) == 1
+        assert (prune_reserved(queue, limit=8), prune_reserved(queue)) == (8, 3)
+    assert prune_reserved(queue) == 1
     assert Job.objects.get().task == "due"
 
 
@@ -737,36 +737,36 @@ def came_back(queue, how: str, job) -> None:
         case "release":
             release(queue, [job])
         case "reap":
-            assert reaper.settle(queue, leases(queue, [1])).returned == 1
-        case "requeue":
+            assert reaper.settle(queue, worker_leases(queue, [1])).returned == 1
+        case "staff retry":
             dead_letter(queue, [DeadLetter(job.id, job.lease_token, Reason.EXHAUSTED, {"error": "x"})])
-            requeue([job.id], by="eve")
+            retry([job.id], by="eve")
 
 
 @pytest.mark.parametrize("how", ["retry", "release", "reap"])
-def test_job_that_comes_back_and_finds_a_twin_is_superseded(queue, how):
+def test_job_that_comes_back_and_finds_a_conflict_is_superseded(queue, how):
     first = enqueue("old", unique_scope="start").id
     [job] = claimed(queue)
-    twin = enqueue("new", unique_scope="start")
-    assert twin.created
+    conflict = enqueue("new", unique_scope="start")
+    assert conflict.created
     came_back(queue, how, job)
-    assert retake(queue) == (0, (("default", app.record.name),), 0, 0)
+    assert reacquire_keys(queue) == (0, (("default", app.record.name),), 0, 0)
     dead = DeadJob.objects.get()
     assert (dead.id, dead.reason, dead.args) == (first, "superseded", ["old"])
     assert dead.attempts == (0 if how == "release" else 1), "given back before it began, or after"
-    assert (dead.errors[-1]["error"], dead.errors[-1]["twin"]) == (f"superseded by job {twin.id}", twin.id)
-    assert Job.objects.get().id == twin.id
-    requeued = requeue([first], by="eve")
-    assert (requeued.ids, requeued.held_by) == ([], {first: twin.id})
+    assert (dead.errors[-1]["kind"], dead.errors[-1]["conflict"]) == ("superseded", conflict.id)
+    assert Job.objects.get().id == conflict.id
+    retried = retry([first], by="eve")
+    assert (retried.ids, retried.held_by) == ([], {first: conflict.id})
 
 
-@pytest.mark.parametrize("how", ["retry", "release", "reap", "requeue"])
-def test_job_that_comes_back_and_finds_no_twin_has_its_key_again(queue, how):
+@pytest.mark.parametrize("how", ["retry", "release", "reap", "staff retry"])
+def test_job_that_comes_back_and_finds_no_conflict_has_its_key_again(queue, how):
     first = enqueue("old", unique_scope="start").id
     [job] = claimed(queue)
-    assert retake(queue) == (0, (), 0, 0), "it runs"
+    assert reacquire_keys(queue) == (0, (), 0, 0), "it runs"
     came_back(queue, how, job)
-    assert retake(queue) == (0 if how == "requeue" else 1, (), 0, 0)
+    assert reacquire_keys(queue) == (0 if how == "staff retry" else 1, (), 0, 0)
     assert enqueue("new").id == first
     assert Job.objects.get().unique_scope == "start"
 
@@ -777,7 +777,7 @@ def test_job_that_is_claimed_before_its_key_is_taken_back_simply_runs(queue):
     enqueue("new", unique_scope="start", run_at=HOUR)
     release(queue, [job])
     [job] = claimed(queue)
-    assert retake(queue) == (0, (), 0, 0)
+    assert reacquire_keys(queue) == (0, (), 0, 0)
     succeed(queue, job)
     assert FinishedJob.objects.get().args == ["old"]
 
@@ -787,15 +787,15 @@ def test_open_transaction_on_a_key_stalls_no_worker(queue):
     enqueue("old", unique_scope="start")
     [job] = claimed(queue)
     with transaction.atomic():
-        twin = enqueue("new", unique_scope="start").id
+        conflict = enqueue("new", unique_scope="start").id
         fail(queue, job, delay_seconds=0.0)
-        assert retake(queue) == (0, (), 1, 0)
+        assert reacquire_keys(queue) == (0, (), 1, 0)
         assert promote(queue).queues == {"default": 1}
         [job] = claimed(queue)
         fail(queue, job, delay_seconds=0.0)
-        assert retake(queue) == (0, (), 1, 0)
-    assert retake(queue) == (0, (("default", app.record.name),), 0, 0)
-    assert Job.objects.get().id == twin
+        assert reacquire_keys(queue) == (0, (), 1, 0)
+    assert reacquire_keys(queue) == (0, (("default", app.record.name),), 0, 0)
+    assert Job.objects.get().id == conflict
 
 
 @pytest.mark.parametrize("conflict", ["existing", "replace", "later", "earlier"])
@@ -820,9 +820,9 @@ def test_keys_that_others_keep_hide_no_others(queue, sql):
     with transaction.atomic():
         for number in range(1, MOST_LOCKED + 3):
             enqueue(key=f"k{number}")
-        first = retake(queue)
+        first = reacquire_keys(queue)
         assert first[:3] == (0, (), MOST_LOCKED)
-        assert retake(queue, after=first.last) == (1, (), 2, 0)
+        assert reacquire_keys(queue, after=first.last) == (1, (), 2, 0)
     assert queue.rows("SELECT pg_backend_pid()", {}) == session, "it is no trouble with the connection"
     assert Job.objects.get(pk=last.id).unique_scope == "start"
 
@@ -832,9 +832,9 @@ def test_retake_goes_through_all_in_slices(queue, sql):
         "INSERT INTO pgqueue_jobs (task, unique_key, unique_scope) "
         "SELECT 'x', 'k' || n, 'started' FROM generate_series(1, 7) AS n"
     )
-    first = retake(queue, limit=4)
+    first = reacquire_keys(queue, limit=4)
     assert (first.taken, first.last) == (4, Job.objects.order_by("id")[3].id)
-    assert retake(queue, after=first.last, limit=4) == (3, (), 0, 0)
+    assert reacquire_keys(queue, after=first.last, limit=4) == (3, (), 0, 0)
 
 
 # Transactions of the caller
@@ -907,7 +907,7 @@ def test_keys_in_clashing_orders_are_a_deadlock_as_of_any_rows(transactional_db)
     assert Job.objects.count() == 2
 
 
-def test_bulk_that_fails_at_a_twin_has_inserted_nothing(queue, sql):
+def test_bulk_that_fails_at_a_conflict_has_inserted_nothing(queue, sql):
     bulk = keyed(unique_by=lambda label: label, on_conflict="replace")
     bulk.enqueue("b")
     sql("SET lock_timeout = 100")
@@ -979,7 +979,7 @@ def pick_other(key: str) -> None:
 
 
 def pair(label: str, number: int) -> None:
-    """Nobody runs it."""
+    """No worker runs it."""
 
 
 def in_thread(target):
@@ -1004,14 +1004,14 @@ def test_many_who_enqueue_the_same_keys_again_and_again_get_one_job_for_each(tra
 
     With UNIQUE_TIMES=100 in the environment it takes three minutes.
     """
-    everybody, got, errors = threading.Barrier(CONNECTIONS, timeout=PATIENCE_SECONDS), [], []
+    all_threads, got, errors = threading.Barrier(CONNECTIONS, timeout=PATIENCE_SECONDS), [], []
     declared = keyed(unique_by=lambda label: label)
 
     def enqueue_all(number: int) -> None:
         chosen = random.Random(number)
         mine = set()
         try:
-            everybody.wait()
+            all_threads.wait()
             for times in range(TIMES):
                 task = declared.using(on_conflict=("existing", "replace", "later", "earlier")[(number + times) % 4])
                 keys = [f"k{key}" for key in chosen.sample(range(KEYS), KEYS)]

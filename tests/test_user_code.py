@@ -13,7 +13,7 @@ from django_pgqueue.maintenance import user_code
 from django_pgqueue.models import DeadJob, Job, Schedule
 from django_pgqueue.options import KeysBy
 from django_pgqueue.signals import announce, job_expired, job_purged, sent_elsewhere
-from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.supervisor import Supervisor
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -23,14 +23,14 @@ RECORD = "tests.app.tasks.record"
 @pytest.fixture
 def house(transactional_db):
     """The housekeeping of a command without processes, in a thread that the test starts."""
-    supervisor = Supervisor(Plan())
-    supervisor.crew.close()
+    supervisor = Supervisor(WorkerConfig())
+    supervisor.pool.close()
     yield supervisor
     supervisor._finish()
 
 
 @pytest.fixture
-def gate():
+def limits():
     """What a function of the project waits for, until the test opens it."""
     made = threading.Event()
     yield made
@@ -43,11 +43,11 @@ def expired() -> int:
     return job_id
 
 
-def test_receiver_that_does_not_return_keeps_housekeeping_from_nothing(house, gate):
+def test_receiver_that_does_not_return_keeps_housekeeping_from_nothing(house, limits):
     told = []
 
     def receive(ids, **_):
-        gate.wait(PATIENCE_SECONDS)
+        limits.wait(PATIENCE_SECONDS)
         told.append((ids, threading.current_thread().name))
 
     job_expired.connect(receive)
@@ -58,18 +58,18 @@ def test_receiver_that_does_not_return_keeps_housekeeping_from_nothing(house, ga
         due = app.noop.using(run_at=timedelta(seconds=0.5)).enqueue().id
         eventually(Job.objects.filter(pk=due, status="queued").exists)
         assert told == []
-        gate.set()
+        limits.set()
         eventually(lambda: told)
         assert told == [([first], "pgqueue-signals")]
     finally:
         job_expired.disconnect(receive)
 
 
-def test_last_signals_are_sent_before_the_command_ends(house, gate):
+def test_last_signals_are_sent_before_the_command_ends(house, limits):
     told = []
 
     def receive(ids, **_):
-        gate.wait(PATIENCE_SECONDS)
+        limits.wait(PATIENCE_SECONDS)
         told.append(ids)
 
     job_expired.connect(receive)
@@ -77,14 +77,14 @@ def test_last_signals_are_sent_before_the_command_ends(house, gate):
         first = expired()
         house._house_loop.start()
         eventually(DeadJob.objects.filter(pk=first).exists)
-        threading.Timer(0.1, gate.set).start()
+        threading.Timer(0.1, limits.set).start()
         house._finish()
         assert told == [[first]]
     finally:
         job_expired.disconnect(receive)
 
 
-def test_key_that_is_never_computed_keeps_housekeeping_from_nothing(house, gate, monkeypatch, caplog):
+def test_key_that_is_never_computed_keeps_housekeeping_from_nothing(house, limits, monkeypatch, caplog):
     """Its schedule is passed over, and again while the function of an earlier tick has not returned."""
     monkeypatch.setattr(user_code, "KEY_SECONDS", 0.2)
     by, calls = registry.get(RECORD).keys_by, []
@@ -92,7 +92,7 @@ def test_key_that_is_never_computed_keeps_housekeeping_from_nothing(house, gate,
     def compute(label):
         if label == "stuck":
             calls.append(label)
-            gate.wait(PATIENCE_SECONDS)
+            limits.wait(PATIENCE_SECONDS)
         return label
 
     registry.get(RECORD).keys_by, registry.get(RECORD).needs_control = KeysBy(unique=compute), True
@@ -106,7 +106,7 @@ def test_key_that_is_never_computed_keeps_housekeeping_from_nothing(house, gate,
         Schedule.objects.filter(pk=stuck.id).update(next_at=Now())
         eventually(Schedule.objects.filter(pk=stuck.id, last_error__contains="since an earlier tick").exists)
         assert calls == ["stuck"]
-        gate.set()
+        limits.set()
         eventually(lambda: not [one for one in threading.enumerate() if one.name == "pgqueue-keys"][1:])
         Schedule.objects.filter(pk=stuck.id).update(next_at=Now())
         eventually(Job.objects.filter(schedule_id=stuck.id).exists)
@@ -114,16 +114,16 @@ def test_key_that_is_never_computed_keeps_housekeeping_from_nothing(house, gate,
         registry.get(RECORD).keys_by, registry.get(RECORD).needs_control = by, False
 
 
-def test_signals_beyond_those_that_may_wait_are_dropped_and_that_is_logged(gate, monkeypatch, caplog):
+def test_signals_beyond_those_that_may_wait_are_dropped_and_that_is_logged(limits, monkeypatch, caplog):
     caplog.set_level(logging.WARNING)
     monkeypatch.setattr(user_code, "MOST_WAITING", 2)
     thread, began, made = user_code.UserThread("test"), threading.Event(), []
-    thread.call_later(lambda: [began.set(), gate.wait(PATIENCE_SECONDS)])
+    thread.call_later(lambda: [began.set(), limits.wait(PATIENCE_SECONDS)])
     assert began.wait(PATIENCE_SECONDS)
     for number in range(4):
         thread.call_later(lambda number=number: made.append(number))
     assert not thread.close(0)
-    gate.set()
+    limits.set()
     eventually(lambda: not thread._thread.is_alive())
     assert made == [0, 1]
     assert [record.getMessage() for record in caplog.records] == [

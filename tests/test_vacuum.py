@@ -11,12 +11,12 @@ from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance import vacuum as vacuum_module
-from django_pgqueue.maintenance.vacuum import VACUUM, Past, horizon, look, rights, vacuum
+from django_pgqueue.maintenance.vacuum import VACUUM, VacuumHistory, look, oldest_snapshot, privileges, vacuum
 from django_pgqueue.models import Job
 from django_pgqueue.records import Fate, Outcome
-from django_pgqueue.worker.config import Plan
-from django_pgqueue.worker.janitor import Janitor
-from django_pgqueue.worker.processes import Crew
+from django_pgqueue.worker.config import WorkerConfig
+from django_pgqueue.worker.janitor import TableMaintenance
+from django_pgqueue.worker.processes import ProcessPool
 from tests.support.needs import POSTGRESQL_17
 from tests.support.storage import without_autovacuum
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
@@ -35,7 +35,7 @@ def own_vacuum_only(queue, sql):
 
 @pytest.fixture
 def kill_rows(sql) -> Callable[[int], None]:
-    """Make so many rows of the table die, and the server's counters know it."""
+    """Make a number of rows of the table die, and the server's counters know it."""
 
     def kill(number: int) -> None:
         enqueue_many(app.noop.using(queue="doomed"), [()] * number)
@@ -51,7 +51,7 @@ def snapshot(queue, other_queue):
     held = other_queue.autocommit()
     held.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
     held.execute("SELECT 'a report'")  # no lock on the table: only the snapshot counts
-    eventually(lambda: horizon(queue).name.endswith("(pgqueue other test)"))  # autovacuum may hold one, too
+    eventually(lambda: oldest_snapshot(queue).name.endswith("(pgqueue other test)"))  # autovacuum may hold one, too
     yield held.rollback
     held.rollback()
 
@@ -78,15 +78,15 @@ def role(queue, sql):
     sql("DROP ROLE pgqueue_lesser")
 
 
-def in_time(past: Past) -> Past:
+def in_time(past: VacuumHistory) -> VacuumHistory:
     """Let the pause be over."""
     past.not_before = time.monotonic()
     return past
 
 
-def left(database, past: Past | None = None) -> int:
+def left(database, past: VacuumHistory | None = None) -> int:
     """VACUUM whatever is dead and return how much stays; to be waited for: ANALYZE may hold a snapshot for a moment."""
-    vacuum(database, in_time(past or Past()), threshold=1)
+    vacuum(database, in_time(past or VacuumHistory()), threshold=1)
     return look(database).dead
 
 
@@ -96,7 +96,7 @@ def left(database, past: Past | None = None) -> int:
 def test_vacuum_removes_dead_rows_and_leaves_the_file_its_length(queue, sql, kill_rows):
     kill_rows(1000)
     before = sql("SELECT pg_relation_size('pgqueue_jobs')")
-    done = vacuum(queue, Past(), threshold=1000)
+    done = vacuum(queue, VacuumHistory(), threshold=1000)
     assert done.dead == 1000
     eventually(lambda: left(queue) == 0)
     assert sql("SELECT pg_relation_size('pgqueue_jobs')") == before
@@ -122,22 +122,22 @@ def test_room_of_dead_rows_is_used_again_in_table_and_indexes(queue, sql, kill_r
 
 def test_vacuum_leaves_the_table_alone_below_the_threshold(queue, kill_rows):
     kill_rows(99)
-    assert vacuum(queue, Past(), threshold=100) is None
+    assert vacuum(queue, VacuumHistory(), threshold=100) is None
     kill_rows(1)
-    assert vacuum(queue, Past(), threshold=100).dead == 100
+    assert vacuum(queue, VacuumHistory(), threshold=100).dead == 100
 
 
 def test_long_queue_is_vacuumed_when_a_tenth_of_it_is_dead(queue, sql, kill_rows):
     enqueue_many(app.noop, [()] * 3000)
     kill_rows(299)
     assert look(queue).live == 3000
-    assert vacuum(queue, Past(), threshold=100) is None
+    assert vacuum(queue, VacuumHistory(), threshold=100) is None
     kill_rows(1)
-    assert vacuum(queue, Past(), threshold=100).dead == 300
+    assert vacuum(queue, VacuumHistory(), threshold=100).dead == 300
 
 
 def test_vacuum_may_take_a_part_of_the_time_only(queue, kill_rows):
-    past = Past()
+    past = VacuumHistory()
     kill_rows(1000)
     begun = time.monotonic()
     done = vacuum(queue, past, threshold=100)
@@ -152,9 +152,9 @@ def test_vacuum_may_take_a_part_of_the_time_only(queue, kill_rows):
 
 
 def test_vacuum_is_not_tried_again_under_the_same_snapshot(queue, sql, snapshot, kill_rows):
-    past = Past()
+    past = VacuumHistory()
     kill_rows(1000)
-    assert horizon(queue).name.endswith("(pgqueue other test)")
+    assert oldest_snapshot(queue).name.endswith("(pgqueue other test)")
     assert vacuum(queue, past, threshold=100).left == 1000
     kill_rows(1000)
     assert vacuum(queue, in_time(past), threshold=100) is None
@@ -164,7 +164,7 @@ def test_vacuum_is_not_tried_again_under_the_same_snapshot(queue, sql, snapshot,
 
 
 def test_snapshot_that_a_second_one_follows_is_news(queue, other_queue, sql, snapshot, kill_rows):
-    past = Past()
+    past = VacuumHistory()
     kill_rows(1000)
     vacuum(queue, past, threshold=100)
     snapshot()
@@ -177,7 +177,7 @@ def test_snapshot_that_a_second_one_follows_is_news(queue, other_queue, sql, sna
 
 
 def test_vacuum_of_another_worker_under_the_same_snapshot_counts(queue, snapshot, kill_rows):
-    mine, others = Past(vacuums=look(queue).vacuums), Past()
+    mine, others = VacuumHistory(vacuums=look(queue).vacuums), VacuumHistory()
     kill_rows(1000)
     assert vacuum(queue, others, threshold=100).left == 1000
     assert vacuum(queue, mine, threshold=100) is None
@@ -188,7 +188,7 @@ def test_vacuum_of_another_worker_under_the_same_snapshot_counts(queue, snapshot
 
 def test_vacuum_that_leaves_most_makes_the_next_wait_longer_and_longer(queue, snapshot, kill_rows, monkeypatch):
     monkeypatch.setattr(vacuum_module, "SHARE_OF_TIME", 1)
-    past = Past()
+    past = VacuumHistory()
     for pause in (2, 4, 8, 16, 32, 60, 60, 60):
         kill_rows(1000)
         past.horizon = None  # as if it had moved, by a hair
@@ -201,11 +201,11 @@ def test_vacuum_that_leaves_most_makes_the_next_wait_longer_and_longer(queue, sn
 
 
 def test_any_role_sees_the_snapshots_of_others(snapshot, role):
-    assert horizon(role()).name.endswith("(pgqueue other test)")
+    assert oldest_snapshot(role()).name.endswith("(pgqueue other test)")
 
 
 def test_who_holds_many_dead_rows_is_named_once(queue, snapshot, kill_rows, caplog):
-    past = Past()
+    past = VacuumHistory()
     kill_rows(999)
     vacuum(queue, past, threshold=100)
     assert vacuum(queue, in_time(past), threshold=100) is None
@@ -227,13 +227,13 @@ def test_vacuum_steps_back_before_a_lock(queue, other_queue, sql, kill_rows, mod
     holder = other_queue.autocommit()
     with holder.transaction():
         holder.execute(f"LOCK TABLE pgqueue_jobs IN {mode} MODE")
-        assert vacuum(queue, Past(), threshold=100) is None
+        assert vacuum(queue, VacuumHistory(), threshold=100) is None
         notices = []
         queue.autocommit().add_notice_handler(lambda notice: notices.append(notice.sqlstate))
         queue.autocommit().execute(VACUUM)  # had the lock come in between
         assert notices == ["55P03"]
     assert look(queue).dead == 1000
-    assert vacuum(queue, Past(), threshold=100).dead == 1000
+    assert vacuum(queue, VacuumHistory(), threshold=100).dead == 1000
 
 
 def test_jobs_are_enqueued_claimed_and_written_under_the_lock_of_vacuum(queue, other_queue):
@@ -255,7 +255,7 @@ def test_two_workers_at_once_do_not_wait_for_each_other(queue, other_queue, sql,
 
     def work(database):
         start.wait()
-        done.append(vacuum(database, Past(), threshold=10_000))
+        done.append(vacuum(database, VacuumHistory(), threshold=10_000))
 
     with beside(lambda: work(queue)), beside(lambda: work(other_queue)):
         pass
@@ -269,7 +269,7 @@ def test_two_workers_at_once_do_not_wait_for_each_other(queue, other_queue, sql,
 
 def test_role_that_may_not_is_told_once_what_to_do(role, kill_rows, caplog):
     kill_rows(1000)
-    lesser, past = role(), Past()
+    lesser, past = role(), VacuumHistory()
     begun = time.monotonic()
     assert vacuum(lesser, past, threshold=100) is None
     assert begun + 3600 <= past.not_before <= time.monotonic() + 3600
@@ -281,9 +281,9 @@ def test_role_that_may_not_is_told_once_what_to_do(role, kill_rows, caplog):
 def test_owner_may(role, sql, kill_rows):
     kill_rows(1000)
     lesser = role()
-    assert rights(lesser) == (False, False, False)
+    assert privileges(lesser) == (False, False, False)
     sql("ALTER TABLE pgqueue_jobs OWNER TO pgqueue_lesser")
-    assert rights(lesser) == (True, False, False)
+    assert privileges(lesser) == (True, False, False)
     eventually(lambda: left(lesser) == 0)
 
 
@@ -293,7 +293,7 @@ def test_role_with_maintain_may(role, sql, kill_rows):
     kill_rows(1000)
     sql("GRANT MAINTAIN ON pgqueue_jobs TO pgqueue_lesser")
     lesser = role()
-    assert rights(lesser) == (True, False, False)
+    assert privileges(lesser) == (True, False, False)
     eventually(lambda: left(lesser) == 0)
 
 
@@ -303,7 +303,7 @@ def test_role_with_maintain_may(role, sql, kill_rows):
 @pytest.fixture
 def janitor(queue, settings):
     settings.PGQUEUE = {"VACUUM_DEAD_ROWS": 100}
-    made = Janitor(Crew(Plan(), supervisor_id=1, lease_seconds=30))
+    made = TableMaintenance(ProcessPool(WorkerConfig(), supervisor_id=1, lease_seconds=30))
     yield made
     made.stop()
     made.database.close()
@@ -327,15 +327,15 @@ def test_janitor_vacuums_at_its_first_pass_and_then_holds_no_connection(janitor,
     assert look(queue).vacuums == before + 1
     kill_rows(1000)
     janitor.pass_once()
-    assert look(queue).vacuums == before + 1  # nobody of its own crew has done anything
+    assert look(queue).vacuums == before + 1  # no process of its own pool has done anything
     eventually(lambda: not maintenance_sessions(sql))
 
 
-def test_janitor_looks_again_when_its_crew_has_finished_jobs(janitor, queue, kill_rows):
+def test_janitor_looks_again_when_its_pool_has_finished_jobs(janitor, queue, kill_rows):
     janitor.pass_once()
     before = look(queue).vacuums
     kill_rows(1000)
-    janitor._crew._finished = 1
+    janitor._pool._finished = 1
     janitor._past.not_before = 0.0
     janitor.pass_once()
     assert look(queue).vacuums == before + 1
@@ -394,7 +394,7 @@ def test_stop_breaks_off_what_comes_before_a_vacuum_without_a_word(janitor, sql,
     assert caplog.text == ""
 
 
-def test_vacuum_that_somebody_breaks_off_is_not_tried_again_at_once(janitor, sql, slow_vacuum, kill_rows, caplog):
+def test_vacuum_that_is_cancelled_is_not_tried_again_at_once(janitor, sql, slow_vacuum, kill_rows, caplog):
     kill_rows(20_000)
     before = look(janitor.database).vacuums
     with beside(janitor.pass_once):
@@ -403,6 +403,6 @@ def test_vacuum_that_somebody_breaks_off_is_not_tried_again_at_once(janitor, sql
     assert "VACUUM of pgqueue_jobs was broken off: canceling statement due to user request" in caplog.text
     slow_vacuum()
     janitor.database.close()  # so that another one would not be slow
-    janitor._crew._finished = 1000
+    janitor._pool._finished = 1000
     janitor.pass_once()
     assert look(janitor.database).vacuums == before

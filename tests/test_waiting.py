@@ -17,7 +17,7 @@ import tests.app.tasks as app
 from django_pgqueue import enqueue_many, job
 from django_pgqueue.conf import DEFAULTS
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.db.notify import announce, tell_waiters
+from django_pgqueue.db.notify import notify_waiters, send_notification
 from django_pgqueue.exceptions import (
     ConfigurationError,
     InvalidJob,
@@ -39,14 +39,14 @@ from tests.support.waiting import PATIENCE_SECONDS, eventually
 pytestmark = pytest.mark.django_db(transaction=True)
 
 NEVER = {"POLL_SECONDS": 3600}
-"""Whoever has noted that he waits looks no more: only an announcement helps."""
+"""A caller that has noted that it waits looks no more: only an announcement helps."""
 
 SESSIONS = "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND datname = current_database()"
 CUT = SESSIONS.replace("pid", "pg_terminate_backend(pid, 30000)", 1)
 
 
 @pytest.fixture(autouse=True)
-def _nobody_waits_in_the_end(sql):
+def _no_caller_waits_in_the_end(sql):
     yield
     waiting.stop_all()
     eventually(lambda: not (sql(SESSIONS, "pgqueue waiting") or sql(SESSIONS, "pgqueue waiting listener")))
@@ -66,11 +66,11 @@ def wait(handle, seconds=PATIENCE_SECONDS):
 
 
 def end(queue, fate=Fate.SUCCEEDED, *, tells=True, **values) -> list[int]:
-    """Claim all jobs, and end them as a pump does."""
+    """Claim all jobs, and end them as a consumer does."""
     jobs = claim(queue, "default", limit=1000, worker_id=1)
     receipt = ack.write(queue, [Outcome(one, fate, **values) for one in jobs])
     if tells:
-        tell_waiters(queue, receipt.awaited)
+        notify_waiters(queue, receipt.awaited)
     return [one.id for one in jobs]
 
 
@@ -177,7 +177,7 @@ def test_alias_that_is_no_postgresql_is_named():
 # What ends meanwhile
 
 
-def test_end_is_announced_to_whoever_waits(queue, settings, pool):
+def test_end_is_announced_to_callers_that_wait(queue, settings, pool):
     settings.PGQUEUE = NEVER
     handle = app.noop.enqueue()
     waiters = [pool.submit(wait, handle) for _ in range(3)]
@@ -186,7 +186,7 @@ def test_end_is_announced_to_whoever_waits(queue, settings, pool):
     assert [waiter.result(PATIENCE_SECONDS) for waiter in waiters] == ["done"] * 3
 
 
-def test_nobody_is_told_of_jobs_for_which_nobody_waits(queue, pool):
+def test_jobs_that_are_not_awaited_are_not_announced(queue, pool):
     with QueueConnection("default", "ear").autocommit() as ear:
         ear.execute("LISTEN pgqueue_done")
         app.noop.enqueue()
@@ -199,7 +199,7 @@ def test_nobody_is_told_of_jobs_for_which_nobody_waits(queue, pool):
         assert [notify.payload for notify in ear.notifies(timeout=PATIENCE_SECONDS, stop_after=1)] == [str(handle.id)]
 
 
-def test_death_is_announced_to_whoever_waits(queue, settings, pool):
+def test_death_is_announced_to_callers_that_wait(queue, settings, pool):
     settings.PGQUEUE = NEVER
     waiter = pool.submit(wait, app.noop.enqueue())
     eventually(are_noted)
@@ -219,7 +219,7 @@ def test_wait_goes_on_over_retries(queue, sql, settings, pool):
     assert waiter.result(PATIENCE_SECONDS) == 2
 
 
-def test_whoever_waits_for_a_job_that_repeats_waits_for_this_run(queue, settings, pool):
+def test_caller_that_waits_for_a_job_that_repeats_waits_for_this_run(queue, settings, pool):
     settings.PGQUEUE = NEVER
     waiter = pool.submit(wait, app.noop.enqueue())
     eventually(are_noted)
@@ -229,17 +229,17 @@ def test_whoever_waits_for_a_job_that_repeats_waits_for_this_run(queue, settings
 
 
 def test_announcement_of_a_job_that_lives_again_is_no_end(queue, settings, pool):
-    """It was requeued before anybody looked; or somebody sends what he likes on the channel."""
+    """It was retried before a caller looked; or another session sends any payload on the channel."""
     settings.PGQUEUE = NEVER
     handle = app.noop.enqueue()
     waiter = pool.submit(wait, handle)
     eventually(are_noted)
-    announce(queue, [str(handle.id), "nonsense", "-7"], channel="pgqueue_done")
+    send_notification(queue, [str(handle.id), "nonsense", "-7"], channel="pgqueue_done")
     end(queue, result="1")
     assert waiter.result(PATIENCE_SECONDS) == 1
 
 
-def test_end_that_nobody_announces_is_found_by_looking(queue, settings, pool):
+def test_end_that_is_not_announced_is_found_by_looking(queue, settings, pool):
     settings.PGQUEUE = {"POLL_SECONDS": 0.1}
     waiter = pool.submit(wait, app.noop.enqueue())
     eventually(are_noted)
@@ -247,7 +247,7 @@ def test_end_that_nobody_announces_is_found_by_looking(queue, settings, pool):
     assert waiter.result(PATIENCE_SECONDS) == 1
 
 
-def test_without_notify_nobody_listens_and_nothing_is_noted(queue, sql, settings, pool):
+def test_without_notify_no_session_listens_and_nothing_is_noted(queue, sql, settings, pool):
     settings.PGQUEUE = {"NOTIFY": False, "POLL_SECONDS": 0.05}
     waiters = [pool.submit(wait, job(job_id)) for job_id in enqueue_many(app.noop, [()] * 3)]
     eventually(lambda: sql(SESSIONS, "pgqueue waiting"))
@@ -259,7 +259,7 @@ def test_without_notify_nobody_listens_and_nothing_is_noted(queue, sql, settings
     assert [waiter.result(PATIENCE_SECONDS) for waiter in waiters] == [1, 1, 1]
 
 
-def test_row_that_somebody_has_locked_is_noted_later_and_holds_up_nobody(queue, settings, pool):
+def test_locked_row_is_noted_later_and_holds_up_no_other(queue, settings, pool):
     settings.PGQUEUE = {"POLL_SECONDS": 0.1}
     locked, free = enqueue_many(app.noop, [()] * 2)
     with transaction.atomic():
@@ -333,7 +333,7 @@ def test_connection_that_is_cut_is_opened_again_and_nothing_is_missed(queue, sql
     assert waiter.result(PATIENCE_SECONDS) == 2
 
 
-def test_while_the_database_is_away_everybody_waits(queue, settings, pool, monkeypatch, caplog):
+def test_while_the_database_is_away_all_callers_wait(queue, settings, pool, monkeypatch, caplog):
     settings.PGQUEUE = {"POLL_SECONDS": 0.05}
     handle, is_away = app.noop.enqueue(), threading.Event()
     look = watch.look
@@ -346,7 +346,7 @@ def test_while_the_database_is_away_everybody_waits(queue, settings, pool, monke
 
     monkeypatch.setattr(watch, "look", fail)
     is_away.set()
-    stays = waiting.waiter_for("default", handle.id)  # the others may have left before anybody looks
+    stays = waiting.waiter_for("default", handle.id)  # the others may have left before the test looks
     waiters = [pool.submit(wait, handle, seconds) for seconds in (0.5, 1.0)]
     eventually(lambda: "Who waits for jobs cannot ask the database" in caplog.text)
     for waiter in waiters:
@@ -365,7 +365,7 @@ def test_error_that_waiting_does_not_mend_is_raised(queue, monkeypatch):
         app.noop.enqueue().wait(PATIENCE_SECONDS)
 
 
-def test_thread_that_fails_tells_everybody_and_the_next_one_starts(queue, monkeypatch, caplog):
+def test_thread_that_fails_tells_all_callers_and_the_next_one_starts(queue, monkeypatch, caplog):
     handle = app.noop.enqueue()
     monkeypatch.setattr(watch, "find_many", lambda *_: 1 / 0)
     end(queue, result="1")
@@ -376,7 +376,7 @@ def test_thread_that_fails_tells_everybody_and_the_next_one_starts(queue, monkey
     assert handle.wait(PATIENCE_SECONDS) == 1
 
 
-def test_thread_that_cannot_start_fails_for_whoever_needs_it_and_is_tried_again(queue, settings, monkeypatch):
+def test_thread_that_cannot_start_fails_for_its_caller_and_is_tried_again(queue, settings, monkeypatch):
     handle = app.noop.enqueue()
     end(queue, result="1")
     settings.PGQUEUE = {"LISTEN_DATABASE": "nowhere"}
@@ -403,11 +403,11 @@ def test_job_that_python_cannot_hold_is_waited_for_like_any_other(queue, sql, se
     sql("UPDATE pgqueue_jobs SET metadata = %s WHERE id = %s", f'{{"n": {"9" * 5000}}}', ids[0])
     jobs = claim(queue, "default", limit=2, worker_id=1)
     ack.write(queue, [Outcome(one, Fate.SUCCEEDED, result="1") for one in jobs])
-    tell_waiters(queue, ids)
+    notify_waiters(queue, ids)
     assert [waiter.result(PATIENCE_SECONDS) for waiter in waiters] == [1, 1]
 
 
-def test_whoever_has_left_is_forgotten_while_others_stay(queue, settings, pool):
+def test_caller_that_has_left_is_forgotten_while_others_stay(queue, settings, pool):
     settings.PGQUEUE = {"POLL_SECONDS": 0.05}
     handle = app.noop.enqueue()
     stays = pool.submit(wait, handle)
@@ -420,11 +420,11 @@ def test_whoever_has_left_is_forgotten_while_others_stay(queue, settings, pool):
 
 
 def test_test_database_can_be_dropped_when_the_last_test_has_waited():
-    """The server waits for five seconds until nobody uses it. Whoever has left is noticed with the next look."""
+    """The server waits for five seconds until it is not used. A caller that has left is noticed with the next look."""
     assert watch.LINGER_SECONDS + DEFAULTS["POLL_SECONDS"] < 5
 
 
-def test_thread_ends_with_its_connections_when_nobody_waits(queue, sql, monkeypatch):
+def test_thread_ends_with_its_connections_when_no_caller_waits(queue, sql, monkeypatch):
     monkeypatch.setattr(watch, "LINGER_SECONDS", 0.0)
     handle = app.noop.enqueue()
     end(queue, result="1")

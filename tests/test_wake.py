@@ -1,4 +1,4 @@
-"""What notifications say."""
+"""Payloads of notifications."""
 
 import pytest
 from django.db import transaction
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.db.notify import CANCEL, ECHO, GATE, gates_of, of_queue, queues_of
+from django_pgqueue.db.notify import CANCEL, ECHO, LIMITS, limits_in, queue_payload, queues_in
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.expirer import expire
@@ -20,15 +20,15 @@ from tests.support.waiting import PATIENCE_SECONDS
 NAMES = st.sets(st.text(alphabet="?=|~ab ", min_size=1))
 
 
-@given(queues=NAMES, gates=NAMES)
-def test_payloads_are_told_apart_whatever_queues_are_called(queues, gates):
-    payloads = {CANCEL, f"{ECHO}12ab", *map(of_queue, queues), *(GATE + gate for gate in gates)}
-    assert queues_of(payloads) == queues
-    assert gates_of(payloads) == gates
+@given(queues=NAMES, limits=NAMES)
+def test_payloads_are_told_apart_whatever_queues_are_called(queues, limits):
+    payloads = {CANCEL, f"{ECHO}12ab", *map(queue_payload, queues), *(LIMITS + name for name in limits)}
+    assert queues_in(payloads) == queues
+    assert limits_in(payloads) == limits
 
 
 @pytest.mark.parametrize("how", ["reaped", "expired", "killed", "superseded"])
-def test_waiters_are_told_of_a_death_that_no_pump_writes_down(queue, sql, how):
+def test_waiters_are_told_of_a_death_that_no_consumer_writes_down(queue, sql, how):
     """Once it is committed, and of no other job's."""
     with QueueConnection("default", "ear").autocommit() as ear:
         ear.execute("LISTEN pgqueue_done")

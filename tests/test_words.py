@@ -1,11 +1,23 @@
 """One word, one meaning: what stands in SQL is what stands in Python."""
 
+import ast
 import re
 from pathlib import Path
 
 from django_pgqueue.db.queries import PACKAGE, files
 from django_pgqueue.models import DeadJob, Job
-from django_pgqueue.states import Reason, Status
+from django_pgqueue.states import EntryKind, Reason, Status
+
+GONE = re.compile(
+    r"whoever|somebody|nobody|anybody|everybody|someone|anyone|\bso[ _]many(?![a-z])"  # the actor, the number
+    r"|\b(pump|requeue|tombstone|twin|crew|steward)",
+    re.IGNORECASE,
+)
+"""Words that do not come back: a sentence names its actor and its number; the rest was renamed."""
+
+WRITTEN = {".css", ".html", ".js", ".json", ".md", ".po", ".py", ".sql", ".svg", ".yml"}
+OTHERS_WRITE = {"_build", "var", "__pycache__", "uplot"}
+ALLOWED = {Path("tests/pgbouncer.py"), Path("tests/test_words.py")}  # names a user of the system; this one
 
 
 def test_status_literals_in_sql_are_known():
@@ -21,11 +33,18 @@ def test_reason_literals_in_sql_are_known():
             assert literal in set(Reason), f"{path.name}: {literal}"
 
 
+def test_kinds_of_entries_in_sql_are_known():
+    for path in files().values():
+        for literal in re.findall(r"'kind',\s*'(\w+)'", path.read_text()):
+            assert literal in set(EntryKind), f"{path.name}: {literal}"
+
+
 def test_every_statement_has_a_header_and_a_caller():
     python = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py"))
+    chosen_by_sql = files()["find_unique_conflicts"].read_text()
     for path in files().values():
         assert path.read_text().startswith("-- "), path.name
-        assert f'"{path.stem}"' in python, f"{path.name} is not used"
+        assert f'"{path.stem}"' in python or f"'{path.stem}'" in chosen_by_sql, f"{path.name} is not used"
 
 
 def test_every_caller_that_a_header_names_is_there():
@@ -48,7 +67,7 @@ def test_no_sql_is_built_by_formatting():
 
 
 def test_no_clock_of_a_worker_decides_anything():
-    """Instants come from the database; what waits or measures uses a clock that nobody sets."""
+    """Instants come from the database; what waits or measures uses a clock that is never set."""
     rooms = ("db", "flow", "jobs", "results", "schedules", "maintenance", "worker")
     for path in [*PACKAGE.glob("*.py"), *(path for room in rooms for path in (PACKAGE / room).rglob("*.py"))]:
         asked = re.findall(
@@ -64,3 +83,23 @@ def test_no_two_statements_have_the_same_name():
 def test_nothing_names_a_folder_of_one_machine(project: Path):
     for path in PACKAGE.rglob("*.py"):
         assert "/home/" not in path.read_text()
+
+
+def test_words_that_are_gone_do_not_come_back(project: Path):
+    for folder in ("django_pgqueue", "docs", "tests", "benchmarks", "example_project"):
+        for path in (project / folder).rglob("*"):
+            place = path.relative_to(project)
+            if path.suffix in WRITTEN and place not in ALLOWED and OTHERS_WRITE.isdisjoint(place.parts):
+                for number, line in enumerate(path.read_text().splitlines(), 1):
+                    assert not GONE.search(line), f"{place}:{number}: {line.strip()}"
+
+
+def test_no_module_begins_with_an_indirect_question(project: Path):
+    for folder in ("django_pgqueue", "docs", "tests", "benchmarks", "example_project"):
+        for path in (project / folder).rglob("*.py"):
+            place = path.relative_to(project)
+            if OTHERS_WRITE.isdisjoint(place.parts):
+                title = ast.get_docstring(ast.parse(path.read_text())) or ""
+                assert not re.match(r"(What|Which|How|Whether|Where|Who|When|Why|That|Whose)\b", title), (
+                    f"{place}: {title}"
+                )

@@ -58,7 +58,7 @@ def test_list_says_who_lives_what_it_holds_and_how_it_hears(queue, viewer):
     one = register(queue, concurrency=2, queues=["mail", "default"], name="web", version="9.8.7")
     enqueue_many(app.noop, [()] * 5)
     claim(queue, "default", limit=5, worker_id=one)
-    leases.beat(queue, {one: 4711}, lease_seconds=3600, session_pid=12, memory_bytes={one: 50 * 2**20})
+    leases.heartbeat(queue, {one: 4711}, lease_seconds=3600, session_pid=12, memory_bytes={one: 50 * 2**20})
     text = words(viewer.get(WORKERS))
     for expected in ("web1 4711", "at work", "2 of 2", "3 fetched ahead", "50.0", "at once", "mail, default", "9.8.7"):
         assert expected in text
@@ -66,7 +66,7 @@ def test_list_says_who_lives_what_it_holds_and_how_it_hears(queue, viewer):
 
 
 def test_idle_worker_that_polls_serves_all_and_does_not_tell_its_memory(queue, viewer):
-    leases.beat(queue, {register(queue): 1}, lease_seconds=3600)
+    leases.heartbeat(queue, {register(queue): 1}, lease_seconds=3600)
     text = words(viewer.get(WORKERS))
     assert "idle" in text
     assert "by polling" in text
@@ -87,7 +87,7 @@ def test_page_of_a_worker_lists_its_jobs_with_links_for_those_who_may_see_them(q
     ids = enqueue_many(app.noop, [()] * 3)
     claim(queue, "default", limit=2, worker_id=one)
     claim(queue, "default", limit=1, worker_id=two)
-    leases.beat(queue, {one: 11, two: 22}, lease_seconds=3600)
+    leases.heartbeat(queue, {one: 11, two: 22}, lease_seconds=3600)
     page = staff.get(f"{WORKERS}{one}/change/")
     mine = list(Job.objects.filter(worker_id=one).values_list("id", flat=True))
     assert len(mine) == 2
@@ -96,7 +96,7 @@ def test_page_of_a_worker_lists_its_jobs_with_links_for_those_who_may_see_them(q
     assert "Together with process 22." in words(page)
 
 
-def test_whoever_may_not_see_jobs_gets_no_links_to_them(queue, viewer):
+def test_user_who_may_not_see_jobs_gets_no_links_to_them(queue, viewer):
     one = register(queue)
     app.noop.enqueue()
     claim(queue, "default", limit=1, worker_id=one)
@@ -123,7 +123,7 @@ def test_list_asks_as_often_however_many_there_are(queue, staff, django_assert_m
 
 @pytest.mark.parametrize(
     ("name", "parameters"),
-    [("held_by_workers", {"worker_ids": [1, 2, 3], "limit": 1001}), ("jobs_of_worker", {"worker_id": 3, "limit": 101})],
+    [("jobs_per_worker", {"worker_ids": [1, 2, 3], "limit": 1001}), ("jobs_of_worker", {"worker_id": 3, "limit": 101})],
 )
 def test_jobs_of_workers_are_found_by_their_index(queue, name, parameters):
     fill(queue, 3000, "queued", "running")
@@ -165,7 +165,7 @@ def test_worker_that_is_gone_is_left_alone(queue, staff):
     assert not LogEntry.objects.exists()
 
 
-def test_whoever_may_only_look_stops_nobody(queue, viewer):
+def test_user_who_may_only_look_stops_no_worker(queue, viewer):
     one = register(queue)
     assert "Ask to stop" not in words(viewer.get(f"{WORKERS}{one}/change/"))
     assert stop(viewer, one).status_code == 403
@@ -177,7 +177,7 @@ def test_whoever_may_only_look_stops_nobody(queue, viewer):
 
 def test_page_is_for_those_who_may_see_it(queue):
     one = register(queue)
-    nobody = client_with("stop_worker")
-    assert nobody.get(WORKERS).status_code == 403
-    assert stop(nobody, one).status_code == 403
+    stranger = client_with("stop_worker")
+    assert stranger.get(WORKERS).status_code == 403
+    assert stop(stranger, one).status_code == 403
     assert Worker.objects.get().stop_requested_at is None

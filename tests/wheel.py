@@ -48,7 +48,7 @@ class Environment:
         return run([str(self.python), *arguments], cwd=cwd, env=self.variables(**environment))
 
     def start(self, *arguments: str, cwd: Path, log: Path, **environment: str) -> subprocess.Popen[bytes]:
-        """Start ``python`` in a session of its own, its output in a file; whoever starts it ends it."""
+        """Start ``python`` in a session of its own, its output in a file; the caller ends it."""
         with log.open("wb") as file:
             return subprocess.Popen(
                 [self.python, *arguments],
@@ -61,7 +61,7 @@ class Environment:
             )
 
     def variables(self, **environment: str) -> dict[str, str]:
-        """Return the environment variables of whoever runs the tests but for what the tests add, and those given."""
+        """Return the environment variables that the tests were started with, and those given."""
         inherited = {name: value for name, value in os.environ.items() if name not in OF_THE_TESTS}
         path = f"{self.python.parent}{os.pathsep}{os.environ['PATH']}"
         return {**inherited, "PATH": path, "VIRTUAL_ENV": str(self.python.parent.parent), **environment}

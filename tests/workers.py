@@ -32,7 +32,7 @@ def database_url() -> str:
 
 
 class Worker:
-    """One ``manage.py pgqueue_worker``, or a worker command of somebody else, its log in a file.
+    """One ``manage.py pgqueue_worker``, or a worker command of another project, its log in a file.
 
     Args:
         afresh: start Python for it, and for each of its processes, as people do; for tests of what happens then.

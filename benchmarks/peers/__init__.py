@@ -15,7 +15,7 @@ What is measured:
 What makes it fair:
 
 * Each peer runs its own worker with the settings its documentation names for throughput; they and the page they come
-  from stand at the top of its module in ``workers/``. Durability is nobody's setting: all tables are logged, and
+  from stand at the top of its module in ``workers/``. Durability is no peer's setting: all tables are logged, and
   commits wait for the disk as the server is configured.
 * Each run has a new database. The rounds alternate, and medians are reported, because machines are noisy.
 * Handlers count their calls (``tally.py``), and a run in which a job was not called exactly once is marked.

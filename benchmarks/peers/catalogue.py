@@ -1,4 +1,4 @@
-"""Who is compared: names, exact versions, what is kept of a finished job."""
+"""Catalogue of the peers: names, exact versions, what is kept of a finished job."""
 
 from dataclasses import dataclass, field
 

@@ -65,7 +65,7 @@ def bench(peer: Peer) -> Iterator[Bench]:
 
 
 def drain(peer: Peer, *, jobs: int, processes: int, seconds: float) -> Drain:
-    """Enqueue so many jobs, start the workers, and time them from the first call to an empty queue.
+    """Enqueue N jobs, start the workers, and time them from the first call to an empty queue.
 
     Args:
         seconds: the workers are stopped after so long, finished or not.
@@ -76,12 +76,12 @@ def drain(peer: Peer, *, jobs: int, processes: int, seconds: float) -> Drain:
     with bench(peer) as place:
         place.control.ask(f"seed {jobs}")
         let_rest(place.database)
-        with place.workers(processes) as crew:
-            result = timed(place, crew, jobs=jobs, until=time.monotonic() + seconds)
+        with place.workers(processes) as pool:
+            result = timed(place, pool, jobs=jobs, until=time.monotonic() + seconds)
         return Drain(result.jobs_per_second, result.is_finished, place.count().calls)
 
 
-def timed(place: Bench, crew: Workers, *, jobs: int, until: float) -> Drain:
+def timed(place: Bench, pool: Workers, *, jobs: int, until: float) -> Drain:
     """Glance at the tally until everything is done or it is too late; return the rate."""
     first, now = tally.Count(0, 0), place.count()
     while time.monotonic() < until:
@@ -89,7 +89,7 @@ def timed(place: Bench, crew: Workers, *, jobs: int, until: float) -> Drain:
         first = first if first.calls else now
         if now.calls >= jobs and not place.control.left():
             return Drain(rate(first, tally.Count(jobs, time.monotonic_ns())), True, now.calls)
-        crew.check()
+        pool.check()
         time.sleep(GLANCE_SECONDS)
     if now.calls == first.calls:
         raise PeerError("nothing was called in time")
@@ -108,19 +108,19 @@ def latencies(peer: Peer) -> list[float]:
     Raises:
         PeerError: a job was not called in time.
     """
-    with bench(peer) as place, place.workers(1) as crew:
+    with bench(peer) as place, place.workers(1) as pool:
         for _ in range(WARM_UP_JOBS):
-            pick_up(place, crew)
-        return [pick_up(place, crew) for _ in range(peer.latency_jobs)]
+            pick_up(place, pool)
+        return [pick_up(place, pool) for _ in range(peer.latency_jobs)]
 
 
-def pick_up(place: Bench, crew: Workers) -> float:
+def pick_up(place: Bench, pool: Workers) -> float:
     """Enqueue one job and wait until it is finished; return the milliseconds until its handler began."""
     before = place.count().calls
     committed_ns = place.control.ask("enqueue")
     until = time.monotonic() + PICK_UP_SECONDS
     while (count := place.count()).calls == before or place.control.left():
-        crew.check()
+        pool.check()
         if time.monotonic() > until:
             raise PeerError("a job was not picked up in time")
         time.sleep(GLANCE_SECONDS)

@@ -1,4 +1,4 @@
-"""Where things are: the project, what was installed for the peers, the database server."""
+"""Paths and addresses: the project, what was installed for the peers, the database server."""
 
 import os
 from functools import cache

@@ -72,7 +72,7 @@ def control(peer: Peer, database: str, scratch: Path) -> Iterator[Control]:
 
 @contextlib.contextmanager
 def workers(peer: Peer, database: str, scratch: Path, *, count: int) -> Iterator["Workers"]:
-    """Start so many worker processes; stop them afterwards."""
+    """Start N worker processes; stop them afterwards."""
     errors = scratch / "workers.err"
     commands = 1 if peer.shares_workers else count
     variables = {"PEERS_PROCESSES": str(count)}

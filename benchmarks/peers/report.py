@@ -1,4 +1,4 @@
-"""What was measured, as a table for people and as JSON for programs."""
+"""Report of the measurements, as a table for people and as JSON for programs."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def median(values: Iterable[float | None]) -> float | None:
 
 
 def percentile(values: list[float], percent: int) -> float:
-    """Return the smallest value that is not exceeded by so many percent of all."""
+    """Return the smallest value that is not exceeded by this percentage of all."""
     ordered = sorted(values)
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 
@@ -82,10 +82,10 @@ def show_drains(report: Report, processes: int) -> None:
             print(f"{about:<38}{rate:>10,.0f} {report.mark(peer, processes):<2}", *ahead(report, ours, rate, processes))
     if python := report.python_rate(processes):
         print(f"{'median of the Python peers':<38}{python:>10,.0f}   ", *ahead(report, ours, python, processes))
-    marks = "".join(report.mark(peer, processes) for peer in report.peers() if report.rate(peer, processes))
-    if "~" in marks:
+    shared = "".join(report.mark(peer, processes) for peer in report.peers() if report.rate(peer, processes))
+    if "~" in shared:
         print("~ stopped at the deadline: the rate until then")
-    if "!" in marks:
+    if "!" in shared:
         print("! some job was called twice or not at all")
 
 

@@ -1,4 +1,4 @@
-"""How often a handler was called: written by workers while they run, read by the benchmark at the same time.
+"""Count of the calls of a handler: written by workers while they run, read by the benchmark at the same time.
 
 Each thread of each worker has a file with two numbers of 64 bits: the calls so far, and the clock at the latest one in
 nanoseconds. The clock is CLOCK_MONOTONIC, which all processes of a machine share. Needs the standard library only.

@@ -14,7 +14,7 @@
     formatting, links, charts         what any page is made of
 """
 
-from django_pgqueue.admin.bulk_actions import OperationAdmin
+from django_pgqueue.admin.bulk_actions import BulkActionAdmin
 from django_pgqueue.admin.dead_jobs import DeadJobAdmin
 from django_pgqueue.admin.finished_jobs import FinishedJobAdmin
 from django_pgqueue.admin.jobs import JobAdmin
@@ -24,10 +24,10 @@ from django_pgqueue.admin.schedules import ScheduleAdmin
 from django_pgqueue.admin.workers import WorkerAdmin
 
 __all__ = [
+    "BulkActionAdmin",
     "DeadJobAdmin",
     "FinishedJobAdmin",
     "JobAdmin",
-    "OperationAdmin",
     "OverviewAdmin",
     "QueueAdmin",
     "ScheduleAdmin",

@@ -50,7 +50,7 @@ class Change(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verb:
+class AdminAction:
     """One thing that staff may do.
 
     Attributes:
@@ -76,14 +76,14 @@ class Verb:
     explain: Callable[[Collection[Any], str], Counter[Any]]
     form: type[forms.Form] | None = None
     is_destructive: bool = False
-    many: actions.Verb | None = None
+    many: actions.Action | None = None
     question_for_all: Any = ""
 
 
 # The table with actions
 
 
-class VerbsAdmin(BoundedAdmin):
+class ActionsAdmin(BoundedAdmin):
     """A table to whose rows something can be done.
 
     Attributes:
@@ -93,12 +93,12 @@ class VerbsAdmin(BoundedAdmin):
         takes_all: whether actions are done to everything that matches, in the background.
     """
 
-    verbs: tuple[Verb, ...] = ()
+    verbs: tuple[AdminAction, ...] = ()
     named_by: tuple[str, ...] = ("task",)
     largest_selection = MOST_JOBS
     takes_all = False
 
-    def may(self, request: HttpRequest, verb: Verb) -> bool:
+    def may(self, request: HttpRequest, verb: AdminAction) -> bool:
         """Whether this user sees these rows and may do that to them."""
         return self.has_view_permission(request) and request.user.has_perm(f"{self.opts.app_label}.{verb.permission}")
 
@@ -111,7 +111,7 @@ class VerbsAdmin(BoundedAdmin):
         route = f"admin:{self.opts.app_label}_{self.opts.model_name}_{name}"
         return reverse(route, args=args, current_app=self.admin_site.name)
 
-    def offers(self, verb: Verb, row: Any) -> bool:
+    def offers(self, verb: AdminAction, row: Any) -> bool:
         """Whether the verb can do anything to this row."""
         return True
 
@@ -126,7 +126,7 @@ class VerbsAdmin(BoundedAdmin):
 # The steps of an action
 
 
-def choose(admin: VerbsAdmin, request: HttpRequest, verb: Verb, queryset: QuerySet[Any]) -> HttpResponse:
+def choose(admin: ActionsAdmin, request: HttpRequest, verb: AdminAction, queryset: QuerySet[Any]) -> HttpResponse:
     """Take the selection of the list to the confirmation.
 
     The ids are those that were ticked: a job that has left the filter since then is not dropped in silence. Everything
@@ -143,7 +143,7 @@ def choose(admin: VerbsAdmin, request: HttpRequest, verb: Verb, queryset: QueryS
     return confirm(admin, request, verb, ids)
 
 
-def act(admin: VerbsAdmin, request: HttpRequest, verb: Verb) -> HttpResponse:
+def act(admin: ActionsAdmin, request: HttpRequest, verb: AdminAction) -> HttpResponse:
     """Ask for confirmation, or do it where that has been given."""
     if request.method != "POST":  # a login in between turned the button's POST into a GET
         return HttpResponseRedirect(_back(admin, request, []))
@@ -154,7 +154,7 @@ def act(admin: VerbsAdmin, request: HttpRequest, verb: Verb) -> HttpResponse:
 
 
 def confirm(
-    admin: VerbsAdmin, request: HttpRequest, verb: Verb, ids: Sequence[Any], form: Form | None = None
+    admin: ActionsAdmin, request: HttpRequest, verb: AdminAction, ids: Sequence[Any], form: Form | None = None
 ) -> HttpResponse:
     """Show what would happen to how many jobs; ask for what else has to be known.
 
@@ -182,7 +182,7 @@ def confirm(
     return TemplateResponse(request, "admin/django_pgqueue/confirmation.html", context)
 
 
-def perform(admin: VerbsAdmin, request: HttpRequest, verb: Verb, ids: Sequence[Any]) -> HttpResponse:
+def perform(admin: ActionsAdmin, request: HttpRequest, verb: AdminAction, ids: Sequence[Any]) -> HttpResponse:
     """Do it and write the audit log, both or neither; then say what came of it.
 
     Where the log is in another database, it commits first: a crash in between leaves an entry too many, not too few.
@@ -203,7 +203,7 @@ def perform(admin: VerbsAdmin, request: HttpRequest, verb: Verb, ids: Sequence[A
     return HttpResponseRedirect(_back(admin, request, ids))
 
 
-def _message(admin: VerbsAdmin, request: HttpRequest, change: Change) -> str:
+def _message(admin: ActionsAdmin, request: HttpRequest, change: Change) -> str:
     """Say what was done; of one job that stands in another table now, where to find it."""
     message: str = change.message % {"count": len(change.ids)}
     if len(change.ids) != 1 or change.rows is not None or change.model is admin.model:
@@ -215,7 +215,7 @@ def _message(admin: VerbsAdmin, request: HttpRequest, change: Change) -> str:
     return format_html('{} <a href="{}">{}</a>', message, address, _("Show job %(id)s") % {"id": row_id})
 
 
-def _refusal(admin: VerbsAdmin, request: HttpRequest, verb: Verb, ids: Sequence[Any]) -> HttpResponse | None:
+def _refusal(admin: ActionsAdmin, request: HttpRequest, verb: AdminAction, ids: Sequence[Any]) -> HttpResponse | None:
     if not admin.may(request, verb):
         raise PermissionDenied
     if not ids:
@@ -238,19 +238,19 @@ def _log(request: HttpRequest, change: Change) -> None:
     LogEntry.objects.log_actions(request.user.pk, changed, flag, change.entry)  # type: ignore[arg-type]
 
 
-def _tell_skipped(admin: VerbsAdmin, request: HttpRequest, verb: Verb, ids: Collection[Any]) -> None:
+def _tell_skipped(admin: ActionsAdmin, request: HttpRequest, verb: AdminAction, ids: Collection[Any]) -> None:
     reasons = verb.explain(ids, conf.database) if ids else {}
     for why, count in reasons.items():
         text = _("Left alone: %(count)s (%(why)s).") % {"count": whole(count), "why": why}
         admin.message_user(request, text, messages.WARNING)
 
 
-def _named(admin: VerbsAdmin, ids: Sequence[Any]) -> list[Model]:
+def _named(admin: ActionsAdmin, ids: Sequence[Any]) -> list[Model]:
     found = admin.model._default_manager.using(conf.database).only("pk", *admin.named_by).in_bulk(ids)  # noqa: SLF001
     return [found[job_id] for job_id in ids if job_id in found]
 
 
-def _back(admin: VerbsAdmin, request: HttpRequest, ids: Sequence[Any]) -> str:
+def _back(admin: ActionsAdmin, request: HttpRequest, ids: Sequence[Any]) -> str:
     """Return where the user came from: the page of a job that is still here, or the list with its filters."""
     if "page" in request.POST and len(ids) == 1 and _named(admin, ids):
         return admin.address("change", quote(ids[0]))

@@ -13,14 +13,14 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.actions import Verb, VerbsAdmin, act
+from django_pgqueue.admin.actions import ActionsAdmin, AdminAction, act
 from django_pgqueue.admin.bounded import bounded_page
 from django_pgqueue.admin.changelist import CappedPaginator, KeysetList
 from django_pgqueue.admin.confirm_all import matching
-from django_pgqueue.admin.filters import Asked, asked_of, filter_of
-from django_pgqueue.admin.formatting import json_of, live, moment_of, said_of
+from django_pgqueue.admin.filters import RequestedFilter, filter_of, requested_filter
+from django_pgqueue.admin.formatting import json_of, live, moment_of, sentence_of
 from django_pgqueue.admin.job_page import JobPage, go_where_it_is
-from django_pgqueue.admin.keyset import Along, Route
+from django_pgqueue.admin.keyset import IndexOrder, Route
 from django_pgqueue.admin.links import Links
 from django_pgqueue.admin.search_box import Search, has_argument, shows
 from django_pgqueue.jobs.search import Filter
@@ -53,7 +53,7 @@ DETAILS: tuple[Any, ...] = (
 )
 
 
-class ActingAdmin(VerbsAdmin):
+class ActingAdmin(ActionsAdmin):
     """A table whose rows change by verbs, from the list and from a row's page.
 
     The buttons of a row's page are ours on every Django. From 6.1 on actions can be located there: as a list to choose
@@ -90,7 +90,7 @@ class ActingAdmin(VerbsAdmin):
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         return None if NUL in object_id else super().get_object(request, object_id, from_field)
 
-    def _act(self, verb: Verb, request: HttpRequest) -> HttpResponse:
+    def _act(self, verb: AdminAction, request: HttpRequest) -> HttpResponse:
         return act(self, request, verb)
 
 
@@ -117,14 +117,14 @@ class JobsAdmin(ActingAdmin):
     first_started_time = moment_of("first_started_at", _("first started at"))
     started_time = moment_of("started_at", _("started at"))
     expires_time = moment_of("expires_at", _("expires at"))
-    said_timeout = said_of("timeout_seconds", _("timeout in seconds"))
-    said_lease = said_of("lease_seconds", _("lease in seconds"))
-    said_keep = said_of("keep", _("keep"))
-    said_keep_seconds = said_of("keep_seconds", _("keep for seconds"))
-    said_lost = said_of("lost", _("workers lost"))
-    said_backend = said_of("backend", _("backend"))
-    said_scope = said_of("unique_scope", _("scope of the unique key"))
-    said_limit = said_of("concurrency_limit", _("limit of the concurrency key"))
+    said_timeout = sentence_of("timeout_seconds", _("timeout in seconds"))
+    said_lease = sentence_of("lease_seconds", _("lease in seconds"))
+    said_keep = sentence_of("keep", _("keep"))
+    said_keep_seconds = sentence_of("keep_seconds", _("keep for seconds"))
+    said_lost = sentence_of("lost", _("workers lost"))
+    said_backend = sentence_of("backend", _("backend"))
+    said_scope = sentence_of("unique_scope", _("scope of the unique key"))
+    said_limit = sentence_of("concurrency_limit", _("limit of the concurrency key"))
     pretty_metadata = json_of("metadata", _("metadata"))
 
     @admin.display(description=_("attempts"))
@@ -152,19 +152,19 @@ class JobsAdmin(ActingAdmin):
         ] + super().get_urls()
 
     @bounded_page
-    def _match(self, request: HttpRequest, *, verb: Verb) -> HttpResponse:
+    def _match(self, request: HttpRequest, *, verb: AdminAction) -> HttpResponse:
         return matching(self, request, verb)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeysetList]:
         return KeysetList
 
-    def asked(self, request: HttpRequest) -> Asked:
+    def asked(self, request: HttpRequest) -> RequestedFilter:
         """Return what the address of a list asks for.
 
         Raises:
             IncorrectLookupParameters: it cannot be.
         """
-        return asked_of(request, self.lookups)
+        return requested_filter(request, self.lookups)
 
     def chosen(self, request: HttpRequest) -> Filter | None:
         """Return what a list shows, on all its pages and beyond its window; None: one job by its id, or none."""
@@ -174,7 +174,7 @@ class JobsAdmin(ActingAdmin):
         """Return how what the address asks for is read."""
         raise NotImplementedError
 
-    def searched(self, search: Search, narrowed: Q, along: Along, base: Q = ANY) -> Route | None:
+    def searched(self, search: Search, narrowed: Q, along: IndexOrder, base: Q = ANY) -> Route | None:
         """Return how what was searched for is read, where that is the same for all tables; None: it is not."""
         if search.finds_nothing:
             return Route(along, Q(pk__in=[]))

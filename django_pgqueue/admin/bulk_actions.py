@@ -15,7 +15,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_pgqueue.admin.actions import Verb
+from django_pgqueue.admin.actions import AdminAction
 from django_pgqueue.admin.bounded import BoundedAdmin, bounded_page
 from django_pgqueue.admin.changelist import CAP, CappedPaginator
 from django_pgqueue.admin.confirm_all import LISTS, counted, in_words, query, sentence
@@ -23,20 +23,20 @@ from django_pgqueue.admin.formatting import exact_moment, label, moment
 from django_pgqueue.admin.job_actions import TOLD, VERBS, WORDS
 from django_pgqueue.admin.links import Links, crumbs
 from django_pgqueue.conf import conf
-from django_pgqueue.exceptions import InvalidOperation
+from django_pgqueue.exceptions import InvalidBulkAction
 from django_pgqueue.insights.formatting import short, whole
-from django_pgqueue.insights.worker_info import left_of, seen, somebody_works
-from django_pgqueue.jobs.actions import Did
+from django_pgqueue.insights.worker_info import has_living_worker, left_of, seen
+from django_pgqueue.jobs.actions import JobChange
 from django_pgqueue.jobs.bulk_actions import filter_of, stop
 from django_pgqueue.jobs.search import Filter, Source
-from django_pgqueue.models import Operation
+from django_pgqueue.models import BulkAction
 
 ONE_JOB = re.compile(r"Job \d+: ")
 """How an error begins that is about a job which was left alone, and not the end of all."""
 
 
-@admin.register(Operation)
-class OperationAdmin(BoundedAdmin):
+@admin.register(BulkAction)
+class BulkActionAdmin(BoundedAdmin):
     """What was asked to be done to many jobs: how far it is, what came of it, and a button that stops it."""
 
     list_display = ("what", "filter_words", "progress", "state", "by", "created")
@@ -49,10 +49,10 @@ class OperationAdmin(BoundedAdmin):
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
     actions = None
-    change_list_template = "admin/django_pgqueue/operations.html"
+    change_list_template = "admin/django_pgqueue/bulk_actions.html"
 
     class Media:
-        css = {"all": ["django_pgqueue/admin.css", "django_pgqueue/operations.css"]}
+        css = {"all": ["django_pgqueue/admin.css", "django_pgqueue/bulk_actions.css"]}
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.stop_view)
@@ -69,11 +69,11 @@ class OperationAdmin(BoundedAdmin):
         return False
 
     def may_stop(self, request: HttpRequest) -> bool:
-        """Whether this user sees operations and may stop them."""
-        return self.has_view_permission(request) and request.user.has_perm(f"{self.opts.app_label}.stop_operation")
+        """Whether this user sees bulk actions and may stop them."""
+        return self.has_view_permission(request) and request.user.has_perm(f"{self.opts.app_label}.stop_bulkaction")
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        return super().changelist_view(request, {"title": _("Operations"), **(extra_context or {})})
+        return super().changelist_view(request, {"title": _("Bulk actions"), **(extra_context or {})})
 
     @bounded_page
     def changeform_view(
@@ -83,173 +83,175 @@ class OperationAdmin(BoundedAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Show one operation; nothing of it is changed here but by the button."""
+        """Show one bulk action; nothing of it is changed here but by the button."""
         if object_id is None:
             raise PermissionDenied
-        operation: Any = self.get_object(request, unquote(object_id))
-        if not self.has_view_permission(request, operation) or request.method not in {"GET", "HEAD"}:
+        bulk_action: Any = self.get_object(request, unquote(object_id))
+        if not self.has_view_permission(request, bulk_action) or request.method not in {"GET", "HEAD"}:
             raise PermissionDenied
-        if operation is None:
+        if bulk_action is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
         context = {
             **self.admin_site.each_context(request),
-            "title": f"{self.what(operation)} #{operation.pk}",
+            "title": f"{self.what(bulk_action)} #{bulk_action.pk}",
             "opts": self.opts,
-            "crumbs": crumbs(self.admin_site, self.opts, (operation, "")),
+            "crumbs": crumbs(self.admin_site, self.opts, (bulk_action, "")),
             "media": self.media,
-            "original": operation,
-            **self._shown(request, operation),
+            "original": bulk_action,
+            **self._shown(request, bulk_action),
             **(extra_context or {}),
         }
         request.current_app = self.admin_site.name
-        return TemplateResponse(request, "admin/django_pgqueue/operation.html", context)
+        return TemplateResponse(request, "admin/django_pgqueue/bulk_action.html", context)
 
     def stop_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Stop an operation, with an entry in the audit log, both or neither."""
+        """Stop a bulk action, with an entry in the audit log, both or neither."""
         if not self.may_stop(request):
             raise PermissionDenied
-        operation: Any = self.get_object(request, unquote(object_id))
-        if operation is None:
+        bulk_action: Any = self.get_object(request, unquote(object_id))
+        if bulk_action is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
         if request.method == "POST":
             with transaction.atomic(using=conf.database), transaction.atomic(using=router.db_for_write(LogEntry)):
-                stopped = stop([operation.pk], by=request.user.get_username(), database=conf.database)
+                stopped = stop([bulk_action.pk], by=request.user.get_username(), database=conf.database)
                 if stopped:
-                    LogEntry.objects.log_actions(request.user.pk, [operation], CHANGE, "Stopped.")  # type: ignore[arg-type]
+                    LogEntry.objects.log_actions(request.user.pk, [bulk_action], CHANGE, "Stopped.")  # type: ignore[arg-type]
             if stopped:
                 self.message_user(request, _("It was stopped. What had been done stays done."), messages.SUCCESS)
             else:
                 self.message_user(request, _("It had ended already."), messages.WARNING)
-        return HttpResponseRedirect(self._address("change", operation.pk))
+        return HttpResponseRedirect(self._address("change", bulk_action.pk))
 
-    def _shown(self, request: HttpRequest, operation: Operation) -> dict[str, Any]:
-        chosen, source = stored_filter(operation), source_of(operation)
+    def _shown(self, request: HttpRequest, bulk_action: BulkAction) -> dict[str, Any]:
+        chosen, source = stored_filter(bulk_action), source_of(bulk_action)
         links = Links(request, self.admin_site)
         filters = query(chosen, source) if chosen and source else None
-        is_open = operation.ended_at is None
+        is_open = bulk_action.ended_at is None
         return {
-            "operation": operation,
-            "state": self.state(operation),
+            "bulk_action": bulk_action,
+            "state": self.state(bulk_action),
             "words": in_words(chosen, source) if chosen and source else [],
             "is_readable": chosen is not None,
             "list_address": links.to_list(LISTS[source], **filters) if source and filters is not None else "",
-            "said": said_of(operation),
-            "rate": rate_of(operation),
-            "bar": bar_of(operation),
-            "expected": counted(operation.expected),
-            "outcome": list(outcome_of(operation)),
-            "left": [(WORDS[why], whole(count)) for why, count in left_of(operation)],
+            "said": params_of(bulk_action),
+            "rate": rate_of(bulk_action),
+            "bar": progress_bar(bulk_action),
+            "expected": counted(bulk_action.expected),
+            "outcome": list(outcome_of(bulk_action)),
+            "left": [(WORDS[why], whole(count)) for why, count in left_of(bulk_action)],
             "times": [
-                (_("asked for"), exact_moment(operation.created_at)),
-                (_("begun"), exact_moment(operation.started_at)),
-                (_("ended"), exact_moment(operation.ended_at)),
+                (_("asked for"), exact_moment(bulk_action.created_at)),
+                (_("begun"), exact_moment(bulk_action.started_at)),
+                (_("ended"), exact_moment(bulk_action.ended_at)),
             ],
             "is_open": is_open,
-            "is_forsaken": is_open and not somebody_works(conf.database),
-            "stop_address": self._address("stop", operation.pk) if is_open and self.may_stop(request) else "",
+            "is_forsaken": is_open and not has_living_worker(conf.database),
+            "stop_address": self._address("stop", bulk_action.pk) if is_open and self.may_stop(request) else "",
         }
 
     def _address(self, name: str, key: int) -> str:
         route = f"admin:{self.opts.app_label}_{self.opts.model_name}_{name}"
         return reverse(route, args=[key], current_app=self.admin_site.name)
 
-    @admin.display(description=gettext_lazy("operation"))
-    def what(self, operation: Operation) -> str:
-        verb = verb_shown(operation)
-        words = str(verb.label).rstrip("…") if verb else operation.verb
-        said = ", ".join(str(value) for value in operation.said.values()) if isinstance(operation.said, dict) else ""
+    @admin.display(description=gettext_lazy("bulk action"))
+    def what(self, bulk_action: BulkAction) -> str:
+        verb = action_label(bulk_action)
+        words = str(verb.label).rstrip("…") if verb else bulk_action.verb
+        said = (
+            ", ".join(str(value) for value in bulk_action.said.values()) if isinstance(bulk_action.said, dict) else ""
+        )
         return f"{words}: {said}" if said else words
 
     @admin.display(description=gettext_lazy("jobs"))
-    def filter_words(self, operation: Operation) -> str:
-        chosen, source = stored_filter(operation), source_of(operation)
+    def filter_words(self, bulk_action: BulkAction) -> str:
+        chosen, source = stored_filter(bulk_action), source_of(bulk_action)
         words = sentence(chosen, source) if chosen and source else _("a filter that this code cannot read")
         return format_html('<div class="pgqueue-line" title="{}">{}</div>', words, words)
 
     @admin.display(description=gettext_lazy("progress"))
-    def progress(self, operation: Operation) -> str:
-        context = {"bar": bar_of(operation), "operation": operation}
+    def progress(self, bulk_action: BulkAction) -> str:
+        context = {"bar": progress_bar(bulk_action), "bulk_action": bulk_action}
         return render_to_string("admin/django_pgqueue/progress.html", context)
 
     @admin.display(description=gettext_lazy("state"))
-    def state(self, operation: Operation) -> str:
-        return label(*state_of(operation))
+    def state(self, bulk_action: BulkAction) -> str:
+        return label(*state_of(bulk_action))
 
     @admin.display(description=gettext_lazy("asked for"))
-    def created(self, operation: Operation) -> str:
-        return moment(operation.created_at)
+    def created(self, bulk_action: BulkAction) -> str:
+        return moment(bulk_action.created_at)
 
 
 @dataclasses.dataclass(frozen=True)
-class Bar:
-    """How far an operation is."""
+class ProgressBar:
+    """How far a bulk action is."""
 
     words: str
     value: int | None = None  # None: it is not known of how many
     largest: int = 1
 
 
-def bar_of(operation: Operation) -> Bar:
+def progress_bar(bulk_action: BulkAction) -> ProgressBar:
     """Return how far it is; of how many jobs is known where they could be counted."""
-    passed = seen(operation)
-    if state_of(operation)[0] == "finished":
-        return Bar(whole(operation.done), 1, 1)
-    if operation.expected is None:
-        return Bar(_("%(done)s so far") % {"done": whole(passed)})
-    if operation.expected > CAP:
-        return Bar(_("%(done)s of %(total)s") % {"done": whole(passed), "total": counted(operation.expected)})
-    total = max(operation.expected, passed)
+    passed = seen(bulk_action)
+    if state_of(bulk_action)[0] == "finished":
+        return ProgressBar(whole(bulk_action.done), 1, 1)
+    if bulk_action.expected is None:
+        return ProgressBar(_("%(done)s so far") % {"done": whole(passed)})
+    if bulk_action.expected > CAP:
+        return ProgressBar(_("%(done)s of %(total)s") % {"done": whole(passed), "total": counted(bulk_action.expected)})
+    total = max(bulk_action.expected, passed)
     words = _("%(done)s of %(total)s") % {"done": whole(passed), "total": whole(total)}
-    return Bar(words, passed, max(total, 1))
+    return ProgressBar(words, passed, max(total, 1))
 
 
-def state_of(operation: Operation) -> tuple[str, Any]:
+def state_of(bulk_action: BulkAction) -> tuple[str, Any]:
     """Return a word for the stylesheet, and what is said."""
-    if operation.stopped_at is not None:
-        return "waiting", _("stopped by %(name)s") % {"name": operation.stopped_by}
-    if operation.ended_at is not None:
-        is_of_a_job = ONE_JOB.match(operation.last_error) is not None
-        return ("finished", _("done")) if is_of_a_job or not operation.last_error else ("exhausted", _("failed"))
-    return ("running", _("under way")) if operation.started_at is not None else ("queued", _("not begun yet"))
+    if bulk_action.stopped_at is not None:
+        return "waiting", _("stopped by %(name)s") % {"name": bulk_action.stopped_by}
+    if bulk_action.ended_at is not None:
+        is_of_a_job = ONE_JOB.match(bulk_action.last_error) is not None
+        return ("finished", _("done")) if is_of_a_job or not bulk_action.last_error else ("exhausted", _("failed"))
+    return ("running", _("under way")) if bulk_action.started_at is not None else ("queued", _("not begun yet"))
 
 
-def outcome_of(operation: Operation) -> list[str]:
+def outcome_of(bulk_action: BulkAction) -> list[str]:
     """Return what was done to how many, each in a sentence."""
-    counts = operation.outcome if isinstance(operation.outcome, dict) else {}
-    told = [(TOLD[Did(name)].message, count) for name, count in counts.items() if name in set(Did)]
+    counts = bulk_action.outcome if isinstance(bulk_action.outcome, dict) else {}
+    told = [(TOLD[JobChange(name)].message, count) for name, count in counts.items() if name in set(JobChange)]
     return [str(message % {"count": count}) for message, count in told]
 
 
-def said_of(operation: Operation) -> list[tuple[str, Any]]:
+def params_of(bulk_action: BulkAction) -> list[tuple[str, Any]]:
     """Return what else the verb was told: names and values."""
     names: dict[Any, str] = {"queue": _("queue"), "priority": _("priority")}
-    said = operation.said if isinstance(operation.said, dict) else {}
+    said = bulk_action.said if isinstance(bulk_action.said, dict) else {}
     return [(names.get(name) or name, value) for name, value in sorted(said.items())]
 
 
-def rate_of(operation: Operation) -> str:
+def rate_of(bulk_action: BulkAction) -> str:
     """Say how fast it is to go."""
-    if operation.rate is None:
+    if bulk_action.rate is None:
         return _("as fast as it goes")
-    return _("at most %(rate)s jobs a second") % {"rate": short(operation.rate, 6)}
+    return _("at most %(rate)s jobs a second") % {"rate": short(bulk_action.rate, 6)}
 
 
-def source_of(operation: Operation) -> Source | None:
+def source_of(bulk_action: BulkAction) -> Source | None:
     """Return which jobs it is for; None where this code does not know them."""
-    return next((source for source in Source if source.name.lower() == operation.source), None)
+    return next((source for source in Source if source.name.lower() == bulk_action.source), None)
 
 
-def stored_filter(operation: Operation) -> Filter | None:
+def stored_filter(bulk_action: BulkAction) -> Filter | None:
     """Return its filter; None where this code cannot read it."""
     try:
-        return filter_of(operation.filter)
-    except (InvalidOperation, TypeError):
+        return filter_of(bulk_action.filter)
+    except (InvalidBulkAction, TypeError):
         return None
 
 
-def verb_shown(operation: Operation) -> Verb | None:
+def action_label(bulk_action: BulkAction) -> AdminAction | None:
     """Return its verb in the words of the admin; None where this code does not know it."""
-    wanted = (operation.verb, operation.source)
+    wanted = (bulk_action.verb, bulk_action.source)
     for verb in VERBS:
         if verb.many and (verb.many.name, verb.many.source.name.lower()) == wanted:
             return verb

@@ -10,13 +10,13 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
 from django_pgqueue.insights.formatting import short, whole
-from django_pgqueue.insights.throughput import Counts, Stretch
+from django_pgqueue.insights.throughput import Interval, StatsCounts
 
 Value = float | None
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
     """One line of a chart.
 
     Attributes:
@@ -43,7 +43,7 @@ class Chart:
     title: str
     unit: str
     times: Sequence[dt.datetime]
-    lines: Sequence[Line]
+    lines: Sequence[ChartLine]
     nothing: str = ""
 
     @property
@@ -71,7 +71,7 @@ STYLES = ("django_pgqueue/charts.css", "django_pgqueue/uplot/uPlot.min.css")
 """What a page with charts needs."""
 
 
-def of_flow(series: Sequence[Stretch], *, name: str, span: str, minutes: int) -> list[Chart]:
+def throughput_chart(series: Sequence[Interval], *, name: str, span: str, minutes: int) -> list[Chart]:
     """Return the charts of throughput and of waiting.
 
     Args:
@@ -81,15 +81,15 @@ def of_flow(series: Sequence[Stretch], *, name: str, span: str, minutes: int) ->
     """
     times = [_aware(stretch.begins_at) for stretch in series]
     lines = [
-        Line("succeeded", _("succeeded"), _values(series, lambda counts: counts.succeeded / minutes)),
-        Line("failed", _("failed"), _values(series, lambda counts: (counts.failed + counts.lost) / minutes)),
+        ChartLine("succeeded", _("succeeded"), _values(series, lambda counts: counts.succeeded / minutes)),
+        ChartLine("failed", _("failed"), _values(series, lambda counts: (counts.failed + counts.lost) / minutes)),
     ]
     nothing = ngettext(
         "Nothing ran in this time, up to the last full minute.",
         "Nothing ran in this time, up to the last full %(number)s minutes.",
         minutes,
     ) % {"number": minutes}
-    waits = [Line("wait", _("mean wait"), _values(series, lambda counts: counts.mean_wait_seconds))]
+    waits = [ChartLine("wait", _("mean wait"), _values(series, lambda counts: counts.mean_wait_seconds))]
     return [
         Chart(
             f"{name}-throughput", _("Attempts per minute, %(span)s") % {"span": span}, _("/min"), times, lines, nothing
@@ -105,7 +105,7 @@ def of_flow(series: Sequence[Stretch], *, name: str, span: str, minutes: int) ->
     ]
 
 
-def _values(series: Iterable[Stretch], value: Callable[[Counts], Value]) -> list[Value]:
+def _values(series: Iterable[Interval], value: Callable[[StatsCounts], Value]) -> list[Value]:
     return [None if (number := value(stretch.counts)) is None else round(number, 3) for stretch in series]
 
 

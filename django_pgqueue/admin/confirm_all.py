@@ -15,20 +15,21 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, override
 
-from django_pgqueue.admin.actions import Verb, VerbsAdmin
+from django_pgqueue.admin.actions import ActionsAdmin, AdminAction
 from django_pgqueue.admin.changelist import CAP
 from django_pgqueue.admin.formatting import one_line
 from django_pgqueue.admin.links import Links, crumbs
 from django_pgqueue.conf import conf
 from django_pgqueue.insights.bounded import TookTooLong, bounded
 from django_pgqueue.insights.formatting import at_most
+from django_pgqueue.insights.history import title_of
 from django_pgqueue.insights.retention import span
-from django_pgqueue.insights.worker_info import somebody_works
+from django_pgqueue.insights.worker_info import has_living_worker
 from django_pgqueue.jobs import actions
 from django_pgqueue.jobs.actions import LIVE
 from django_pgqueue.jobs.bulk_actions import FASTEST, begin
 from django_pgqueue.jobs.search import Filter, Source
-from django_pgqueue.models import DeadJob, Operation
+from django_pgqueue.models import BulkAction, DeadJob
 from django_pgqueue.states import REASONS, STATUSES
 
 LISTS = {Source.LIVE: "job", Source.DEAD: "deadjob", Source.FINISHED: "finishedjob"}
@@ -90,7 +91,7 @@ def _cause(cause: int) -> str:
     if found is None:
         return _("a cause of which no job is dead now (%(number)s)") % {"number": cause}
     error = found.errors[-1] if isinstance(found.errors, list) and found.errors else None
-    return f"{found.task}: {error.get('error') or found.reason}" if isinstance(error, dict) else one_line(error)
+    return f"{found.task}: {title_of(error) or found.reason}" if isinstance(error, dict) else one_line(error)
 
 
 def query(chosen: Filter, source: Source) -> dict[str, Any] | None:
@@ -131,7 +132,7 @@ class RateForm(forms.Form):
     )
 
 
-def matching(admin: VerbsAdmin, request: HttpRequest, verb: Verb) -> HttpResponse:
+def matching(admin: ActionsAdmin, request: HttpRequest, verb: AdminAction) -> HttpResponse:
     """Ask whether it is to be done to everything that the list of this address shows, or begin it.
 
     The filter is that of the address; the form is sent to the same one.
@@ -147,14 +148,14 @@ def matching(admin: VerbsAdmin, request: HttpRequest, verb: Verb) -> HttpRespons
         text = _("What was searched for cannot be said as a filter. Nothing was changed; select the jobs one by one.")
         admin.message_user(request, text, messages.ERROR)
         return HttpResponseRedirect(back)
-    question = Question(admin, request, verb, verb.many, chosen, count, back)
+    question = Confirmation(admin, request, verb, verb.many, chosen, count, back)
     forms_asked = question.needed()
     if request.method == "POST" and all(form.is_valid() for form in forms_asked):
         return question.begin({name: value for form in forms_asked for name, value in form.cleaned_data.items()})
     return question.ask(forms_asked)
 
 
-def _count(admin: VerbsAdmin, request: HttpRequest) -> int | None:
+def _count(admin: ActionsAdmin, request: HttpRequest) -> int | None:
     """Count to ``CAP`` and one further, in the order of the list; None: that would take too long.
 
     Neither is known where the list shows what one window of it has.
@@ -171,13 +172,13 @@ def _count(admin: VerbsAdmin, request: HttpRequest) -> int | None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Question:
+class Confirmation:
     """Whether a verb is to be done to everything that matches."""
 
-    admin: VerbsAdmin
+    admin: ActionsAdmin
     request: HttpRequest
-    verb: Verb
-    many: actions.Verb
+    verb: AdminAction
+    many: actions.Action
     chosen: Filter
     count: int | None
     back: str  # where the list is
@@ -194,12 +195,12 @@ class Question:
             "title": self.verb.question_for_all,
             "opts": self.admin.opts,
             "crumbs": crumbs(self.admin.admin_site, self.admin.opts, (self.verb.question_for_all, "")),
-            "media": self.admin.media + forms.Media(css={"all": ["django_pgqueue/operations.css"]}),
+            "media": self.admin.media + forms.Media(css={"all": ["django_pgqueue/bulk_actions.css"]}),
             "verb": self.verb,
             "forms": forms_asked,
             "count": counted(self.count),
             "words": in_words(self.chosen, self.many.source),
-            "somebody_works": somebody_works(conf.database),
+            "has_worker": has_living_worker(conf.database),
             "back": self.back,
         }
         self.request.current_app = self.admin.admin_site.name
@@ -208,30 +209,30 @@ class Question:
     def begin(self, said: dict[str, Any]) -> HttpResponse:
         """Begin it and write the audit log, both or neither; then show how far it is to those who may see that."""
         with transaction.atomic(using=conf.database), transaction.atomic(using=router.db_for_write(LogEntry)):
-            operation_id = self._begin(said, rate=said.pop("rate"))
-        page = Links(self.request, self.admin.admin_site).to_row("operation", operation_id)
+            bulk_action_id = self._begin(said, rate=said.pop("rate"))
+        page = Links(self.request, self.admin.admin_site).to_row("bulkaction", bulk_action_id)
         if page:
             text = _("It has begun, in the background. This page shows how far it is.")
         else:
-            text = _("It has begun, in the background, as operation %(number)s.") % {"number": operation_id}
+            text = _("It has begun, in the background, as bulk action %(number)s.") % {"number": bulk_action_id}
         self.admin.message_user(self.request, text, messages.SUCCESS)
         return HttpResponseRedirect(page or self.back)
 
     def _begin(self, said: dict[str, Any], *, rate: float | None) -> int:
         by = self.request.user.get_username()
-        operation_id = begin(
+        bulk_action_id = begin(
             self.many, self.chosen, by=by, said=said, rate=rate, expected=self.count, database=conf.database
         )
         with override("en"):  # stored, so not translated
             words = sentence(self.chosen, self.many.source)
             entry = f"Begun: {self.verb.name}, {words}; {counted(self.count)} matched."
-        begun: Any = [Operation.objects.using(conf.database).get(pk=operation_id)]
+        begun: Any = [BulkAction.objects.using(conf.database).get(pk=bulk_action_id)]
         LogEntry.objects.log_actions(self.request.user.pk, begun, ADDITION, entry)  # type: ignore[arg-type]
-        return operation_id
+        return bulk_action_id
 
 
 def counted(count: int | None) -> str:
     """Say how many match."""
     if count is None:
-        return _("nobody knows how many")
+        return _("an unknown number")
     return at_most(count, CAP)

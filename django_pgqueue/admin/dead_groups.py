@@ -13,37 +13,37 @@ from django.utils.formats import time_format
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
-from django_pgqueue.admin.actions import VerbsAdmin
+from django_pgqueue.admin.actions import ActionsAdmin
 from django_pgqueue.admin.bounded import bounded_page
 from django_pgqueue.admin.formatting import label, moment
-from django_pgqueue.admin.job_actions import PURGE, REQUEUE
-from django_pgqueue.admin.keyset import DIED_AT, ID, Along, BadCursor
+from django_pgqueue.admin.job_actions import PURGE, RETRY
+from django_pgqueue.admin.keyset import DIED_AT, ID, BadCursor, IndexOrder
 from django_pgqueue.admin.links import crumbs
 from django_pgqueue.conf import conf
-from django_pgqueue.insights.dead_groups import CAP, Cause, Hour, causes
+from django_pgqueue.insights.dead_groups import CAP, DeadGroup, HourCount, dead_groups
 from django_pgqueue.insights.formatting import at_most, whole
 from django_pgqueue.states import REASONS
 
-LATEST = Along((DIED_AT, ID), ())  # of which only the keys are used
+LATEST = IndexOrder((DIED_AT, ID), ())  # of which only the keys are used
 HEIGHTS = 8
 
 
-class Bar(NamedTuple):
+class HourBar(NamedTuple):
     """An hour, as it is drawn."""
 
     height: int  # 0 to HEIGHTS
     words: str
 
 
-class Line(NamedTuple):
+class GroupRow(NamedTuple):
     """A cause, as it is shown."""
 
-    cause: Cause
+    cause: DeadGroup
     reason: str
     jobs: str
     first: str
     last: str
-    bars: list[Bar]
+    bars: list[HourBar]
     day: str  # the bars in words
     caption: str  # what they are, and how many the highest one stands for
     address: str  # of the list of these jobs
@@ -52,11 +52,11 @@ class Line(NamedTuple):
 
 
 @bounded_page
-def causes_view(admin: VerbsAdmin, request: HttpRequest) -> HttpResponse:
+def dead_groups_view(admin: ActionsAdmin, request: HttpRequest) -> HttpResponse:
     """Show a page of the causes, the latest first."""
     if not admin.has_view_permission(request):
         raise PermissionDenied
-    found = causes(conf.database, now=timezone.now(), behind=_begins(request))
+    found = dead_groups(conf.database, now=timezone.now(), behind=_begins(request))
     last = found.causes[-1] if found.causes else None
     context = {
         **admin.admin_site.each_context(request),
@@ -84,20 +84,20 @@ def _begins(request: HttpRequest) -> Sequence[str] | None:
         return None
 
 
-def _cursor(cause: Cause) -> str:
+def _cursor(cause: DeadGroup) -> str:
     return json.dumps([cause.last_at.isoformat(), str(cause.number)])
 
 
-def _line(cause: Cause, admin: VerbsAdmin, request: HttpRequest) -> Line:
+def _line(cause: DeadGroup, admin: ActionsAdmin, request: HttpRequest) -> GroupRow:
     narrowed = urlencode({"cause": cause.number})
-    verbs = [(REQUEUE, _("Requeue these…")), (PURGE, _("Purge these…"))]
-    return Line(
+    verbs = [(RETRY, _("Retry these…")), (PURGE, _("Purge these…"))]
+    return GroupRow(
         cause=cause,
         reason=label(cause.reason, str(REASONS.get(cause.reason, cause.reason))),
         jobs=at_most(cause.jobs, CAP),
         first=moment(cause.first_at),
         last=moment(cause.last_at),
-        bars=[Bar(-(-HEIGHTS * hour.number // (cause.most or 1)), _hour(hour)) for hour in cause.hours],
+        bars=[HourBar(-(-HEIGHTS * hour.number // (cause.most or 1)), _hour(hour)) for hour in cause.hours],
         day=_day(cause),
         caption=_("deaths by the hour, last 24 h; highest: %(number)s") % {"number": whole(cause.most)},
         address=f"{admin.address('changelist')}?{narrowed}",
@@ -110,13 +110,13 @@ def _line(cause: Cause, admin: VerbsAdmin, request: HttpRequest) -> Line:
     )
 
 
-def _hour(hour: Hour) -> str:
+def _hour(hour: HourCount) -> str:
     """Return an hour and its number, as ``14:00: 3``."""
     begins = timezone.localtime(hour.begins_at)
     return f"{time_format(begins.time(), 'H:i')}: {whole(hour.number)}"
 
 
-def _day(cause: Cause) -> str:
+def _day(cause: DeadGroup) -> str:
     """Return the bars in words."""
     if not cause.in_the_day:
         return _("None in the last 24 hours.")

@@ -12,18 +12,24 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue.admin.actions import choose
 from django_pgqueue.admin.base import DETAILS, JobsAdmin
 from django_pgqueue.admin.changelist import names
-from django_pgqueue.admin.dead_groups import causes_view
-from django_pgqueue.admin.filters import Asked, CauseFilter, DeadQueueFilter, DeadTaskFilter, ReasonFilter
+from django_pgqueue.admin.dead_groups import dead_groups_view
+from django_pgqueue.admin.filters import (
+    DeadQueueFilter,
+    DeadTaskFilter,
+    ErrorGroupFilter,
+    ReasonFilter,
+    RequestedFilter,
+)
 from django_pgqueue.admin.formatting import label, live, moment, moment_of, one_line
-from django_pgqueue.admin.job_actions import PURGE, REQUEUE
-from django_pgqueue.admin.keyset import DIED_AT, ID, Along, Route
+from django_pgqueue.admin.job_actions import PURGE, RETRY
+from django_pgqueue.admin.keyset import DIED_AT, ID, IndexOrder, Route
 from django_pgqueue.admin.retry_with import may_retry, retry_view
 from django_pgqueue.admin.search_box import HELP
 from django_pgqueue.models import DeadJob
 
 MOST_TASKS = 1000  # whose names a search compares
 
-LATEST = Along((DIED_AT, ID), ("-died_at", "-id"), is_descending=True)
+LATEST = IndexOrder((DIED_AT, ID), ("-died_at", "-id"), is_descending=True)
 INDEXED = ("task", "queue", "reason")  # the one that is likely to narrow the most first
 
 
@@ -31,13 +37,13 @@ INDEXED = ("task", "queue", "reason")  # the one that is likely to narrow the mo
 class DeadJobAdmin(JobsAdmin):
     """Jobs that will not run again by themselves, the latest first."""
 
-    verbs = (REQUEUE, PURGE)
+    verbs = (RETRY, PURGE)
     lookups = ("reason", "queue", "task", "cause")
-    actions = ("requeue", "purge")
+    actions = ("retry", "purge")
     ordering = ("-died_at", "-id")
     list_display = ("id", "task_and_error", "died", "reason_label", "queue", "attempts_of")
     change_list_template = "admin/django_pgqueue/deadjob/change_list.html"
-    list_filter = (ReasonFilter, DeadQueueFilter, DeadTaskFilter, CauseFilter)
+    list_filter = (ReasonFilter, DeadQueueFilter, DeadTaskFilter, ErrorGroupFilter)
     search_help_text = HELP
     fieldsets = (
         (
@@ -59,33 +65,33 @@ class DeadJobAdmin(JobsAdmin):
 
     died_time = moment_of("died_at", _("died at"))
 
-    @admin.action(permissions=["requeue"], description=_("Requeue selected %(verbose_name_plural)s (retry)"))
-    def requeue(self, request: HttpRequest, queryset: QuerySet[DeadJob]) -> HttpResponse:
-        return choose(self, request, REQUEUE, queryset)
+    @admin.action(permissions=["retry"], description=_("Retry selected %(verbose_name_plural)s"))
+    def retry(self, request: HttpRequest, queryset: QuerySet[DeadJob]) -> HttpResponse:
+        return choose(self, request, RETRY, queryset)
 
     @admin.action(permissions=["purge"], description=_("Purge selected %(verbose_name_plural)s (remove for good)"))
     def purge(self, request: HttpRequest, queryset: QuerySet[DeadJob]) -> HttpResponse:
         return choose(self, request, PURGE, queryset)
 
-    def has_requeue_permission(self, request: HttpRequest) -> bool:
-        return self.may(request, REQUEUE)
+    def has_retry_permission(self, request: HttpRequest) -> bool:
+        return self.may(request, RETRY)
 
     def has_purge_permission(self, request: HttpRequest) -> bool:
         return self.may(request, PURGE)
 
     def get_urls(self) -> list[URLPattern]:
         retry = self.admin_site.admin_view(functools.partial(retry_view, self))
-        causes = self.admin_site.admin_view(functools.partial(causes_view, self))
+        causes = self.admin_site.admin_view(functools.partial(dead_groups_view, self))
         return [
             path("causes/", causes, name="django_pgqueue_deadjob_causes"),
-            path("<path:object_id>/retry/", retry, name="django_pgqueue_deadjob_retry"),
+            path("<path:object_id>/retry_with/", retry, name="django_pgqueue_deadjob_retry_with"),
             *super().get_urls(),
         ]
 
     def ways_on(self, request: HttpRequest, job: Any) -> list[tuple[Any, str]]:
         if not may_retry(self, request):
             return []
-        return [(_("Retry with changed arguments…"), self.address("retry", job.pk))]
+        return [(_("Retry with changed arguments…"), self.address("retry_with", job.pk))]
 
     def route(self, request: HttpRequest) -> Route:
         """Read along the index of one filter, the latest first; what else is asked for is looked for in a window.
@@ -103,7 +109,7 @@ class DeadJobAdmin(JobsAdmin):
                 return Route(LATEST, Q(task=tasks[0]))
         return self.searched(search, narrowed, LATEST, base) or Route(LATEST, base, rest)
 
-    def _indexed(self, asked: Asked) -> tuple[Q, Q | None]:
+    def _indexed(self, asked: RequestedFilter) -> tuple[Q, Q | None]:
         """Return the condition that an index is for, and the other ones."""
         if asked.cause is not None:
             return Q(cause=asked.cause), asked.narrowed or None

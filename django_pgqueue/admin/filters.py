@@ -28,7 +28,7 @@ MOST_DAYS = 31  # that are offered
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class RequestedFilter:
     """What the address of a list asks for; empty: anything."""
 
     status: str = ""
@@ -46,7 +46,7 @@ class Asked:
         return Q(**chosen)
 
 
-def asked_of(request: HttpRequest, lookups: tuple[str, ...]) -> Asked:
+def requested_filter(request: HttpRequest, lookups: tuple[str, ...]) -> RequestedFilter:
     """Read the address.
 
     Raises:
@@ -58,7 +58,7 @@ def asked_of(request: HttpRequest, lookups: tuple[str, ...]) -> Asked:
     cause, day = given.pop("cause", None), given.pop("day", None)
     if given.get("status") not in {None, *Status} or given.get("reason") not in {None, *Reason}:
         raise IncorrectLookupParameters
-    return Asked(
+    return RequestedFilter(
         **given,
         cause=_number(cause) if cause else None,
         day=_date(day) if day else None,
@@ -66,7 +66,7 @@ def asked_of(request: HttpRequest, lookups: tuple[str, ...]) -> Asked:
     )
 
 
-def filter_of(asked: Asked, *, is_live: bool = False) -> Filter | None:
+def filter_of(asked: RequestedFilter, *, is_live: bool = False) -> Filter | None:
     """Return what a list shows, for an action on all of it; None: one job, or none, by its id."""
     search = asked.search
     if search.id is not None or search.finds_nothing:
@@ -101,15 +101,15 @@ def _date(text: str) -> dt.date:
     return day
 
 
-class Choice(admin.SimpleListFilter):
+class ChoiceFilter(admin.SimpleListFilter):
     """Offers what the list can be narrowed to. The list narrows itself, by its route."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return queryset
 
 
-class StatusFilter(Choice):
-    """Offers every status. What has none chosen shows all but the tombstones that only hold a unique key."""
+class StatusFilter(ChoiceFilter):
+    """Offers every status. Without a choice all are shown but the reserved rows, which only hold a unique key."""
 
     title, parameter_name = _("status"), "status"
 
@@ -134,7 +134,7 @@ class StatusFilter(Choice):
             }
 
 
-class ReasonFilter(Choice):
+class ReasonFilter(ChoiceFilter):
     """Offers every reason, found or not; looking which occur is not worth a query."""
 
     title, parameter_name = _("reason"), "reason"
@@ -143,7 +143,7 @@ class ReasonFilter(Choice):
         return [(reason.value, REASONS[reason]) for reason in Reason]
 
 
-class NameFilter(Choice):
+class NameFilter(ChoiceFilter):
     """Offers the names that an index begins with."""
 
     query: str
@@ -170,7 +170,7 @@ class DeadTaskFilter(NameFilter):
     title, parameter_name, query = _("task"), "task", "dead_tasks"
 
 
-class CauseFilter(Choice):
+class ErrorGroupFilter(ChoiceFilter):
     """Says that the list is narrowed to one cause; they are chosen on a page of their own."""
 
     title, parameter_name = _("cause"), "cause"
@@ -180,7 +180,7 @@ class CauseFilter(Choice):
         return [(value, gettext("one cause"))] if value else []
 
 
-class SeenQueueFilter(Choice):
+class SeenQueueFilter(ChoiceFilter):
     """Offers the queues that there have been."""
 
     title, parameter_name = _("queue"), "queue"
@@ -190,7 +190,7 @@ class SeenQueueFilter(Choice):
         return [(name, name) for name in with_chosen(seen, self.value())]
 
 
-class DayFilter(Choice):
+class DayFilter(ChoiceFilter):
     """Offers the days of which finished jobs are kept. A day is a partition, in UTC."""
 
     title, parameter_name = _("day (UTC)"), "day"

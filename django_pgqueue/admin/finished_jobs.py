@@ -8,7 +8,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.actions import choose
 from django_pgqueue.admin.base import DETAILS, JobsAdmin
-from django_pgqueue.admin.filters import Asked, DayFilter, SeenQueueFilter
+from django_pgqueue.admin.filters import DayFilter, RequestedFilter, SeenQueueFilter
 from django_pgqueue.admin.formatting import live, moment, moment_of
 from django_pgqueue.admin.job_actions import PURGE_FINISHED
 from django_pgqueue.admin.keyset import NEWEST, Route
@@ -78,7 +78,7 @@ class FinishedJobAdmin(JobsAdmin):
         return live(f"{job.pk} finished", moment(job.finished_at))
 
 
-def _on_the_day(asked: Asked) -> Q:
+def _on_the_day(asked: RequestedFilter) -> Q:
     """Return the condition that leaves one partition to be read."""
     if asked.day is None:
         return Q()

@@ -17,8 +17,8 @@ from django.utils.translation import gettext as _
 from django_pgqueue import registry
 from django_pgqueue.admin.links import Links
 from django_pgqueue.insights.formatting import Ref, Sentence, duration, whole
+from django_pgqueue.insights.history import Entry, entries_of, title_of
 from django_pgqueue.insights.schedule_info import aware
-from django_pgqueue.insights.timeline import Entry, entries_of
 from django_pgqueue.jobs.redaction import Scrub, shown, shown_by_name
 from django_pgqueue.models import Job
 from django_pgqueue.states import NEVER
@@ -63,7 +63,7 @@ def one_line(entry: Any) -> str:
     """Show one entry of the history as ``ValueError: no luck``, its first line, cut."""
     if not isinstance(entry, dict):
         return ""
-    words = ": ".join(str(entry[key]) for key in ("error", "message") if entry.get(key))
+    words = ": ".join(filter(None, (title_of(entry), str(entry.get("message") or ""))))
     line = words.strip().partition("\n")[0]
     return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
 
@@ -117,7 +117,7 @@ def moment_of(field: str, description: Any) -> Column:
     return _column(field, description, exact_moment)
 
 
-def said_of(field: str, description: Any, model: Any = Job) -> Column:
+def sentence_of(field: str, description: Any, model: Any = Job) -> Column:
     """Return a display method for a plain value on the page of one row, with what the field means below it."""
 
     @admin.display(description=description)
@@ -187,7 +187,8 @@ def _relative(value: dt.datetime) -> str:
 def _entry(entry: Entry) -> dict[str, Any]:
     at = moment(entry.at) if entry.at else entry.raw.get("at")
     ran = "" if entry.run_seconds is None else duration(entry.run_seconds)
-    return {**entry.raw, "error": entry.title, "message": entry.message, "at": at, "ran": ran, "kind": entry.kind}
+    kind = entry.kind or "unknown"
+    return {**entry.raw, "kind": kind, "title": entry.title, "message": entry.message, "at": at, "ran": ran}
 
 
 # Sentences with links
@@ -196,7 +197,7 @@ TABLES = {"job": ("job", "deadjob", "finishedjob")}
 """A job is asked for at the first page that the user may see: that knows in which table it is by now."""
 
 
-class Teller:
+class Renderer:
     """Tells sentences to one user. Whatever stands for their parts is text, never markup.
 
     Args:

@@ -16,12 +16,12 @@ from django_pgqueue.admin.formatting import brief, capitalize_labels, label, mom
 from django_pgqueue.admin.links import Links
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.flow.queue_limits import MOST, default_burst
-from django_pgqueue.insights.schedule_info import Run, aware
+from django_pgqueue.insights.schedule_info import ScheduleRun, aware
 from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.models import Queue, Schedule
 from django_pgqueue.schedules import periodic
-from django_pgqueue.schedules.manage import rhythm_of
-from django_pgqueue.schedules.recurrence import Rhythm
+from django_pgqueue.schedules.manage import recurrence_of
+from django_pgqueue.schedules.recurrence import Recurrence
 from django_pgqueue.states import DEAD, FINISHED, LONGEST_PERIOD_SECONDS, NEVER, CatchUp, label_of
 
 if TYPE_CHECKING:
@@ -118,9 +118,9 @@ class ScheduleForm(ScheduleModelForm):
         capitalize_labels(self)
 
     @property
-    def rhythm(self) -> Rhythm:
+    def rhythm(self) -> Recurrence:
         """The ticks of what was entered; only where it is valid."""
-        return rhythm_of(*(self._value(name) for name in ("cron", "every_seconds", "timezone")))
+        return recurrence_of(*(self._value(name) for name in ("cron", "every_seconds", "timezone")))
 
     def clean(self) -> dict[str, Any]:
         """Check what no field can check alone."""
@@ -237,7 +237,7 @@ class LimitsForm(QueueModelForm):
 MODELS = {DEAD: "deadjob", FINISHED: "finishedjob"}
 
 
-class ToldRun(NamedTuple):
+class RunRow(NamedTuple):
     """One job of a schedule, as its page tells of it."""
 
     id: int
@@ -250,7 +250,7 @@ class ToldRun(NamedTuple):
     attempts: int
 
 
-def told_runs(runs: Iterable[Run], links: Links) -> list[ToldRun]:
+def run_rows(runs: Iterable[ScheduleRun], links: Links) -> list[RunRow]:
     """Return what is told of the jobs of a schedule."""
     return [_told(run, links) for run in runs]
 
@@ -260,10 +260,10 @@ def page_of_job(job_id: int, status: str, links: Links) -> str:
     return links.to_row(MODELS.get(status, "job"), job_id)
 
 
-def _told(run: Run, links: Links) -> ToldRun:
+def _told(run: ScheduleRun, links: Links) -> RunRow:
     has_started = aware(run.started_at) != NEVER
     waited = max((run.started_at - run.run_at).total_seconds(), 0.0) if has_started else None
-    return ToldRun(
+    return RunRow(
         id=run.id,
         page=page_of_job(run.id, run.status, links),
         due=moment(run.run_at),

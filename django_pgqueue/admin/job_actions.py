@@ -10,9 +10,9 @@ from django.db.models import Model
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
-from django_pgqueue.admin.actions import Change, Said, Verb
+from django_pgqueue.admin.actions import AdminAction, Change, Said
 from django_pgqueue.jobs import actions
-from django_pgqueue.jobs.actions import Did, Left, why_left
+from django_pgqueue.jobs.actions import JobChange, SkipReason, why_skipped
 from django_pgqueue.jobs.search import Source
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.states import HIGHEST_PRIORITY, LONGEST_QUEUE, LOWEST_PRIORITY
@@ -20,8 +20,8 @@ from django_pgqueue.states import HIGHEST_PRIORITY, LONGEST_QUEUE, LOWEST_PRIORI
 MODELS: dict[Source, type[Model]] = {Source.LIVE: Job, Source.DEAD: DeadJob, Source.FINISHED: FinishedJob}
 
 
-class Told(NamedTuple):
-    """What is said of jobs to which something was done."""
+class ActionMessage(NamedTuple):
+    """Words for jobs that an action has changed."""
 
     model: type[Model] | None  # where they stand now; None: nowhere
     entry: str  # for the audit log, with the names of what was said
@@ -29,35 +29,35 @@ class Told(NamedTuple):
 
 
 TOLD = {
-    Did.REQUEUED: Told(
-        Job, "Requeued.", ngettext_lazy("%(count)d job was requeued.", "%(count)d jobs were requeued.", "count")
+    JobChange.RETRIED: ActionMessage(
+        Job, "Retried.", ngettext_lazy("%(count)d job was retried.", "%(count)d jobs were retried.", "count")
     ),
-    Did.DUE: Told(
+    JobChange.DUE: ActionMessage(
         Job, "Made due at once.", ngettext_lazy("%(count)d job is due now.", "%(count)d jobs are due now.", "count")
     ),
-    Did.KILLED: Told(
+    JobChange.KILLED: ActionMessage(
         DeadJob, "Killed.", ngettext_lazy("%(count)d job was killed.", "%(count)d jobs were killed.", "count")
     ),
-    Did.ASKED: Told(
+    JobChange.ASKED: ActionMessage(
         Job,
         "Asked to stop.",
         ngettext_lazy(
             "%(count)d running job was asked to stop.", "%(count)d running jobs were asked to stop.", "count"
         ),
     ),
-    Did.MOVED: Told(
+    JobChange.MOVED: ActionMessage(
         Job,
         "Moved to queue {queue}.",
         ngettext_lazy("%(count)d job was moved.", "%(count)d jobs were moved.", "count"),
     ),
-    Did.PRIORITIZED: Told(
+    JobChange.PRIORITIZED: ActionMessage(
         Job,
         "Given priority {priority}.",
         ngettext_lazy(
             "The priority of %(count)d job was changed.", "The priority of %(count)d jobs was changed.", "count"
         ),
     ),
-    Did.PURGED: Told(
+    JobChange.PURGED: ActionMessage(
         None,
         "Purged.",
         ngettext_lazy("%(count)d job was removed for good.", "%(count)d jobs were removed for good.", "count"),
@@ -65,16 +65,16 @@ TOLD = {
 }
 
 WORDS = {
-    Left.GONE: _("not here any more: finished, killed or removed"),
-    Left.CHANGING: _("just being changed by somebody else; try again"),
-    Left.QUEUED: _("queued already"),
-    Left.WAITING: _("waiting for a limit; due already"),
-    Left.RUNNING: _("running already"),
-    Left.HELD: _("finished; only the unique key still counts"),
-    Left.KEY_HELD: _("a live job holds the unique key; they stay dead"),
-    Left.REFUSED: _("the database refuses to change them; the operation says why"),
-    Left.OUT_OF_BOUNDS: _("a name is too long, or a time cannot be stored; they stay dead"),
-    Left.ID_TAKEN: _("a live job has the same id; they stay dead"),
+    SkipReason.GONE: _("not here any more: finished, killed or removed"),
+    SkipReason.CHANGING: _("just being changed by another session; try again"),
+    SkipReason.QUEUED: _("queued already"),
+    SkipReason.WAITING: _("waiting for a limit; due already"),
+    SkipReason.RUNNING: _("running already"),
+    SkipReason.RESERVED: _("finished; only the unique key still counts"),
+    SkipReason.KEY_HELD: _("a live job holds the unique key; they stay dead"),
+    SkipReason.REFUSED: _("the database refuses to change them; the bulk action says why"),
+    SkipReason.OUT_OF_BOUNDS: _("a name is too long, or a time cannot be stored; they stay dead"),
+    SkipReason.ID_TAKEN: _("a live job has the same id; they stay dead"),
 }
 
 
@@ -99,7 +99,7 @@ FORMS: dict[str, type[forms.Form]] = {"queue": MoveForm, "priority": PriorityFor
 """Of what a verb needs."""
 
 
-def _perform(verb: actions.Verb, ids: Collection[int], by: str, alias: str, said: Said) -> list[Change]:
+def _perform(verb: actions.Action, ids: Collection[int], by: str, alias: str, said: Said) -> list[Change]:
     before: list[Model] = []
     if verb.name == actions.PURGE.name:  # the log names what is not there any more
         rows = MODELS[verb.source]._default_manager.using(alias)  # noqa: SLF001 - Django's own idiom
@@ -108,18 +108,18 @@ def _perform(verb: actions.Verb, ids: Collection[int], by: str, alias: str, said
     return [_change(verb, what, list(done), said, before) for what, done in did.items()]
 
 
-def _change(verb: actions.Verb, did: Did, ids: list[int], said: Said, before: Sequence[Model]) -> Change:
+def _change(verb: actions.Action, did: JobChange, ids: list[int], said: Said, before: Sequence[Model]) -> Change:
     told, there = TOLD[did], set(ids)
     rows = None if told.model else [row for row in before if row.pk in there]
     return Change(told.model or MODELS[verb.source], ids, told.entry.format(**said), told.message, rows=rows)
 
 
-def _explain(verb: actions.Verb, ids: Collection[int], alias: str) -> Counter[Any]:
-    return Counter(WORDS[left] for left in why_left(ids, verb.why, database=alias).values())
+def _explain(verb: actions.Action, ids: Collection[int], alias: str) -> Counter[Any]:
+    return Counter(WORDS[left] for left in why_skipped(ids, verb.why, database=alias).values())
 
 
-def _verb(many: actions.Verb, **words: Any) -> Verb:
-    return Verb(
+def _verb(many: actions.Action, **words: Any) -> AdminAction:
+    return AdminAction(
         name=many.name,
         perform=functools.partial(_perform, many),
         explain=functools.partial(_explain, many),
@@ -164,16 +164,16 @@ KILL = _verb(
     question=ngettext_lazy("Kill %(count)d job?", "Kill %(count)d jobs?", "count"),
     question_for_all=_("Kill all jobs that match?"),
     consequence=_(
-        "Jobs that are not running move to the dead jobs at once; from there they can be requeued. Running jobs are "
+        "Jobs that are not running move to the dead jobs at once; from there they can be retried. Running jobs are "
         "stopped by their workers within some seconds, if need be with the process."
     ),
 )
-REQUEUE = _verb(
-    actions.REQUEUE,
-    permission="requeue_deadjob",
-    label=_("Requeue"),
-    question=ngettext_lazy("Requeue %(count)d dead job?", "Requeue %(count)d dead jobs?", "count"),
-    question_for_all=_("Requeue all dead jobs that match?"),
+RETRY = _verb(
+    actions.RETRY,
+    permission="retry_deadjob",
+    label=_("Retry"),
+    question=ngettext_lazy("Retry %(count)d dead job?", "Retry %(count)d dead jobs?", "count"),
+    question_for_all=_("Retry all dead jobs that match?"),
     consequence=_(
         "They will be queued immediately with a fresh set of attempts. Their history is kept. A job whose unique key a "
         "live job holds stays dead."
@@ -198,4 +198,4 @@ PURGE_FINISHED = _verb(
     consequence=_("Their results and their history are gone with them. Nothing brings them back."),
 )
 
-VERBS = (REQUEUE, RUN_NOW, KILL, MOVE, SET_PRIORITY, PURGE, PURGE_FINISHED)
+VERBS = (RETRY, RUN_NOW, KILL, MOVE, SET_PRIORITY, PURGE, PURGE_FINISHED)

@@ -13,8 +13,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from django_pgqueue import registry
-from django_pgqueue.admin.actions import VerbsAdmin
-from django_pgqueue.admin.formatting import Teller, exact_moment, history, label, pretty_json, progress
+from django_pgqueue.admin.actions import ActionsAdmin
+from django_pgqueue.admin.formatting import Renderer, exact_moment, history, label, pretty_json, progress
 from django_pgqueue.admin.links import Links
 from django_pgqueue.conf import conf
 from django_pgqueue.insights.explain import why
@@ -37,7 +37,7 @@ class Fact(NamedTuple):
     value: str
 
 
-class Drawn(NamedTuple):
+class TimelineItem(NamedTuple):
     """One step of the timeline."""
 
     kind: str
@@ -51,19 +51,19 @@ class Drawn(NamedTuple):
 class JobPage:
     """What ``job.html`` shows of a job. Each part is safe text: whatever the job holds is text in it, never markup."""
 
-    def __init__(self, admin: VerbsAdmin, request: HttpRequest, one: Any) -> None:
+    def __init__(self, admin: ActionsAdmin, request: HttpRequest, one: Any) -> None:
         self.one = one
         self.task = registry.find(one.task)
         self.scrub = scrubber(self.task, one.args, one.kwargs)
         self.links = Links(request, admin.admin_site)
-        self.tell = Teller(self.links, self.scrub)
+        self.tell = Renderer(self.links, self.scrub)
 
     @cached_property
     def why(self) -> list[tuple[str, Sentence]]:
         return [(self.tell.sentence(one), one) for one in why(self.one, conf.database)]
 
     @cached_property
-    def steps(self) -> list[Drawn]:
+    def steps(self) -> list[TimelineItem]:
         return [self._drawn(step) for step in timeline(self.one)]
 
     @cached_property
@@ -110,9 +110,9 @@ class JobPage:
     def history(self) -> str:
         return history(scrub_json(self.one.errors, self.scrub)) if self.one.errors else ""
 
-    def _drawn(self, step: Step) -> Drawn:
+    def _drawn(self, step: Step) -> TimelineItem:
         at = exact_moment(step.at) if step.at else ""
-        return Drawn(step.kind, step.length, at, self.tell.sentence(step.sentence), step.duration, step.is_now)
+        return TimelineItem(step.kind, step.length, at, self.tell.sentence(step.sentence), step.duration, step.is_now)
 
     def _facts(self) -> Iterator[Fact]:
         one = self.one
@@ -173,7 +173,7 @@ def _schedule(schedule_id: int) -> Ref:
     return Ref("schedule", schedule_id, name if name is not None else _("%(id)s, removed") % {"id": schedule_id})
 
 
-def go_where_it_is(admin: VerbsAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
+def go_where_it_is(admin: ActionsAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
     """Send the user to the table in which a job is by now; or say that nothing is kept of it."""
     text = unquote(object_id)
     job_id = int(text) if text.isdecimal() and len(text) <= LONGEST_ID and may_be(int(text)) else 0

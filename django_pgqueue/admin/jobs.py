@@ -6,9 +6,9 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.actions import Verb, choose
+from django_pgqueue.admin.actions import AdminAction, choose
 from django_pgqueue.admin.base import DETAILS, JobsAdmin
-from django_pgqueue.admin.filters import Asked, LiveQueueFilter, StatusFilter, filter_of
+from django_pgqueue.admin.filters import LiveQueueFilter, RequestedFilter, StatusFilter, filter_of
 from django_pgqueue.admin.formatting import label, live, moment
 from django_pgqueue.admin.job_actions import KILL, MOVE, RUN_NOW, SET_PRIORITY
 from django_pgqueue.admin.keyset import (
@@ -20,7 +20,7 @@ from django_pgqueue.admin.keyset import (
     QUEUE,
     RUN_AT,
     WORKER,
-    Along,
+    IndexOrder,
     Route,
 )
 from django_pgqueue.admin.search_box import HELP, Search
@@ -29,24 +29,24 @@ from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import Job, Negative, Worker
 from django_pgqueue.states import Scope, Status
 
-DUE = Along((RUN_AT, PLACE), ("run_at",))
-BY_KEY = Along((ID,), ("unique_key",))  # one at most
-TIMED = [Status.SCHEDULED, Status.HELD]
+DUE = IndexOrder((RUN_AT, PLACE), ("run_at",))
+BY_KEY = IndexOrder((ID,), ("unique_key",))  # one at most
+TIMED = [Status.SCHEDULED, Status.RESERVED]
 
 # What an index has of each status, and in which order.
-ROUTES: dict[str, tuple[Along, Q]] = {
+ROUTES: dict[str, tuple[IndexOrder, Q]] = {
     Status.SCHEDULED: (DUE, Q(status__in=TIMED)),
-    Status.HELD: (DUE, Q(status__in=TIMED)),
+    Status.RESERVED: (DUE, Q(status__in=TIMED)),
     Status.QUEUED: (
-        Along((QUEUE, PRIORITY, RUN_AT, ID), ("queue", Negative("priority"), "run_at", "id")),
+        IndexOrder((QUEUE, PRIORITY, RUN_AT, ID), ("queue", Negative("priority"), "run_at", "id")),
         Q(status=Status.QUEUED),
     ),
     Status.WAITING: (
-        Along((CONCURRENCY_KEY, PRIORITY, RUN_AT, ID), ("concurrency_key", Negative("priority"), "run_at", "id")),
+        IndexOrder((CONCURRENCY_KEY, PRIORITY, RUN_AT, ID), ("concurrency_key", Negative("priority"), "run_at", "id")),
         Q(status=Status.WAITING),
     ),
     # Not by their places: rows of running jobs are written to, and move. A process has few, which are soon sorted.
-    Status.RUNNING: (Along((WORKER, ID), ("worker_id", "id")), Q(status=Status.RUNNING)),
+    Status.RUNNING: (IndexOrder((WORKER, ID), ("worker_id", "id")), Q(status=Status.RUNNING)),
 }
 WHOLE = {Status.QUEUED, Status.RUNNING}  # a queue of these needs no window: by index, or as few as there are slots
 KEYED = [Scope.LIVE, Scope.START]
@@ -104,12 +104,12 @@ class JobAdmin(JobsAdmin):
     def has_kill_permission(self, request: HttpRequest) -> bool:
         return self.may(request, KILL)
 
-    def offers(self, verb: Verb, job: Job) -> bool:
+    def offers(self, verb: AdminAction, job: Job) -> bool:
         if verb is RUN_NOW:
             return job.status == Status.SCHEDULED
-        return verb is KILL or job.status not in {Status.RUNNING, Status.HELD}
+        return verb is KILL or job.status not in {Status.RUNNING, Status.RESERVED}
 
-    def asked(self, request: HttpRequest) -> Asked:
+    def asked(self, request: HttpRequest) -> RequestedFilter:
         """Read the address; a queue alone means its queued jobs."""
         asked = super().asked(request)
         if asked.queue and not asked.status and asked.search == Search():
@@ -131,7 +131,9 @@ class JobAdmin(JobsAdmin):
         if not asked.status:
             return Route(NEWEST, Q(), narrowed)
         along, base = ROUTES[asked.status]
-        if asked.status in WHOLE or (asked.status == Status.SCHEDULED and not asked.queue):  # there are few tombstones
+        if asked.status in WHOLE or (
+            asked.status == Status.SCHEDULED and not asked.queue
+        ):  # there are few reserved rows
             return Route(along, base & narrowed)
         return Route(along, base, narrowed) if asked.queue or base != narrowed else Route(along, base)
 

@@ -27,7 +27,7 @@ class BadCursor(ValueError):  # noqa: N818 - reads as what it is
     """An address does not say where a page begins."""
 
 
-class Column(NamedTuple):
+class KeyColumn(NamedTuple):
     """One part of a key."""
 
     sql: str
@@ -56,21 +56,21 @@ def _is_place(text: str) -> bool:
     return re.fullmatch(r"\(\d{1,9},\d{1,5}\)", text, re.ASCII) is not None and int(text[1:-1].split(",")[1]) < 2**15
 
 
-ID = Column("id", "bigint", _is_integer)
-QUEUE = Column("queue", "text", _is_text)
-RUN_AT = Column("run_at", "timestamptz", _is_instant)
-DIED_AT = Column("died_at", "timestamptz", _is_instant)
-PRIORITY = Column("(-priority)", "smallint", lambda text: re.fullmatch(r"-?\d{1,3}", text, re.ASCII) is not None)
-WORKER = Column("worker_id", "bigint", _is_integer)
-CONCURRENCY_KEY = Column("concurrency_key", "text", _is_text)
+ID = KeyColumn("id", "bigint", _is_integer)
+QUEUE = KeyColumn("queue", "text", _is_text)
+RUN_AT = KeyColumn("run_at", "timestamptz", _is_instant)
+DIED_AT = KeyColumn("died_at", "timestamptz", _is_instant)
+PRIORITY = KeyColumn("(-priority)", "smallint", lambda text: re.fullmatch(r"-?\d{1,3}", text, re.ASCII) is not None)
+WORKER = KeyColumn("worker_id", "bigint", _is_integer)
+CONCURRENCY_KEY = KeyColumn("concurrency_key", "text", _is_text)
 
 # Entries of an index that are equal stand in it in the order of their rows' places; no index need have the id for it.
 # Source: https://www.postgresql.org/docs/current/btree.html#BTREE-DEDUPLICATION
-PLACE = Column("ctid", "tid", _is_place)
+PLACE = KeyColumn("ctid", "tid", _is_place)
 
 
 @dataclass(frozen=True)
-class Along:
+class IndexOrder:
     """The order of an index, which is that of a list.
 
     Attributes:
@@ -79,7 +79,7 @@ class Along:
         is_descending: whether all of them descend.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[KeyColumn, ...]
     order: tuple[Any, ...]
     is_descending: bool = False
 
@@ -121,7 +121,7 @@ class Along:
         return RawSQL(f"({columns}) {operator} ({marks})", tuple(values), BooleanField())  # noqa: S611
 
 
-NEWEST = Along((ID,), ("-id",), is_descending=True)
+NEWEST = IndexOrder((ID,), ("-id",), is_descending=True)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Route:
         shown: whether a row that was found may be; sees ``pk``, ``task``, ``args`` and ``kwargs``. None: all may.
     """
 
-    along: Along
+    along: IndexOrder
     base: Q
     rest: Q | None = None
     shown: Callable[[Any], bool] | None = None
@@ -152,7 +152,7 @@ class Window(NamedTuple):
         return not self.last
 
 
-def window_of(rows: QuerySet[Any], along: Along, below: str) -> Window | None:
+def window_of(rows: QuerySet[Any], along: IndexOrder, below: str) -> Window | None:
     """Return the window of a list that begins behind a key, or with its first row; None: there are no rows.
 
     Args:
@@ -171,7 +171,7 @@ def window_of(rows: QuerySet[Any], along: Along, below: str) -> Window | None:
     return Window(first, key) if key else window_of(rows, along, below)  # it has left the table meanwhile: look again
 
 
-class Page(NamedTuple):
+class KeysetPage(NamedTuple):
     """A page of a list."""
 
     rows: list[Any]
@@ -183,7 +183,7 @@ LAST = "last"
 """In place of a key: the end of the list."""
 
 
-def page_of(rows: QuerySet[Any], along: Along, size: int, *, after: str = "", before: str = "") -> Page:
+def page_of(rows: QuerySet[Any], along: IndexOrder, size: int, *, after: str = "", before: str = "") -> KeysetPage:
     """Read a page in the order of the list.
 
     Args:
@@ -203,10 +203,10 @@ def page_of(rows: QuerySet[Any], along: Along, size: int, *, after: str = "", be
     return _page(found[:size], has_previous=bool(after), has_next=len(found) > size)
 
 
-def _page(rows: list[Any], *, has_previous: bool, has_next: bool) -> Page:
+def _page(rows: list[Any], *, has_previous: bool, has_next: bool) -> KeysetPage:
     if not rows:
-        return Page([], None, None)
-    return Page(rows, rows[0].cursor_key if has_previous else None, rows[-1].cursor_key if has_next else None)
+        return KeysetPage([], None, None)
+    return KeysetPage(rows, rows[0].cursor_key if has_previous else None, rows[-1].cursor_key if has_next else None)
 
 
 # Job ids from a request

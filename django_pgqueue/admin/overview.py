@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from django_pgqueue.admin.bounded import bounded_page
-from django_pgqueue.admin.charts import STYLES, of_flow
+from django_pgqueue.admin.charts import STYLES, throughput_chart
 from django_pgqueue.admin.formatting import brief, precise
 from django_pgqueue.admin.links import Links, crumbs
 from django_pgqueue.conf import conf
@@ -18,7 +18,16 @@ from django_pgqueue.doctor import Finding, Level, findings
 from django_pgqueue.insights import throughput
 from django_pgqueue.insights.bounded import TookTooLong, bounded
 from django_pgqueue.insights.formatting import short, whole
-from django_pgqueue.insights.overview import Number, Pace, QueueLine, lines, living_workers, paces, pause_of, total
+from django_pgqueue.insights.overview import (
+    BoundedCount,
+    QueueLine,
+    QueuePace,
+    lines,
+    living_workers,
+    paces,
+    pause_of,
+    total,
+)
 from django_pgqueue.insights.throughput import LATE
 from django_pgqueue.models import Overview, Worker
 from django_pgqueue.states import Status
@@ -39,7 +48,7 @@ PAGES = {
     "polling": "worker",
     "versions-differ": "worker",
     "connections-short": "worker",
-    "operations-stalled": "operation",
+    "bulk-actions-stalled": "bulkaction",
     "schedules-late": "schedule",
     "schedules-refused": "schedule",
     "unknown-tasks": "job",
@@ -48,13 +57,13 @@ PAGES = {
 
 SHOW = {
     "worker": gettext_lazy("Show workers"),
-    "operation": gettext_lazy("Show operations"),
+    "bulkaction": gettext_lazy("Show bulk actions"),
     "schedule": gettext_lazy("Show schedules"),
     "job": gettext_lazy("Show jobs"),
 }
 
 
-class Page(NamedTuple):
+class LinkTarget(NamedTuple):
     """Where a finding leads to; nowhere without an address."""
 
     words: Any = ""
@@ -77,7 +86,7 @@ class Tile(NamedTuple):
     cell: Cell
 
 
-class Row(NamedTuple):
+class QueueRow(NamedTuple):
     """One queue in the table."""
 
     queue: Cell
@@ -145,8 +154,8 @@ class OverviewAdmin(ModelAdmin):
             "tiles": _tiles(queues, workers, hour, day, links) if is_counted else [],
             **_rows(queues, alias, by_queue, links),
             "charts": [
-                *of_flow(per_minute[:-1], name="hour", span=_("last hour"), minutes=1),
-                *of_flow(per_quarter[:-1], name="day", span=_("last day"), minutes=throughput.QUARTER),
+                *throughput_chart(per_minute[:-1], name="hour", span=_("last hour"), minutes=1),
+                *throughput_chart(per_quarter[:-1], name="day", span=_("last day"), minutes=throughput.QUARTER),
             ],
         }
 
@@ -158,7 +167,7 @@ def _verdict(found: Sequence[Finding], *, is_counted: bool) -> str:
 
 
 def _rows(
-    queues: Sequence[QueueLine], alias: str, day: Mapping[str, throughput.Counts], links: Links
+    queues: Sequence[QueueLine], alias: str, day: Mapping[str, throughput.StatsCounts], links: Links
 ) -> dict[str, Any]:
     pace = paces(queues, alias, day=day)
     shown = sorted(queues, key=_urgency)[:MOST_SHOWN]
@@ -169,24 +178,24 @@ def _rows(
     }
 
 
-def _page_of(finding: Finding, links: Links) -> Page:
+def _page_of(finding: Finding, links: Links) -> LinkTarget:
     """Return where a finding leads to."""
     if finding.name == "failing":
-        return Page(_("Show dead jobs by cause"), links.to_causes())
+        return LinkTarget(_("Show dead jobs by cause"), links.to_causes())
     if queues := finding.facts.get("queues"):
         if len(queues) == 1:
-            return Page(_("Show queue"), links.to_row("queue", queues[0]))
-        return Page(_("Show queues"), links.to_list("queue"))
+            return LinkTarget(_("Show queue"), links.to_row("queue", queues[0]))
+        return LinkTarget(_("Show queues"), links.to_list("queue"))
     if model := PAGES.get(finding.name):
-        return Page(SHOW[model], links.to_list(model))
-    return Page()
+        return LinkTarget(SHOW[model], links.to_list(model))
+    return LinkTarget()
 
 
 def _tiles(
     queues: Sequence[QueueLine],
     workers: Sequence[Worker],
-    hour: throughput.Counts,
-    day: throughput.Counts,
+    hour: throughput.StatsCounts,
+    day: throughput.StatsCounts,
     links: Links,
 ) -> list[Tile]:
     ages = [queue.oldest_seconds for queue in queues if queue.oldest_seconds is not None and not queue.is_paused]
@@ -217,10 +226,10 @@ def _tiles(
     ]
 
 
-def _row(queue: QueueLine, pace: Pace, links: Links) -> Row:
+def _row(queue: QueueLine, pace: QueuePace, links: Links) -> QueueRow:
     is_waiting = queue.has_work and not queue.is_paused
     wait = pace.hour.wait_seconds(LATE)
-    return Row(
+    return QueueRow(
         Cell(queue.name, links.to_row("queue", queue.name)),
         pause_of(queue.row) if queue.is_paused else "",
         [
@@ -244,15 +253,15 @@ def _urgency(queue: QueueLine) -> tuple[int, str]:
     return -(queue.queued.value + queue.waiting.value + queue.running.value), queue.name
 
 
-def _jobs(number: Number, links: Links, status: str, queue: str = "") -> Cell:
+def _jobs(number: BoundedCount, links: Links, status: str, queue: str = "") -> Cell:
     return Cell(str(number), links.to_jobs(status, queue) if number.may_be_some else "")
 
 
-def _dead(number: Number, links: Links, queue: str) -> Cell:
+def _dead(number: BoundedCount, links: Links, queue: str) -> Cell:
     return Cell(str(number), links.to_list("deadjob", queue=queue) if number.value else "")
 
 
-def _drain(queue: QueueLine, pace: Pace) -> Cell:
+def _drain(queue: QueueLine, pace: QueuePace) -> Cell:
     if not queue.queued.value:
         return Cell("-")
     if pace.drain_seconds is None:
@@ -260,7 +269,7 @@ def _drain(queue: QueueLine, pace: Pace) -> Cell:
     return Cell(brief(pace.drain_seconds))
 
 
-def _done(counts: throughput.Counts) -> Cell:
+def _done(counts: throughput.StatsCounts) -> Cell:
     rate = counts.failure_rate
     failed = _("%(percent)s %% failed") % {"percent": short(PERCENT * rate, 2)} if rate else ""
     return Cell(whole(counts.succeeded), kind="bad" if (rate or 0.0) >= MOST_FAIL else "", note=failed)

@@ -9,10 +9,10 @@ from django.utils.html import format_html
 from django.utils.translation import gettext, pgettext
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.actions import Verb, choose
+from django_pgqueue.admin.actions import AdminAction, choose
 from django_pgqueue.admin.base import NUL, ActingAdmin
 from django_pgqueue.admin.changelist import CappedPaginator, JobList
-from django_pgqueue.admin.charts import STYLES, of_flow
+from django_pgqueue.admin.charts import STYLES, throughput_chart
 from django_pgqueue.admin.formatting import brief, label, linked, live, moment_of, precise
 from django_pgqueue.admin.forms import RATE, LimitsForm
 from django_pgqueue.admin.links import Links
@@ -96,7 +96,7 @@ class QueueAdmin(ActingAdmin):
             raise BadRequest("A queue's name has 1 to 128 characters.")
         return names
 
-    def offers(self, verb: Verb, row: Any) -> bool:
+    def offers(self, verb: AdminAction, row: Any) -> bool:
         return verb is not RESUME_QUEUES or row.is_paused
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
@@ -120,7 +120,7 @@ class QueueAdmin(ActingAdmin):
         """Let the numbers of the list lead to the jobs, where the user may see these; name the queues without a row."""
         changelist = super().get_changelist_instance(request)
         links = Links(request, self.admin_site)
-        new = CallerConnection().rows(statement("unnoted_queues"), {"limit": MOST_NEW})
+        new = CallerConnection().rows(statement("unregistered_queues"), {"limit": MOST_NEW})
         changelist.new_queues = [(name, links.to_row("queue", name)) for (name,) in sorted(new)]
         for queue in changelist.result_list:
             queue.links = links
@@ -142,7 +142,7 @@ class QueueAdmin(ActingAdmin):
                 series = throughput.per_minute(conf.database, queue=queue.name)[:-1]
             shown = (getattr(self, name) for name in TILES)
             context["tiles"] = [(column.short_description, column(queue)) for column in shown]
-            context["charts"] = of_flow(series, name="hour", span=gettext("last hour"), minutes=1)
+            context["charts"] = throughput_chart(series, name="hour", span=gettext("last hour"), minutes=1)
         return super().render_change_form(request, context, *args, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's

@@ -18,7 +18,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue import registry
-from django_pgqueue.admin.actions import VerbsAdmin
+from django_pgqueue.admin.actions import ActionsAdmin
 from django_pgqueue.admin.formatting import pretty_json
 from django_pgqueue.admin.job_page import go_where_it_is
 from django_pgqueue.admin.links import Links, crumbs
@@ -27,13 +27,13 @@ from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import InvalidArguments
 from django_pgqueue.jobs.actions import purge
 from django_pgqueue.jobs.redaction import in_errors, shown
-from django_pgqueue.jobs.retry_with import Refused, Retried, keys_of, retry_changed
+from django_pgqueue.jobs.retry_with import RetryRefused, RetryWithResult, keys_of, retry_with
 from django_pgqueue.jobs.serialization import check_signature, encode
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.options import Keys
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.states import HIGHEST_PRIORITY, LONGEST_QUEUE, LOWEST_PRIORITY
-from django_pgqueue.stored_values import Unread, is_whole
+from django_pgqueue.stored_values import Unreadable, is_whole
 
 KINDS: dict[str, type] = {"args": list, "kwargs": dict}
 EXAMPLES = {"args": '[17, "x"]', "kwargs": '{"order_id": 17}'}
@@ -146,7 +146,7 @@ class RetryForm(forms.Form):
             raise ValidationError(words % where) from error
         except (ValueError, RecursionError) as error:
             raise ValidationError(
-                gettext("Nobody can read that: a number is too long, or it is nested too deeply.")
+                gettext("That cannot be read: a number is too long, or it is nested too deeply.")
             ) from error
         if not (isinstance(value, str) and value in self.masked.kept):
             _check_kind(name, value)
@@ -166,12 +166,12 @@ def _pretty(value: Any) -> str:
 # The page
 
 
-def may_retry(admin: VerbsAdmin, request: HttpRequest) -> bool:
+def may_retry(admin: ActionsAdmin, request: HttpRequest) -> bool:
     """Whether this user may retry dead jobs with changed arguments."""
     return admin.has_view_permission(request) and request.user.has_perm(PERMISSION)
 
 
-def retry_view(admin: VerbsAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
+def retry_view(admin: ActionsAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
     """Show the form; then what would be enqueued; then enqueue it."""
     may_remove = request.user.has_perm(REMOVAL)
     if not may_retry(admin, request) or ("removes" in request.POST and not may_remove):
@@ -194,19 +194,23 @@ def retry_view(admin: VerbsAdmin, request: HttpRequest, object_id: str) -> HttpR
 def _problem(dead: DeadJob, task: Any) -> str:
     if task is None:
         return gettext(
-            "This code does not know the task %(task)s, so nobody can tell which arguments it takes. Deploy the code "
+            "This code does not know the task %(task)s, so its parameters are not known. Deploy the code "
             "that has it, or add the name to the aliases of the task it is now."
         ) % {"task": dead.task}
-    if isinstance(dead.args, Unread) or isinstance(dead.kwargs, Unread) or not is_whole([dead.args, dead.kwargs]):
+    if (
+        isinstance(dead.args, Unreadable)
+        or isinstance(dead.kwargs, Unreadable)
+        or not is_whole([dead.args, dead.kwargs])
+    ):
         return gettext(
-            "Nobody can read its arguments: a number is too long, or they are nested too deeply. Enqueue it anew."
+            "Its arguments cannot be read: a number is too long, or they are nested too deeply. Enqueue it anew."
         )
     return gettext(
         "Its arguments are no JSON array and JSON object: there is nothing here to be changed. Enqueue it anew."
     )
 
 
-def _page(admin: VerbsAdmin, request: HttpRequest, dead: DeadJob, more: dict[str, Any]) -> HttpResponse:
+def _page(admin: ActionsAdmin, request: HttpRequest, dead: DeadJob, more: dict[str, Any]) -> HttpResponse:
     context = {
         **admin.admin_site.each_context(request),
         "title": gettext("Retry with changed arguments"),
@@ -240,12 +244,12 @@ def _changes(form: RetryForm) -> list[tuple[str, str, str]]:
     return [(name, before, after) for name, is_changed, before, after in rows if is_changed]
 
 
-def _retry(admin: VerbsAdmin, request: HttpRequest, form: RetryForm) -> HttpResponse:
+def _retry(admin: ActionsAdmin, request: HttpRequest, form: RetryForm) -> HttpResponse:
     """Do it and write the audit log, both or neither."""
     dead, said, by = form.dead, form.cleaned_data, request.user.get_username()
     args, kwargs = form.changed
     with transaction.atomic(using=conf.database), transaction.atomic(using=router.db_for_write(LogEntry)):
-        retried = retry_changed(
+        retried = retry_with(
             dead.pk,
             form.task,
             args,
@@ -279,25 +283,27 @@ def _log(request: HttpRequest, dead: DeadJob, new: Job, *, is_gone: bool) -> Non
         LogEntry.objects.log_actions(request.user.pk, [row], flag, message, single_object=True)  # type: ignore[call-overload]
 
 
-def _refuse(admin: VerbsAdmin, request: HttpRequest, form: RetryForm, retried: Retried) -> HttpResponse:
+def _refuse(admin: ActionsAdmin, request: HttpRequest, form: RetryForm, retried: RetryWithResult) -> HttpResponse:
     """Say why there is no new job. What was filled in is not lost where trying again may help."""
     dead = form.dead
-    if retried.refused is Refused.GONE:
+    if retried.refused is RetryRefused.GONE:
         return go_where_it_is(admin, request, str(dead.pk))
     words = {
-        Refused.ALREADY: gettext("This form was sent before, and has made job {job}. Nothing was done again."),
-        Refused.KEY_HELD: gettext(
+        RetryRefused.ALREADY: gettext("This form was sent before, and has made job {job}. Nothing was done again."),
+        RetryRefused.KEY_HELD: gettext(
             "The live job {job} has the unique key that the new one would have. Nothing was enqueued."
         ),
-        Refused.CHANGING: gettext("Somebody else is just changing the dead job. Nothing was enqueued; try again."),
-    }[retried.refused or Refused.CHANGING]
+        RetryRefused.CHANGING: gettext(
+            "Another session is just changing the dead job. Nothing was enqueued; try again."
+        ),
+    }[retried.refused or RetryRefused.CHANGING]
     told = format_html(words, job=_link(admin, request, retried.other))
-    if retried.refused is Refused.ALREADY:
+    if retried.refused is RetryRefused.ALREADY:
         admin.message_user(request, told, messages.WARNING)
         return HttpResponseRedirect(admin.address("change", dead.pk))
     return _page(admin, request, dead, {"form": form, "problem": told})
 
 
-def _link(admin: VerbsAdmin, request: HttpRequest, job_id: int | None) -> str:
+def _link(admin: ActionsAdmin, request: HttpRequest, job_id: int | None) -> str:
     address = Links(request, admin.admin_site).to_row("job", job_id)
     return format_html('<a href="{}">{}</a>', address, job_id) if address else str(job_id or "")

@@ -10,7 +10,7 @@ from django.db import transaction
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
-from django_pgqueue.admin.actions import Change, Said, Verb
+from django_pgqueue.admin.actions import AdminAction, Change, Said
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.flow.queue_limits import pause_queue, resume_queue
 from django_pgqueue.insights.overview import lines_of
@@ -33,7 +33,7 @@ class PauseForm(forms.Form):
         required=False,
         min_value=1,
         max_value=MOST_MINUTES,
-        help_text=_("The pause ends by itself after this time. Leave empty to pause until someone resumes the queue."),
+        help_text=_("The pause ends by itself after this time. Leave empty to pause until the queue is resumed."),
     )
 
 
@@ -73,7 +73,7 @@ def _why_not_resumed(names: Collection[str], alias: str) -> Counter[Any]:
     return +Counter({_("not paused"): there, GONE: len(names) - there})
 
 
-PAUSE_QUEUES = Verb(
+PAUSE_QUEUES = AdminAction(
     name="pause",
     permission="pause_queue",
     label=_("Pause"),
@@ -86,7 +86,7 @@ PAUSE_QUEUES = Verb(
     explain=_why_not_paused,
     form=PauseForm,
 )
-RESUME_QUEUES = Verb(
+RESUME_QUEUES = AdminAction(
     name="resume",
     permission="pause_queue",
     label=_("Resume"),
@@ -99,7 +99,7 @@ RESUME_QUEUES = Verb(
 
 # Schedules
 
-CHANGING = _("changed by somebody else meanwhile; try again")
+CHANGING = _("changed by another session meanwhile; try again")
 
 
 def _names(ids: Collection[int], alias: str) -> dict[str, int]:
@@ -151,7 +151,7 @@ def _explains(condition: dict[str, Any], words: Any) -> Callable[[Collection[int
     return explain
 
 
-PAUSE_SCHEDULES = Verb(
+PAUSE_SCHEDULES = AdminAction(
     name="pause",
     permission="pause_schedule",
     label=_("Pause"),
@@ -164,7 +164,7 @@ PAUSE_SCHEDULES = Verb(
     ),
     explain=_explains({"is_enabled": False}, _("paused already")),
 )
-RESUME_SCHEDULES = Verb(
+RESUME_SCHEDULES = AdminAction(
     name="resume",
     permission="pause_schedule",
     label=_("Resume"),
@@ -177,7 +177,7 @@ RESUME_SCHEDULES = Verb(
     ),
     explain=_explains({"is_enabled": True}, _("not paused")),
 )
-RUN = Verb(
+RUN = AdminAction(
     name="run",
     permission="run_schedule",
     label=_("Run now"),
@@ -192,7 +192,7 @@ RUN = Verb(
     ),
     explain=_why_not_run,
 )
-RESTORE = Verb(
+RESTORE = AdminAction(
     name="restore",
     permission="change_schedule",
     label=_("Use the code's again"),
@@ -227,7 +227,7 @@ def _why_not_asked(ids: Collection[int], alias: str) -> Counter[Any]:
     return +Counter({_("asked before"): asked, WORKER_GONE: len(ids) - asked})
 
 
-STOP = Verb(
+STOP = AdminAction(
     name="stop",
     permission="stop_worker",
     label=_("Ask to stop"),

@@ -9,11 +9,11 @@ from django.utils.translation import gettext, pgettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue import registry
-from django_pgqueue.admin.actions import Verb, choose
+from django_pgqueue.admin.actions import AdminAction, choose
 from django_pgqueue.admin.base import ActingAdmin
 from django_pgqueue.admin.changelist import JobList
 from django_pgqueue.admin.formatting import arguments_of, label, linked, live, moment, moment_of
-from django_pgqueue.admin.forms import TIMING, ScheduleForm, is_shown_whole, page_of_job, told_runs
+from django_pgqueue.admin.forms import TIMING, ScheduleForm, is_shown_whole, page_of_job, run_rows
 from django_pgqueue.admin.links import Links
 from django_pgqueue.admin.row_actions import PAUSE_SCHEDULES, RESTORE, RESUME_SCHEDULES, RUN
 from django_pgqueue.conf import conf
@@ -79,7 +79,7 @@ class ScheduleAdmin(ActingAdmin):
             return False
         return super().has_delete_permission(request, obj)
 
-    def offers(self, verb: Verb, row: Any) -> bool:
+    def offers(self, verb: AdminAction, row: Any) -> bool:
         conditions = {
             PAUSE_SCHEDULES.name: row.is_enabled,
             RESUME_SCHEDULES.name: not row.is_enabled,
@@ -103,7 +103,7 @@ class ScheduleAdmin(ActingAdmin):
         if schedule := kwargs.get("obj"):
             schedule.links = Links(request, self.admin_site)
             with bounded():
-                context["runs"] = told_runs(runs(schedule, conf.database), schedule.links)
+                context["runs"] = run_rows(runs(schedule, conf.database), schedule.links)
         return super().render_change_form(request, context, *args, **kwargs)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobList]:

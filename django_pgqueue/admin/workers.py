@@ -9,10 +9,10 @@ from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext, pgettext
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.actions import Verb, choose
+from django_pgqueue.admin.actions import AdminAction, choose
 from django_pgqueue.admin.base import ActingAdmin
 from django_pgqueue.admin.changelist import CappedPaginator, JobList
-from django_pgqueue.admin.formatting import brief, exact_moment, label, live, said_of
+from django_pgqueue.admin.formatting import brief, exact_moment, label, live, sentence_of
 from django_pgqueue.admin.links import Links
 from django_pgqueue.admin.row_actions import STOP
 from django_pgqueue.conf import conf
@@ -54,9 +54,9 @@ class WorkerAdmin(ActingAdmin):
     change_list_template = "admin/django_pgqueue/worker/change_list.html"
     change_form_template = "admin/django_pgqueue/worker/change_form.html"
 
-    said_pid = said_of("pid", _("pid"), Worker)
-    said_version = said_of("version", _("version"), Worker)
-    said_concurrency = said_of("concurrency", _("concurrency"), Worker)
+    said_pid = sentence_of("pid", _("pid"), Worker)
+    said_version = sentence_of("version", _("version"), Worker)
+    said_concurrency = sentence_of("concurrency", _("concurrency"), Worker)
 
     @admin.action(permissions=["stop"], description=_("Ask selected %(verbose_name_plural)s to stop"))
     def stop(self, request: HttpRequest, queryset: QuerySet[Worker]) -> HttpResponse:
@@ -74,7 +74,7 @@ class WorkerAdmin(ActingAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
-    def offers(self, verb: Verb, row: Any) -> bool:
+    def offers(self, verb: AdminAction, row: Any) -> bool:
         return row.stop_requested_at is None
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:

@@ -26,7 +26,7 @@ from django_pgqueue.framework import (
     TaskResultDoesNotExist,
     TaskResultStatus,
     asend,
-    is_heard,
+    has_receiver,
     send,
     task_backends,
     task_enqueued,
@@ -153,7 +153,7 @@ class PgQueueBackend(BaseTaskBackend):
             return []
         inserted = insert_many(self.native(task), wanted)
         results = self._results(task, wanted, inserted)
-        if is_heard(task_enqueued, logging.DEBUG):
+        if has_receiver(task_enqueued, logging.DEBUG):
             for result in results:
                 send(task_enqueued, type(self), result, level=logging.DEBUG)
         self._run_if_immediate(results)
@@ -175,15 +175,15 @@ class PgQueueBackend(BaseTaskBackend):
         return result
 
     def _results(self, task: AnyTask, calls: Sequence[Call], inserted: InsertResult) -> list[PgQueueTaskResult]:
-        """Return the results of jobs that have been inserted; of a twin that a call has met, what is known of it."""
+        """Return the results of inserted jobs; of a conflicting job that a call has met, what is known of it."""
         return [
             self._first_result(task, call, job_id, inserted.instants[job_id])
             if is_new
-            else self._result_of_twin(task, call, job_id)
+            else self._result_of_conflict(task, call, job_id)
             for call, job_id, is_new in zip(calls, inserted.ids, inserted.created, strict=True)
         ]
 
-    def _result_of_twin(self, task: AnyTask, call: Call, job_id: int) -> PgQueueTaskResult:
+    def _result_of_conflict(self, task: AnyTask, call: Call, job_id: int) -> PgQueueTaskResult:
         """Return what is known of a job that has the unique key; it may be gone by now, and leave nothing."""
         try:
             return self._result_of(find(self._connection, job_id))

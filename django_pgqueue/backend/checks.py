@@ -38,7 +38,7 @@ def problems_of(alias: str, parameters: Mapping[str, Any]) -> Iterator[CheckMess
     if conf.retention_days == 0:
         yield Caution(
             f"Results of {place} are not kept: one that was successful does not exist.",
-            hint="Let PGQUEUE['RETENTION_DAYS'] be 1 or more, or silence this check if nobody asks for results.",
+            hint="Let PGQUEUE['RETENTION_DAYS'] be 1 or more, or silence this check if results are not asked for.",
             id="pgqueue.W004",
         )
 

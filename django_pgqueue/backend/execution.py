@@ -19,8 +19,8 @@ from django_pgqueue.framework import (
     TaskContext,
     TaskResultStatus,
     asend,
+    has_receiver,
     has_receivers,
-    is_heard,
     normalize_json,
     send,
     task_backends,
@@ -48,8 +48,8 @@ class FrameworkTaskAdapter:
         parameters = list(signature.parameters.values())
         self.signature = signature.replace(parameters=parameters[1:]) if task.takes_context else signature
 
-    def begin(self, job: ClaimedJob) -> "Run":
-        return Run(self.task, job)
+    def begin(self, job: ClaimedJob) -> "FrameworkRun":
+        return FrameworkRun(self.task, job)
 
 
 def adapter_of(task: AnyTask) -> FrameworkTaskAdapter:
@@ -60,7 +60,7 @@ def adapter_of(task: AnyTask) -> FrameworkTaskAdapter:
     return known
 
 
-class Run:
+class FrameworkRun:
     """One run of a job. A ``TaskResult`` is made where one is needed: by the task, or by a receiver."""
 
     def __init__(self, task: AnyTask, job: ClaimedJob) -> None:
@@ -77,7 +77,7 @@ class Run:
             raise ResultRefused("What it returned cannot be stored") from error
 
     def tell_started(self) -> None:
-        if is_heard(task_started, logging.INFO):
+        if has_receiver(task_started, logging.INFO):
             send(task_started, self._sender, self.task_result, level=logging.INFO)
 
     def tell_ended(self, outcome: Outcome) -> None:
@@ -147,7 +147,7 @@ class Run:
         """Whether this was the job's last run, and a receiver or handler wants to know."""
         if outcome.fate in (Fate.RETRIED, Fate.RELEASED):
             return False
-        return is_heard(task_finished, _level(outcome))
+        return has_receiver(task_finished, _level(outcome))
 
     def _ended(self, outcome: Outcome) -> PgQueueTaskResult:
         """Return the same ``TaskResult``, by what the run came to."""

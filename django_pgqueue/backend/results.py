@@ -16,9 +16,9 @@ from django_pgqueue.exceptions import JobExpired, JobFailed, JobKilled, JobLost,
 from django_pgqueue.framework import AnyTask, AnyTaskResult, Task, TaskError, TaskResultStatus
 from django_pgqueue.results.handle import JobHandle, job
 from django_pgqueue.results.lookup import JobState
-from django_pgqueue.states import DEAD, FINISHED, NOTES, Status
+from django_pgqueue.states import ATTEMPTS, DEAD, ENDS, FINISHED, EntryKind, Status
 
-NOBODY = "unknown"
+UNKNOWN_WORKER = "unknown"
 """Stands for the worker of an attempt that the history does not have: it keeps the first and the last ten."""
 
 
@@ -80,21 +80,21 @@ class PgQueueTaskResult(AnyTaskResult):
 
 STATUSES = {
     Status.RUNNING: TaskResultStatus.RUNNING,
-    Status.HELD: TaskResultStatus.SUCCESSFUL,
+    Status.RESERVED: TaskResultStatus.SUCCESSFUL,
     FINISHED: TaskResultStatus.SUCCESSFUL,
     DEAD: TaskResultStatus.FAILED,
 }
 """All others are READY: to be run, if perhaps not yet."""
 
 
-ENDINGS = {
-    "worker lost": JobLost,
-    "expired": JobExpired,
-    "unknown task": UnknownTask,
-    "killed": JobKilled,
-    "superseded": JobSuperseded,
+EXCEPTIONS = {
+    EntryKind.LOST: JobLost,
+    EntryKind.EXPIRED: JobExpired,
+    EntryKind.UNKNOWN_TASK: UnknownTask,
+    EntryKind.KILLED: JobKilled,
+    EntryKind.SUPERSEDED: JobSuperseded,
 }
-"""What the first words of an entry in the history mean, where no exception was raised."""
+"""Classes that stand for entries of the history where no exception was raised."""
 
 
 def task_result_of(state: JobState, task: AnyTask, *, backend: str) -> PgQueueTaskResult:
@@ -128,21 +128,19 @@ def worker_ids(history: Iterable[Any], attempts: int, *, current: int | None) ->
     known = {entry["attempt"]: entry["worker_id"] for entry in told if "worker_id" in entry}
     if current is not None:
         known.setdefault(attempts, current)  # one that history has: by now another worker has found the job expired
-    return [str(known.get(attempt, NOBODY)) for attempt in range(1, attempts + 1)]
+    return [str(known.get(attempt, UNKNOWN_WORKER)) for attempt in range(1, attempts + 1)]
 
 
 def errors_of(history: Iterable[Any]) -> list[TaskError]:
-    """Return the failures in the history of a job, without what SQL has put there that is no entry."""
-    entries = [entry for entry in history if isinstance(entry, dict)]
-    return [error_of(entry) for entry in entries if not str(entry.get("error")).startswith(NOTES)]
+    """Return the failures in the history of a job: no notes of staff, nor what SQL has put there that is no entry."""
+    return [error_of(entry) for entry in history if EntryKind.of(entry) in ATTEMPTS | ENDS]
 
 
 def error_of(entry: Mapping[str, Any]) -> TaskError:
     """Return one failure, with the path of a class that can be imported where the exception's own can."""
-    name = str(entry.get("error"))
-    kind = next((kind for words, kind in ENDINGS.items() if name.startswith(words)), None)
-    if kind is not None:
-        name = f"{kind.__module__}.{kind.__qualname__}"
+    kind = EntryKind.of(entry)
+    exception = EXCEPTIONS.get(kind) if kind else None
+    name = f"{exception.__module__}.{exception.__qualname__}" if exception else str(entry.get("error"))
     path = name if "." in name else f"builtins.{name}"
     return TaskError(exception_class_path=path, traceback=str(entry.get("traceback") or _told(entry)))
 
@@ -152,7 +150,7 @@ def _told(entry: Mapping[str, Any]) -> str:
 
 
 def run_after(run_at: dt.datetime | None, enqueued_at: dt.datetime | None) -> dt.datetime | None:
-    """Return what ``run_after`` a job stands for: none where it was due at once. A retry has one too."""
+    """Return what ``run_after`` a job stands for: none where it was due at once. A scheduled retry has one too."""
     return None if run_at == enqueued_at else run_at
 
 

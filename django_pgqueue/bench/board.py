@@ -12,7 +12,7 @@ RECORD = struct.Struct("=dIB")
 SAMPLES = 100
 
 
-class Run(NamedTuple):
+class BenchRun(NamedTuple):
     """The last run of one job, in the order of ``RECORD``."""
 
     started_at: float  # monotonic, the same clock for all processes of a machine; 0 = not started
@@ -42,10 +42,10 @@ class Board:
         """Write down that a job starts now, in this process."""
         RECORD.pack_into(self._memory, number * RECORD.size, time.monotonic(), os.getpid(), attempt)
 
-    def runs(self, numbers: range) -> Iterator[Run]:
+    def runs(self, numbers: range) -> Iterator[BenchRun]:
         """Read the records of consecutive jobs."""
         begin, end = numbers.start * RECORD.size, numbers.stop * RECORD.size
-        return map(Run._make, RECORD.iter_unpack(self._memory[begin:end]))
+        return map(BenchRun._make, RECORD.iter_unpack(self._memory[begin:end]))
 
     def is_started(self, number: int) -> bool:
         return bool(RECORD.unpack_from(self._memory, number * RECORD.size)[0])

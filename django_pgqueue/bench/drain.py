@@ -12,7 +12,7 @@ from django_pgqueue.bench.load import QUEUE, BenchFailed, Load
 from django_pgqueue.bench.report import Drained, Enqueued, Spread, per_job, spread
 from django_pgqueue.bench.room import check_rivals
 from django_pgqueue.bench.seed import Ids, Seed
-from django_pgqueue.bench.usage import Meter, Usage, between, wal_bytes, worker_sessions
+from django_pgqueue.bench.usage import Usage, UsageReader, between, wal_bytes, worker_sessions
 from django_pgqueue.models import Job
 
 Progress = Callable[[float], None]
@@ -92,7 +92,7 @@ class Drain:
         Raises:
             BenchFailed: the command ended or came to a halt, or another worker took jobs.
         """
-        meter = Meter(self.alias, {self.command.pid, *self._pids}, worker_sessions(self.alias))
+        meter = UsageReader(self.alias, {self.command.pid, *self._pids}, worker_sessions(self.alias))
         committed: list[float] = []
         with transaction.atomic(using=self.alias):
             transaction.on_commit(lambda: committed.append(time.monotonic()), using=self.alias)
@@ -112,7 +112,7 @@ class Drain:
         runs = list(self.board.runs(range(jobs)))
         check_rivals(self.alias)
         if not_run := sum(not run.started_at for run in runs):
-            raise BenchFailed(f"{not_run} of {jobs} jobs are gone and were not run. Has somebody killed them?")
+            raise BenchFailed(f"{not_run} of {jobs} jobs are gone and were not run. Were they killed?")
         return Drained(
             seconds=round(seconds, 4),
             jobs_per_second=round(jobs / seconds, 1),

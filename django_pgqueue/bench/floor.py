@@ -17,7 +17,7 @@ Claimed = list[tuple[int, int]]
 """Id and lease token of each job of a batch."""
 
 
-class Bare:
+class BareLoop:
     """Drives the statements and keeps their times, in seconds for each batch."""
 
     def __init__(self, alias: str, *, history: bool) -> None:

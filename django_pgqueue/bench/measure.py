@@ -11,10 +11,10 @@ from django.db import transaction
 from django_pgqueue.bench.board import Board
 from django_pgqueue.bench.command import WorkerCommand
 from django_pgqueue.bench.drain import Drain, beside_backlog
-from django_pgqueue.bench.floor import Bare
+from django_pgqueue.bench.floor import BareLoop
 from django_pgqueue.bench.load import Load
-from django_pgqueue.bench.report import Floor, Report, Spread
-from django_pgqueue.bench.room import Room, room
+from django_pgqueue.bench.report import BenchReport, Floor, Spread
+from django_pgqueue.bench.room import BenchQueue, bench_queue
 from django_pgqueue.bench.seed import Seed
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import postgresql
@@ -26,7 +26,7 @@ Progress = Callable[[str, float], None]
 LARGEST_FLOOR = 50_000
 
 
-def measure(load: Load, *, beside_others: bool, progress: Progress) -> Report:
+def measure(load: Load, *, beside_others: bool, progress: Progress) -> BenchReport:
     """Measure the queue's database under a load; leave nothing behind, whatever happens.
 
     Args:
@@ -37,7 +37,10 @@ def measure(load: Load, *, beside_others: bool, progress: Progress) -> Report:
         KeyboardInterrupt: from a signal; the bench's rows are removed and its worker has ended.
     """
     alias = conf.database
-    with room(alias, beside_others=beside_others) as kept, tempfile.TemporaryDirectory(prefix="pgqueue_bench") as name:
+    with (
+        bench_queue(alias, beside_others=beside_others) as kept,
+        tempfile.TemporaryDirectory(prefix="pgqueue_bench") as name,
+    ):
         round_trip, floor = measure_floor(load, kept, progress)
         board = Board.make(Path(name, "board"), size=load.jobs + beside_backlog(load))
         with WorkerCommand(load, board=Path(name, "board"), log=Path(name, "log")) as command:
@@ -47,7 +50,7 @@ def measure(load: Load, *, beside_others: bool, progress: Progress) -> Report:
             kept.vacuum()
             enqueued, drained = drain.backlog(step(progress, "Enqueue"), step(progress, "Drain"))
     slots_per_second = load.slots_per_second
-    return Report(
+    return BenchReport(
         version=VERSION,
         python=platform.python_version(),
         server=server_version(alias),
@@ -64,12 +67,12 @@ def measure(load: Load, *, beside_others: bool, progress: Progress) -> Report:
     )
 
 
-def measure_floor(load: Load, kept: Room, progress: Progress) -> tuple[Spread, Floor]:
+def measure_floor(load: Load, kept: BenchQueue, progress: Progress) -> tuple[Spread, Floor]:
     """Return how far away the server is, and what the bare statements do with some of the jobs."""
     jobs = min(load.jobs, LARGEST_FLOOR)
     with transaction.atomic(using=kept.alias):
         Seed(load, kept).backlog(range(jobs), step(progress, "Enqueue for the floor"))
-    with contextlib.closing(Bare(kept.alias, history=load.history)) as bare:
+    with contextlib.closing(BareLoop(kept.alias, history=load.history)) as bare:
         measured = bare.round_trip(), bare.drain(jobs=jobs, progress=step(progress, "Floor"))
     kept.vacuum()
     return measured

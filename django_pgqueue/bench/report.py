@@ -53,7 +53,7 @@ class Drained:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class BenchReport:
     """All of it."""
 
     version: str

@@ -7,14 +7,14 @@ from django.db.models.functions import Now
 
 from django_pgqueue.bench.load import QUEUE, BenchFailed
 from django_pgqueue.db.connections import QueueConnection, postgresql
-from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 
 MANY = 1000
 BENCH_LOCK = 0x70677175_62656E63  # "pgqubenc"
 
 
-class Room:
+class BenchQueue:
     """The bench's own queue while it is measured.
 
     Args:
@@ -45,7 +45,7 @@ class Room:
 
 
 @contextlib.contextmanager
-def room(alias: str, *, beside_others: bool) -> Iterator[Room]:
+def bench_queue(alias: str, *, beside_others: bool) -> Iterator[BenchQueue]:
     """Keep the bench's queue for one bench; remove all its rows at the end, whatever happens.
 
     Args:
@@ -57,7 +57,7 @@ def room(alias: str, *, beside_others: bool) -> Iterator[Room]:
     with alone(alias):
         is_shared = check_others(alias, beside_others=beside_others)
         check_rivals(alias)
-        kept = Room(alias, is_shared=is_shared, other_workers=len(living(alias)))
+        kept = BenchQueue(alias, is_shared=is_shared, other_workers=len(living(alias)))
         kept.clear()  # a bench that was killed has left something
         try:
             yield kept
@@ -109,7 +109,7 @@ def check_rivals(alias: str) -> None:
     Raises:
         BenchFailed: there is a living one that serves all queues, or the bench's.
     """
-    rivals = [worker for worker in living(alias) if Served.of(worker.queues).among([QUEUE])]
+    rivals = [worker for worker in living(alias) if QueueSelector.of(worker.queues).among([QUEUE])]
     if rivals:
         raise BenchFailed(
             f"Workers that serve all queues would take the bench's jobs: {', '.join(map(str, rivals))}. Stop them, or "

@@ -12,7 +12,7 @@ from django.db import transaction
 from django_pgqueue import Task, enqueue_many
 from django_pgqueue.bench import tasks
 from django_pgqueue.bench.load import Load
-from django_pgqueue.bench.room import Room
+from django_pgqueue.bench.room import BenchQueue
 
 CHUNK = 10_000
 
@@ -23,7 +23,7 @@ Ids = tuple[int, int]
 class Seed:
     """Enqueues what a load says."""
 
-    def __init__(self, load: Load, room: Room) -> None:
+    def __init__(self, load: Load, room: BenchQueue) -> None:
         self.load = load
         self.room = room
         task: Task[..., Any] = tasks.awork if load.is_async else tasks.work

@@ -24,7 +24,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Meter:
+class UsageReader:
     """Reads what a worker command and its database sessions use.
 
     Args:
@@ -66,7 +66,7 @@ def worker_sessions(alias: str) -> list[int]:
     with postgresql(alias).cursor() as cursor:
         cursor.execute(
             "SELECT activity.pid FROM pg_stat_activity AS activity JOIN pgqueue_workers AS worker "
-            "ON activity.application_name = 'pgqueue pump ' || worker.id WHERE worker.name = %s",
+            "ON activity.application_name = 'pgqueue consumer ' || worker.id WHERE worker.name = %s",
             [QUEUE],
         )
         return [pid for (pid,) in cursor.fetchall()]

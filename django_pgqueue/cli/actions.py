@@ -14,21 +14,21 @@ from django_pgqueue.cli.parsing import filter_from, must_choose
 from django_pgqueue.exceptions import InvalidJob
 from django_pgqueue.insights.formatting import Row, plain, rows_of, table
 from django_pgqueue.jobs import actions
-from django_pgqueue.jobs.actions import Did, Why
-from django_pgqueue.jobs.bulk_actions import Tally, in_slices
+from django_pgqueue.jobs.actions import JobChange, Why
+from django_pgqueue.jobs.bulk_actions import BulkActionResult, in_slices
 from django_pgqueue.jobs.search import Source, pages
 
 Ids = Sequence[int]
 Options = Mapping[str, Any]
 
 WORDS = {
-    Did.REQUEUED: "Requeued",
-    Did.DUE: "Due now",
-    Did.KILLED: "Killed",
-    Did.ASKED: "Asked to stop, because it is running",
-    Did.MOVED: "Moved to {to}",
-    Did.PRIORITIZED: "Given priority {to}",
-    Did.PURGED: "Purged",
+    JobChange.RETRIED: "Retried",
+    JobChange.DUE: "Due now",
+    JobChange.KILLED: "Killed",
+    JobChange.ASKED: "Asked to stop, because it is running",
+    JobChange.MOVED: "Moved to {to}",
+    JobChange.PRIORITIZED: "Given priority {to}",
+    JobChange.PURGED: "Purged",
 }
 
 TYPES: dict[str, tuple[Callable[[str], Any], str]] = {"queue": (str, "QUEUE"), "priority": (int, "N")}
@@ -39,7 +39,7 @@ SAMPLE = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verb:
+class CommandAction:
     """One verb as it is typed.
 
     Attributes:
@@ -47,21 +47,19 @@ class Verb:
         help: what it does.
         does: the verb.
         finished: the same for finished jobs, where there is one.
-        aliases: what may be typed instead.
     """
 
     name: str
     help: str
-    does: actions.Verb
-    finished: actions.Verb | None = None
-    aliases: tuple[str, ...] = ()
+    does: actions.Action
+    finished: actions.Action | None = None
 
     @property
     def asks(self) -> bool:
         """Whether the user has to say yes where many are chosen."""
         return self.does.is_destructive
 
-    def chosen(self, options: Options) -> actions.Verb:
+    def chosen(self, options: Options) -> actions.Action:
         """Return the verb for the jobs that the options are about."""
         return self.finished if self.finished and options.get("finished") else self.does
 
@@ -86,21 +84,20 @@ class Verb:
 
 
 VERBS = (
-    Verb(
-        name="requeue",
-        aliases=("retry",),
+    CommandAction(
+        name="retry",
         help="send dead jobs back to be run, with all their attempts before them",
-        does=actions.REQUEUE,
+        does=actions.RETRY,
     ),
-    Verb(name="run-now", help="make scheduled jobs due at once", does=actions.RUN_NOW),
-    Verb(
+    CommandAction(name="run-now", help="make scheduled jobs due at once", does=actions.RUN_NOW),
+    CommandAction(
         name="kill",
         help="kill jobs: those that wait go to the dead jobs at once, those that run are stopped by their workers",
         does=actions.KILL,
     ),
-    Verb(name="move", help="move jobs that do not run to another queue", does=actions.MOVE),
-    Verb(name="priority", help="give jobs that do not run another priority", does=actions.SET_PRIORITY),
-    Verb(
+    CommandAction(name="move", help="move jobs that do not run to another queue", does=actions.MOVE),
+    CommandAction(name="priority", help="give jobs that do not run another priority", does=actions.SET_PRIORITY),
+    CommandAction(
         name="purge",
         help="remove dead jobs for good, or with --finished the finished ones",
         does=actions.PURGE,
@@ -112,7 +109,7 @@ VERBS = (
 # Actions on chosen jobs
 
 
-class Many:
+class SelectedJobs:
     """The jobs that a verb is to act on.
 
     Args:
@@ -120,13 +117,13 @@ class Many:
         out: where to say how far it has come.
     """
 
-    def __init__(self, verb: Verb, options: Options, out: "Progress") -> None:
+    def __init__(self, verb: CommandAction, options: Options, out: "ProgressLine") -> None:
         must_choose(options)
         self.verb = verb
         self.database = options["database"]
         self.source = verb.source(options)
         self.ids = list(dict.fromkeys(options["ids"]))
-        self.tally = Tally()
+        self.tally = BulkActionResult()
         self.is_stopping = False  # Ctrl-C was pressed: begin no other slice
         self._options = options
         self._out = out
@@ -215,7 +212,7 @@ class Many:
         )
 
 
-class Progress:
+class ProgressLine:
     """A line on a terminal that is written over and over; nothing elsewhere."""
 
     def __init__(self, out: OutputWrapper, *, is_silent: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from django_pgqueue import registry
-from django_pgqueue.cli.actions import TYPES, Verb
+from django_pgqueue.cli.actions import TYPES, CommandAction
 from django_pgqueue.cli.parsing import REASONS, age, instant, job_id, json_array, json_object, limit
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.jobs.search import Source
@@ -61,7 +61,9 @@ def add_enqueue(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--metadata", type=json_object, metavar="JSON", help="travels with the job")
 
 
-def add_everywhere(parser: argparse.ArgumentParser, call: Callable[..., None], verb: Verb | None = None) -> None:
+def add_everywhere(
+    parser: argparse.ArgumentParser, call: Callable[..., None], verb: CommandAction | None = None
+) -> None:
     """Add what every verb takes: the database, and Django's own options also behind the verb."""
     parser.set_defaults(call=call, doing=verb)
     parser.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['DATABASE']")
@@ -103,7 +105,9 @@ def add_list(parser: argparse.ArgumentParser) -> None:
     _add_filter(parser)
     _add_status(parser, (*(status.value for status in Status), DEAD, FINISHED))
     _add_reason(parser)
-    parser.add_argument("--limit", type=limit, default=100, metavar="N", help="so many, 1 to 10000; default: 100")
+    parser.add_argument(
+        "--limit", type=limit, default=100, metavar="N", help="maximum number, 1 to 10000; default: 100"
+    )
     parser.add_argument("--after", type=job_id, default=0, metavar="ID", help="those with a higher id")
     _add_format(parser)
 
@@ -114,7 +118,7 @@ def add_show(parser: argparse.ArgumentParser) -> None:
     _add_format(parser)
 
 
-def add_verb(parser: argparse.ArgumentParser, verb: Verb) -> None:
+def add_action(parser: argparse.ArgumentParser, verb: CommandAction) -> None:
     """Add those of a verb that acts on many jobs."""
     parser.add_argument("ids", nargs="*", type=job_id, metavar="ID", help="of these jobs; or choose by a filter")
     if verb.does.needs:

@@ -92,7 +92,7 @@ def _restored(value: Any, kept: Mapping[str, Any]) -> Any:
                 return kept[value]
             if part := next((token for token in kept if token in value), None):
                 raise Misplaced(
-                    _("%(placeholder)s is part of a longer text, and nobody can put its value in there.")
+                    _("%(placeholder)s is part of a longer text, and its value cannot be put in there.")
                     % {"placeholder": part}
                 )
             return value

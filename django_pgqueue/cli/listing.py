@@ -12,14 +12,14 @@ from django_pgqueue.jobs.search import Source, pages
 from django_pgqueue.states import DEAD, FINISHED
 
 
-class Listed(NamedTuple):
+class Listing(NamedTuple):
     """Rows, and where the next ones begin."""
 
     rows: list[Row]
     after: int | None  # None: that was all
 
 
-def listed(options: Mapping[str, Any]) -> Listed:
+def listed(options: Mapping[str, Any]) -> Listing:
     """Return up to ``limit`` jobs that match.
 
     Raises:
@@ -33,7 +33,7 @@ def listed(options: Mapping[str, Any]) -> Listed:
         if len(ids) > limit:  # one more tells that there are more
             break
     after = ids[limit - 1] if len(ids) > limit else None
-    return Listed(rows_of(source, ids[:limit], database), after)
+    return Listing(rows_of(source, ids[:limit], database), after)
 
 
 def _source(statuses: list[str], reasons: list[str]) -> tuple[Source, tuple[str, ...]]:

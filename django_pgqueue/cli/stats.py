@@ -19,7 +19,7 @@ from django_pgqueue.insights import overview, throughput, worker_info
 from django_pgqueue.insights.bounded import bounded
 from django_pgqueue.insights.formatting import cut, left, plain, right, width
 from django_pgqueue.insights.overview import QueueLine
-from django_pgqueue.insights.throughput import SHARES, Counts, Recent, drain_seconds_of
+from django_pgqueue.insights.throughput import SHARES, RecentWork, StatsCounts, drain_seconds_of
 from django_pgqueue.insights.worker_info import WorkerState
 from django_pgqueue.jobs.stats import BOUNDS
 
@@ -37,7 +37,7 @@ NARROWEST_NAME = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workers:
+class WorkerNumbers:
     """Who works.
 
     Attributes:
@@ -52,15 +52,15 @@ class Workers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskGlance:
+class TaskStats:
     """One task in one queue."""
 
     name: str
-    done: Recent
+    done: RecentWork
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueueGlance:
+class QueueStats:
     """One queue.
 
     Attributes:
@@ -71,13 +71,13 @@ class QueueGlance:
     """
 
     line: QueueLine
-    done: Recent
+    done: RecentWork
     drain_seconds: float | None
-    tasks: Sequence[TaskGlance] = ()
+    tasks: Sequence[TaskStats] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Glance:
+class StatsSnapshot:
     """The queue as it stands, at one moment.
 
     Attributes:
@@ -88,14 +88,14 @@ class Glance:
 
     at: dt.datetime
     seconds: float
-    workers: Workers
+    workers: WorkerNumbers
     findings: Sequence[Finding]
-    queues: Sequence[QueueGlance]
+    queues: Sequence[QueueStats]
 
 
-def look(
+def snapshot(
     alias: str | None = None, *, queues: Collection[str] = (), minutes: int = MINUTES, with_tasks: bool = False
-) -> Glance:
+) -> StatsSnapshot:
     """Read it all, each statement within the time limit of the admin's pages.
 
     Args:
@@ -112,7 +112,7 @@ def look(
         seconds = minutes * 60 + into_minute
         alive = worker_info.states_of(worker_info.with_clock(overview.living_workers(alias)), alias)
         lines = overview.lines_of(sorted(set(queues)) or overview.names(alias), alias, [state.row for state in alive])
-        return Glance(
+        return StatsSnapshot(
             at=at,
             seconds=seconds,
             workers=_workers(alive),
@@ -121,8 +121,8 @@ def look(
         )
 
 
-def _workers(alive: Sequence[WorkerState]) -> Workers:
-    return Workers(
+def _workers(alive: Sequence[WorkerState]) -> WorkerNumbers:
+    return WorkerNumbers(
         commands=len({state.row.supervisor_id for state in alive}),
         processes=len(alive),
         slots=sum(state.row.concurrency for state in alive),
@@ -132,12 +132,12 @@ def _workers(alive: Sequence[WorkerState]) -> Workers:
 
 def _queues(
     lines: Sequence[QueueLine], alias: str, *, minutes: int, seconds: float, with_tasks: bool
-) -> list[QueueGlance]:
-    done = defaultdict(Recent, throughput.recent_by_queue(alias, minutes=minutes))
+) -> list[QueueStats]:
+    done = defaultdict(RecentWork, throughput.recent_by_queue(alias, minutes=minutes))
     tasks = _tasks(alias, minutes) if with_tasks else {}
     waiting = overview.waiting(lines, {name for name in done if done[name].counts.left}, alias)
     return [
-        QueueGlance(
+        QueueStats(
             line=line,
             done=done[line.name],
             drain_seconds=drain_seconds_of(waiting[line.name], done[line.name].counts, seconds=seconds),
@@ -147,10 +147,10 @@ def _queues(
     ]
 
 
-def _tasks(alias: str, minutes: int) -> Mapping[str, Sequence[TaskGlance]]:
-    found: dict[str, list[TaskGlance]] = defaultdict(list)
+def _tasks(alias: str, minutes: int) -> Mapping[str, Sequence[TaskStats]]:
+    found: dict[str, list[TaskStats]] = defaultdict(list)
     for (queue, task), done in throughput.by_task(alias, minutes=minutes).items():
-        found[queue].append(TaskGlance(name=task, done=done))
+        found[queue].append(TaskStats(name=task, done=done))
     return found
 
 
@@ -212,7 +212,7 @@ def _up_to(line: Line, wide: int) -> Iterable[Piece]:
 # JSON
 
 
-def as_json(glance: Glance, *, with_tasks: bool = False) -> dict[str, Any]:
+def as_json(glance: StatsSnapshot, *, with_tasks: bool = False) -> dict[str, Any]:
     """Return all that is known; numbers of jobs are counted up to some limit, and ``at_least`` names those."""
     return {
         "at": glance.at,
@@ -228,7 +228,7 @@ def as_json(glance: Glance, *, with_tasks: bool = False) -> dict[str, Any]:
     }
 
 
-def _queue(queue: QueueGlance, seconds: float, *, with_tasks: bool) -> dict[str, Any]:
+def _queue(queue: QueueStats, seconds: float, *, with_tasks: bool) -> dict[str, Any]:
     line = queue.line
     numbers = {name: getattr(line, name) for name in NUMBERS}
     tasks = [{"name": task.name, **_done(task.done, seconds)} for task in queue.tasks]
@@ -245,7 +245,7 @@ def _queue(queue: QueueGlance, seconds: float, *, with_tasks: bool) -> dict[str,
     }
 
 
-def _done(done: Recent, seconds: float) -> dict[str, Any]:
+def _done(done: RecentWork, seconds: float) -> dict[str, Any]:
     counts = done.counts
     return {
         "counts": {name: getattr(counts, name) for name in DONE},
@@ -255,7 +255,7 @@ def _done(done: Recent, seconds: float) -> dict[str, Any]:
     }
 
 
-def per_minute(counts: Counts, name: str, seconds: float) -> float:
+def per_minute(counts: StatsCounts, name: str, seconds: float) -> float:
     """Return how often something was counted in a minute, on average."""
     number: int = getattr(counts, name)
     return number * 60 / seconds
@@ -276,16 +276,16 @@ NONE = Piece("-", Style.QUIET)
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A queue or, where ``queue`` is None, a task."""
 
     name: Piece
-    done: Recent
+    done: RecentWork
     seconds: float
-    queue: QueueGlance | None = None
+    queue: QueueStats | None = None
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """What a column says of a row.
 
     Attributes:
@@ -296,21 +296,21 @@ class Column(NamedTuple):
     group: str
     head: str
     rank: int
-    piece: Callable[[Row], Piece]
+    piece: Callable[[TableRow], Piece]
 
 
-def rows_of(glance: Glance) -> Iterator[list[Row]]:
+def rows_of(glance: StatsSnapshot) -> Iterator[list[TableRow]]:
     """Return the rows of each queue: its own, and those of its tasks."""
     for queue in glance.queues:
         name, style = plain(queue.line.name), Style.WARNING if queue.line.is_paused else Style.BOLD
         paused = " (paused)" if queue.line.is_paused else ""
         yield [
-            Row(Piece(f"{name}{paused}", style), queue.done, glance.seconds, queue),
-            *(Row(Piece(f"  {plain(task.name)}"), task.done, glance.seconds) for task in queue.tasks),
+            TableRow(Piece(f"{name}{paused}", style), queue.done, glance.seconds, queue),
+            *(TableRow(Piece(f"  {plain(task.name)}"), task.done, glance.seconds) for task in queue.tasks),
         ]
 
 
-def number(name: str, row: Row) -> Piece:
+def number(name: str, row: TableRow) -> Piece:
     """Show how many jobs of a status there are."""
     if row.queue is None:
         return Piece("")
@@ -318,7 +318,7 @@ def number(name: str, row: Row) -> Piece:
     return Piece(str(found), Style.PLAIN if found.value else Style.QUIET)
 
 
-def oldest(row: Row) -> Piece:
+def oldest(row: TableRow) -> Piece:
     """Show for how long a job has waited that could have run."""
     if row.queue is None:
         return Piece("")
@@ -329,7 +329,7 @@ def oldest(row: Row) -> Piece:
     return Piece(short(seconds), Style.BAD if is_old else Style.PLAIN)
 
 
-def workers(row: Row) -> Piece:
+def workers(row: TableRow) -> Piece:
     """Show how many processes serve the queue."""
     if row.queue is None:
         return Piece("")
@@ -342,7 +342,7 @@ def is_left_alone(line: QueueLine) -> bool:
     return line.has_work and not line.is_paused and not line.workers
 
 
-def rate(name: str, row: Row) -> Piece:
+def rate(name: str, row: TableRow) -> Piece:
     """Show how often something happens in a minute."""
     often = per_minute(row.done.counts, name, row.seconds)
     if not often:
@@ -354,17 +354,17 @@ def rate(name: str, row: Row) -> Piece:
     return Piece(words, Style.BAD if is_bad else Style.WARNING)
 
 
-def wait(share: float, row: Row) -> Piece:
+def wait(share: float, row: TableRow) -> Piece:
     """Show how long a share of the jobs has waited at most."""
     return _percentile(row.done.wait_seconds(share))
 
 
-def run(share: float, row: Row) -> Piece:
+def run(share: float, row: TableRow) -> Piece:
     """Show how long a share of the jobs has run at most."""
     return _percentile(row.done.run_seconds(share))
 
 
-def empty_in(row: Row) -> Piece:
+def empty_in(row: TableRow) -> Piece:
     """Show how long it takes until nothing is queued, at the present pace."""
     if row.queue is None:
         return Piece("")
@@ -391,13 +391,19 @@ RANKS = {
 RANK_OF_SHARE = {0.5: 6, 0.95: 1, 0.99: 5}
 
 COLUMNS = (
-    *(Column("", name, RANKS[name], functools.partial(number, name)) for name in NUMBERS),
-    Column("", "oldest", 0, oldest),
-    Column("", "workers", 2, workers),
-    *(Column("per minute", name, RANKS[name], functools.partial(rate, name)) for name in DONE),
-    *(Column("wait", f"p{share * 100:g}", RANK_OF_SHARE[share], functools.partial(wait, share)) for share in SHARES),
-    *(Column("run", f"p{share * 100:g}", RANK_OF_SHARE[share] + 1, functools.partial(run, share)) for share in SHARES),
-    Column("", "empty in", 3, empty_in),
+    *(TableColumn("", name, RANKS[name], functools.partial(number, name)) for name in NUMBERS),
+    TableColumn("", "oldest", 0, oldest),
+    TableColumn("", "workers", 2, workers),
+    *(TableColumn("per minute", name, RANKS[name], functools.partial(rate, name)) for name in DONE),
+    *(
+        TableColumn("wait", f"p{share * 100:g}", RANK_OF_SHARE[share], functools.partial(wait, share))
+        for share in SHARES
+    ),
+    *(
+        TableColumn("run", f"p{share * 100:g}", RANK_OF_SHARE[share] + 1, functools.partial(run, share))
+        for share in SHARES
+    ),
+    TableColumn("", "empty in", 3, empty_in),
 )
 
 
@@ -424,19 +430,19 @@ def _percentile(seconds: float | None) -> Piece:
 # Fitting the table to the terminal
 
 
-Rows = Sequence[Sequence[Row]]
+Rows = Sequence[Sequence[TableRow]]
 """Of each queue, those that stay together."""
 
 
-class Sized(NamedTuple):
+class SizedColumn(NamedTuple):
     """A column, its pieces, and how wide it is."""
 
-    column: Column
+    column: TableColumn
     pieces: Sequence[Piece]
     wide: int
 
 
-def table(rows: Rows, columns: Sequence[Column], *, head: str, wide: int | None = None) -> list[Line]:
+def table(rows: Rows, columns: Sequence[TableColumn], *, head: str, wide: int | None = None) -> list[Line]:
     """Return the lines of a table.
 
     Args:
@@ -473,7 +479,7 @@ def in_height(rows: Rows, high: int) -> Rows:
     return [queue for place, queue in enumerate(rows) if place in chosen]
 
 
-def _with_room(rows: Sequence[Row], columns: Sequence[Column], wide: int | None) -> list[Sized]:
+def _with_room(rows: Sequence[TableRow], columns: Sequence[TableColumn], wide: int | None) -> list[SizedColumn]:
     sized = [_sized(column, rows) for column in columns]
     room = (wide or 0) - NARROWEST_NAME
     while wide is not None and len(sized) > 1 and sum(len(GAP) + one.wide for one in sized) > room:
@@ -482,22 +488,22 @@ def _with_room(rows: Sequence[Row], columns: Sequence[Column], wide: int | None)
     return sized
 
 
-def _sized(column: Column, rows: Sequence[Row]) -> Sized:
+def _sized(column: TableColumn, rows: Sequence[TableRow]) -> SizedColumn:
     pieces = [column.piece(row) for row in rows]
-    return Sized(column, pieces, max(width(text) for text in (column.head, *(piece.text for piece in pieces))))
+    return SizedColumn(column, pieces, max(width(text) for text in (column.head, *(piece.text for piece in pieces))))
 
 
 def _cell(piece: Piece, wide: int) -> Piece:
     return piece._replace(text=GAP + right(piece.text, wide))
 
 
-def _groups(shown: Sequence[Sized]) -> Iterator[Piece]:
+def _groups(shown: Sequence[SizedColumn]) -> Iterator[Piece]:
     for group, members in groupby(shown, key=lambda sized: sized.column.group):
         wide = sum(len(GAP) + sized.wide for sized in members)
         yield Piece(left(f"{GAP}{cut(group, wide - len(GAP))}", wide), Style.QUIET)
 
 
-def _urgency(row: Row) -> tuple[float, ...]:
+def _urgency(row: TableRow) -> tuple[float, ...]:
     if row.queue is None:
         return (0.0,)
     line, counts = row.queue.line, row.done.counts

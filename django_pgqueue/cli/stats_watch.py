@@ -17,11 +17,11 @@ from django.utils import timezone
 
 from django_pgqueue.cli.stats import (
     COLUMNS,
-    Glance,
     Line,
     Piece,
+    StatsSnapshot,
     Style,
-    Workers,
+    WorkerNumbers,
     clipped,
     in_height,
     painted,
@@ -55,14 +55,14 @@ REDRAW_SECONDS = 1.0
 """Interval between repaints where there is nothing new: the age of the last answer is shown."""
 
 
-class Room(NamedTuple):
+class TerminalSize(NamedTuple):
     """Columns and lines of a terminal."""
 
     wide: int
     high: int
 
 
-def view(glance: Glance, *, wide: int | None = None) -> list[Line]:
+def view(glance: StatsSnapshot, *, wide: int | None = None) -> list[Line]:
     """Return all of it, however long: findings and queues, none left out."""
     findings = [_finding(finding) for finding in glance.findings]
     rows = list(rows_of(glance))
@@ -71,7 +71,7 @@ def view(glance: Glance, *, wide: int | None = None) -> list[Line]:
     return [_headline(glance), *findings, [], *table(rows, COLUMNS, head="queue", wide=wide)]
 
 
-def view_in(room: Room, glance: Glance) -> list[Line]:
+def view_in(room: TerminalSize, glance: StatsSnapshot) -> list[Line]:
     """Return what has room."""
     findings = _some(glance.findings, int(room.high * MOST_FINDINGS))
     rows = list(rows_of(glance))
@@ -85,12 +85,12 @@ def view_in(room: Room, glance: Glance) -> list[Line]:
     return [clipped(line, room.wide) for line in lines][: room.high]
 
 
-def _headline(glance: Glance) -> Line:
+def _headline(glance: StatsSnapshot) -> Line:
     at = timezone.localtime(glance.at) if timezone.is_aware(glance.at) else glance.at
     return [Piece(f"{at:%H:%M:%S}", Style.BOLD), Piece(f"  {_who(glance.workers)} "), _verdict(glance.findings)]
 
 
-def _who(workers: Workers) -> str:
+def _who(workers: WorkerNumbers) -> str:
     if not workers.processes:
         return "No worker is alive."
     return (
@@ -124,7 +124,7 @@ def _number(number: int, word: str, plural: str = "s") -> str:
 # Reading in a thread
 
 
-class Eye:
+class Poller:
     """What was seen last, and how that went.
 
     Attributes:
@@ -136,8 +136,10 @@ class Eye:
         saw: is called whenever there is something new, by the thread.
     """
 
-    def __init__(self, look: Callable[[], Glance], *, alias: str, seconds: float, saw: Callable[[], None]) -> None:
-        self.glance: Glance | None = None
+    def __init__(
+        self, look: Callable[[], StatsSnapshot], *, alias: str, seconds: float, saw: Callable[[], None]
+    ) -> None:
+        self.glance: StatsSnapshot | None = None
         self.failure: Exception | None = None
         self._look = look
         self._alias = alias
@@ -224,13 +226,13 @@ class Screen:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
-    def room(self) -> Room:
+    def room(self) -> TerminalSize:
         """Return how large it is now."""
         try:
             wide, high = os.get_terminal_size(self._out.fileno())
         except OSError:
             wide, high = 0, 0
-        return Room(wide or 80, high or 24)
+        return TerminalSize(wide or 80, high or 24)
 
     def show(self, lines: Sequence[str]) -> None:
         """Put lines over what is there, at once; there are no more than it has room for.
@@ -317,10 +319,12 @@ def _nothing(_number: int, _frame: object) -> None:
 # The loop
 
 
-def watch(look: Callable[[], Glance], *, alias: str, seconds: float, title: str, has_colours: bool) -> int | None:
+def watch(
+    look: Callable[[], StatsSnapshot], *, alias: str, seconds: float, title: str, has_colours: bool
+) -> int | None:
     """Show the terminal's other screen until q, Ctrl-C or a signal; return that signal, if it was one."""
     with Screen() as screen:
-        eye = Eye(look, alias=alias, seconds=seconds, saw=screen.wake)
+        eye = Poller(look, alias=alias, seconds=seconds, saw=screen.wake)
         while eye.failure is None:
             lines = drawn(screen.room(), eye.glance, trouble=eye.trouble(), title=title)
             screen.show([painted(line, has_colours=has_colours) for line in lines])
@@ -329,10 +333,10 @@ def watch(look: Callable[[], Glance], *, alias: str, seconds: float, title: str,
     raise eye.failure
 
 
-def drawn(room: Room, glance: Glance | None, *, trouble: str, title: str) -> list[Line]:
+def drawn(room: TerminalSize, glance: StatsSnapshot | None, *, trouble: str, title: str) -> list[Line]:
     """Return what to show: the title, or what is wrong with the database; and below it what was seen last."""
     top = _title(title, trouble)
-    below = view_in(Room(room.wide, room.high - 1), glance) if glance else []
+    below = view_in(TerminalSize(room.wide, room.high - 1), glance) if glance else []
     return [clipped(line, room.wide) for line in [top, *below]][: room.high]
 
 
@@ -343,7 +347,9 @@ def _title(title: str, trouble: str) -> Line:
     return [Piece(f"{now:%H:%M:%S} {plain(trouble)}", Style.LOUD)]
 
 
-def repeat(look: Callable[[], Glance], show: Callable[[Glance], None], *, alias: str, seconds: float) -> None:
+def repeat(
+    look: Callable[[], StatsSnapshot], show: Callable[[StatsSnapshot], None], *, alias: str, seconds: float
+) -> None:
     """Show one look after the other, where there is no terminal, until Ctrl-C; tell what goes wrong, and go on."""
     while True:
         try:

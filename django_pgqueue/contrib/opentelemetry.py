@@ -1,7 +1,7 @@
 """Spans of jobs, by OpenTelemetry: one where they are enqueued, one for each attempt to run one.
 
 The span of the enqueuer is the job's creation context, as the conventions for messaging call it. It travels in the
-metadata, in the two fields of W3C Trace Context, and outlives retries and requeues. Each run links to it, as the
+metadata, in the two fields of W3C Trace Context, and outlives all attempts and retries. Each run links to it, as the
 conventions want; and is its child, which they allow where a span handles one message: the whole story is one trace.
 
 Nothing is done, and nothing travels, unless the project has set up a tracer provider. Arguments are in no span.

@@ -77,7 +77,7 @@ class Database(Protocol):
         ...
 
 
-class Answer(Protocol):
+class PendingResult(Protocol):
     """What a statement that was only sent will return."""
 
     def fetchall(self) -> list[Row]:
@@ -178,7 +178,7 @@ class CallerConnection:
         self.rows(sql, parameters)
 
 
-class PassConnection:
+class MaintenanceConnection:
     """The connection of a maintenance pass: announcements of actions in it are kept until it has committed.
 
     Attributes:
@@ -286,7 +286,7 @@ class QueueConnection:
         with contextlib.nullcontext() if self._inside else self.transaction(commits=True):
             self.rows(sql, parameters)
 
-    def send(self, sql: str, parameters: Parameters) -> "Answer":
+    def send(self, sql: str, parameters: Parameters) -> "PendingResult":
         """Send one statement inside ``transaction()``, whose answer may be read once that is over."""
         cursor = self._wrapper.connection.cursor(binary=True)
         return cursor.execute(sql, parameters)  # type: ignore[no-any-return]

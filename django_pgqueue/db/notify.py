@@ -9,7 +9,7 @@ from django.db import Error, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_pgqueue.conf import conf
-from django_pgqueue.db.connections import CallerConnection, Database, PassConnection, postgresql
+from django_pgqueue.db.connections import CallerConnection, Database, MaintenanceConnection, postgresql
 from django_pgqueue.db.errors import is_over_limit, is_transient, one_line
 from django_pgqueue.db.queries import statement
 
@@ -21,9 +21,9 @@ CHANNEL: Final = "pgqueue_jobs"
 CANCEL: Final = ""  # no queue: look for cancel requests
 MARK: Final = "?"
 QUEUE: Final = "?="  # then the queue's name
-GATE: Final = "?|"  # then the name of a queue: it was paused, resumed or limited
+LIMITS: Final = "?|"  # then the name of a queue: it was paused, resumed or limited
 ADMIT: Final = "?+"  # then a concurrency key: a job waits to be admitted; alone: of any key
-OPERATE: Final = "?!"  # an operation was begun
+OPERATE: Final = "?!"  # a bulk action was begun
 ECHO: Final = "?~"  # then something random: does a notification arrive?
 
 # Another channel, for those who wait for the end of jobs: they are not to wake for each enqueue, nor workers for each
@@ -34,29 +34,29 @@ MOST_KEYS = 100
 """Maximum number of concurrency keys that are named in notifications; more are announced as any key."""
 
 
-def of_queue(name: str) -> str:
+def queue_payload(name: str) -> str:
     """Return the payload that announces work on a queue."""
     return QUEUE + name if name.startswith(MARK) else name
 
 
-def queues_of(payloads: Iterable[str]) -> set[str]:
+def queues_in(payloads: Iterable[str]) -> set[str]:
     """Return the queues on which payloads announce work."""
     named = (payload.removeprefix(QUEUE) for payload in payloads if payload.startswith(QUEUE) or payload[:1] != MARK)
     return set(filter(None, named))
 
 
-def gates_of(payloads: Iterable[str]) -> set[str]:
+def limits_in(payloads: Iterable[str]) -> set[str]:
     """Return the queues that payloads say were paused, resumed or limited."""
-    return {payload.removeprefix(GATE) for payload in payloads if payload.startswith(GATE)}
+    return {payload.removeprefix(LIMITS) for payload in payloads if payload.startswith(LIMITS)}
 
 
-def keys_of(payloads: Iterable[str]) -> set[str]:
+def keys_in(payloads: Iterable[str]) -> set[str]:
     """Return the concurrency keys of jobs that wait to be admitted; an empty one stands for any."""
     return {payload.removeprefix(ADMIT) for payload in payloads if payload.startswith(ADMIT)}
 
 
 @dataclass(frozen=True, slots=True)
-class WakeUp:
+class Notification:
     """A wake-up to be sent after a commit. Two of the same payloads are equal, which keeps them from piling up."""
 
     database: str
@@ -66,16 +66,16 @@ class WakeUp:
     def __call__(self) -> None:
         """Send it after the commit. Failing must not reach the caller: the job is there, and polling finds it."""
         try:
-            announce_or_warn(CallerConnection(self.database), self.payloads, channel=self.channel)
+            send_or_warn(CallerConnection(self.database), self.payloads, channel=self.channel)
         except Error as error:
             _warn(self.payloads, error)
 
     def send(self) -> None:
         """Send it now, in the transaction that is open if one is."""
-        announce(CallerConnection(self.database), self.payloads, channel=self.channel)
+        send_notification(CallerConnection(self.database), self.payloads, channel=self.channel)
 
 
-def wake(to: str | Database, queue: str) -> None:
+def notify_queues(to: str | Database, queue: str) -> None:
     """Announce work on ``queue`` when the caller's transaction has committed; at once if there is none.
 
     Args:
@@ -86,46 +86,46 @@ def wake(to: str | Database, queue: str) -> None:
     Source: https://www.postgresql.org/docs/current/sql-notify.html
     """
     if conf.notify:
-        _after_commit(to, (of_queue(queue),))
+        _after_commit(to, (queue_payload(queue),))
 
 
-def wake_to_admit(to: str | Database, keys: Collection[str]) -> None:
+def notify_keys(to: str | Database, keys: Collection[str]) -> None:
     """Announce that jobs of these keys may be admitted when the caller's transaction has committed."""
     if conf.notify and keys:
         named = sorted(keys) if len(keys) <= MOST_KEYS else [""]
         _after_commit(to, tuple(ADMIT + key for key in named))
 
 
-def wake_for_cancel(to: str | Database) -> None:
+def notify_cancelled(to: str | Database) -> None:
     """Announce a cancel request when the caller's transaction has committed, whatever ``PGQUEUE["NOTIFY"]`` says."""
     _after_commit(to, (CANCEL,))
 
 
-def wake_for_gate(alias: str, queue: str) -> None:
+def notify_limits(alias: str, queue: str) -> None:
     """Announce that a queue was paused, resumed or limited when the caller's transaction has committed."""
     if conf.notify:
-        _after_commit(alias, (GATE + queue,))
+        _after_commit(alias, (LIMITS + queue,))
 
 
-def wake_for_operation(alias: str) -> None:
-    """Announce an operation when the caller's transaction has committed."""
+def notify_bulk_action(alias: str) -> None:
+    """Announce a bulk action when the caller's transaction has committed."""
     if conf.notify:
         _after_commit(alias, (OPERATE,))
 
 
-def tell_waiters(database: Database, ids: Collection[int]) -> None:
+def notify_waiters(database: Database, ids: Collection[int]) -> None:
     """Announce the ends of jobs whose results are waited for, once they are committed.
 
     On a connection of the queue's own it is: each of its statements is a transaction, or else this belongs to the same.
     """
     payloads = tuple(map(str, ids)) if conf.notify else ()
-    if payloads and isinstance(database, CallerConnection | PassConnection):
+    if payloads and isinstance(database, CallerConnection | MaintenanceConnection):
         _after_commit(database, payloads, ENDS)
     elif payloads:
-        announce_or_warn(database, payloads, channel=ENDS)
+        send_or_warn(database, payloads, channel=ENDS)
 
 
-def announce(database: Database, payloads: Collection[str], *, channel: str = CHANNEL) -> None:
+def send_notification(database: Database, payloads: Collection[str], *, channel: str = CHANNEL) -> None:
     """Send notifications in a transaction of their own, or in the one that is open on ``database``.
 
     Raises:
@@ -141,14 +141,14 @@ def announce(database: Database, payloads: Collection[str], *, channel: str = CH
         database.notify(statement("notify"), parameters)
 
 
-def announce_or_warn(database: Database, payloads: Collection[str], *, channel: str = CHANNEL) -> None:
+def send_or_warn(database: Database, payloads: Collection[str], *, channel: str = CHANNEL) -> None:
     """Announce what polling finds too: where the server refuses notifications, a warning says so, and work goes on.
 
     Raises:
         django.db.Error: there is trouble with the connection, or the server, that the caller will have as well.
     """
     try:
-        announce(database, payloads, channel=channel)
+        send_notification(database, payloads, channel=channel)
     except Error as error:
         if is_transient(error):
             raise
@@ -171,10 +171,10 @@ def _warn(payloads: Collection[str], error: Error) -> None:
 
 
 def _after_commit(to: str | Database, payloads: tuple[str, ...], channel: str = CHANNEL) -> None:
-    if isinstance(to, PassConnection):
+    if isinstance(to, MaintenanceConnection):
         to.announcements.setdefault(channel, set()).update(payloads)
         return
-    wake_up = WakeUp(to if isinstance(to, str) else to.alias, payloads, channel)
+    wake_up = Notification(to if isinstance(to, str) else to.alias, payloads, channel)
     connection = postgresql(wake_up.database)
     if not connection.in_atomic_block and not connection.get_autocommit():
         wake_up.send()  # set_autocommit(False): on_commit would raise, so it goes with the transaction
@@ -182,7 +182,7 @@ def _after_commit(to: str | Database, payloads: tuple[str, ...], channel: str = 
         transaction.on_commit(wake_up, using=wake_up.database)
 
 
-def _is_pending(connection: BaseDatabaseWrapper, wake_up: WakeUp) -> bool:
+def _is_pending(connection: BaseDatabaseWrapper, wake_up: Notification) -> bool:
     """Whether an equal hook will run whenever one registered now would.
 
     Any pending one will. A hook dies with the savepoint it was registered in; a savepoint that is still open has this

@@ -14,7 +14,7 @@ from django_pgqueue.doctor.catalogue import Catalogue, unapplied
 from django_pgqueue.insights.formatting import cut
 from django_pgqueue.insights.overview import QueueLine, living_workers
 from django_pgqueue.maintenance import vacuum
-from django_pgqueue.maintenance.vacuum import Signs
+from django_pgqueue.maintenance.vacuum import TableCounters
 from django_pgqueue.models import Worker
 
 MOST_NAMED = 5
@@ -88,7 +88,7 @@ class View:
         return list(living_workers(self.alias))
 
     @functools.cached_property
-    def signs(self) -> Signs:
+    def signs(self) -> TableCounters:
         """Dead rows of pgqueue_jobs, and its last VACUUM."""
         return vacuum.look(self.database)
 

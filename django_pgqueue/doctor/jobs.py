@@ -106,9 +106,9 @@ def task_of(name: str, backend: str) -> registry.TaskDefinition | None:
         return None
 
 
-def _is_failing(counts: throughput.Counts) -> bool:
+def _is_failing(counts: throughput.StatsCounts) -> bool:
     return _attempts(counts) >= FEWEST_ATTEMPTS and (counts.failure_rate or 0.0) >= FAILING_SHARE
 
 
-def _attempts(counts: throughput.Counts) -> int:
+def _attempts(counts: throughput.StatsCounts) -> int:
     return counts.ended + counts.lost

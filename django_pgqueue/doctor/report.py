@@ -18,7 +18,7 @@ from django_pgqueue.doctor.schema import checks, columns, functions, indexes, mi
 from django_pgqueue.doctor.sessions import too_few_connections
 from django_pgqueue.doctor.signatures import unfit_arguments, unfit_schedules
 from django_pgqueue.doctor.tables import clocks, dead_rows, default_partition, old_snapshot, partitions, settings
-from django_pgqueue.doctor.workers import no_workers, polling, stalled_operations, unserved, versions
+from django_pgqueue.doctor.workers import no_workers, polling, stalled_bulk_actions, unserved, versions
 from django_pgqueue.insights.bounded import TookTooLong, bounded
 from django_pgqueue.insights.overview import QueueLine, lines
 
@@ -32,7 +32,7 @@ LOOKS: tuple[Look, ...] = (
     unserved,
     polling,
     versions,
-    stalled_operations,
+    stalled_bulk_actions,
     old_jobs,
     failing,
     unknown_tasks,

@@ -46,7 +46,7 @@ def columns(view: View) -> Iterator[Finding]:
         what=_("Tables or columns are missing, although all migrations are noted as applied: %(names)s.")
         % {"names": named(names)},
         remedy=_(
-            "Somebody has removed them, or has faked a migration. Restore them; manage.py sqlmigrate django_pgqueue "
+            "They were removed, or a migration was faked. Restore them; manage.py sqlmigrate django_pgqueue "
             "shows how each migration makes them."
         ),
         facts={"missing": names},

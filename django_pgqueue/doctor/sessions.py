@@ -13,13 +13,13 @@ OF_COMMAND = 4
 """Heartbeat, housekeeping, listener and now and then maintenance; see docs/how-to/deploy.md#connections."""
 
 OF_PROCESS = 1
-"""The pump; and besides, one for each thread that uses the database."""
+"""The consumer; every other thread that uses the database has one more."""
 
 SIZE_OF_POOL = 4
 """That of psycopg, unless settings say so."""
 
 
-class Limit(NamedTuple):
+class SessionLimit(NamedTuple):
     """How many sessions something allows; the columns of ``connection_limits.sql``."""
 
     kind: str  # server, role or database
@@ -39,7 +39,7 @@ def too_few_connections(view: View) -> Iterator[Finding]:
     if not view.workers or view.is_pooled:
         return
     needed = connections_of(view)
-    for limit in map(Limit._make, view.database.rows(statement("connection_limits"), {})):
+    for limit in map(SessionLimit._make, view.database.rows(statement("connection_limits"), {})):
         others = limit.others(needed)
         if needed + others <= limit.most:
             continue
@@ -73,7 +73,7 @@ def _threads_with_connections(alias: str) -> int | None:
     return int(sizes.get("max_size") or sizes.get("min_size") or SIZE_OF_POOL)
 
 
-def _words(limit: Limit) -> str:
+def _words(limit: SessionLimit) -> str:
     if limit.kind == "role":
         return _(
             "The workers that are alive may open %(needed)s connections. ALTER ROLE %(name)s CONNECTION LIMIT allows "

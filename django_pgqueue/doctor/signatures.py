@@ -18,8 +18,8 @@ IN_JSON = {list: "array", dict: "object", str: "string", bool: "boolean", type(N
 """The types of Python, in words of JSON; others are numbers."""
 
 
-class Shape(NamedTuple):
-    """Of which shape the arguments of some jobs are; the columns of ``shapes.sql``."""
+class ArgumentShape(NamedTuple):
+    """Of which shape the arguments of some jobs are; the columns of ``argument_shapes.sql``."""
 
     task: str
     backend: str
@@ -34,7 +34,9 @@ class Shape(NamedTuple):
 def unfit_arguments(view: View) -> Iterator[Finding]:
     """Say for which waiting jobs this code's function of the task cannot be called."""
     names = [queue.name for queue in view.queues if queue.queued.value][:MOST_QUEUES]
-    shapes = map(Shape._make, view.database.rows(statement("shapes"), {"names": names, "limit": MOST_JOBS}))
+    shapes = map(
+        ArgumentShape._make, view.database.rows(statement("argument_shapes"), {"names": names, "limit": MOST_JOBS})
+    )
     unfit = [(shape, problem) for shape in sorted(shapes, key=_order) if (problem := _problem(shape))]
     if not unfit:
         return
@@ -86,7 +88,7 @@ def unfit_schedules(view: View) -> Iterator[Finding]:
     )
 
 
-def _problem(shape: Shape) -> str:
+def _problem(shape: ArgumentShape) -> str:
     """Return why a function cannot be called so; nothing where it can, or is not known: others say that."""
     if shape.length is None or shape.keys is None:
         return _misshapen(shape.args, shape.kwargs)
@@ -117,5 +119,5 @@ def _misfit(task: registry.TaskDefinition, args: Iterable[Any], keys: Iterable[s
     return ""
 
 
-def _order(shape: Shape) -> tuple[str, int]:
+def _order(shape: ArgumentShape) -> tuple[str, int]:
     return shape.task, shape.job_id

@@ -14,7 +14,7 @@ from django_pgqueue.insights.formatting import local, whole
 from django_pgqueue.insights.retention import remedy, span
 from django_pgqueue.maintenance import partitions as retention
 from django_pgqueue.maintenance import vacuum
-from django_pgqueue.maintenance.vacuum import Holder
+from django_pgqueue.maintenance.vacuum import SnapshotHolder
 
 OLD_SECONDS = 5 * 60
 VERY_OLD_SECONDS = 60 * 60
@@ -37,7 +37,7 @@ OPTIONS = {
 
 def old_snapshot(view: View) -> Iterator[Finding]:
     """Say who keeps VACUUM from removing dead rows. Slots and standbys do not tell since when."""
-    holder = vacuum.horizon(view.database)
+    holder = vacuum.oldest_snapshot(view.database)
     if holder is None or not _is_old(holder, view.signs.dead):
         return
     session = _session(view, holder)
@@ -64,8 +64,8 @@ def dead_rows(view: View) -> Iterator[Finding]:
         what=_("pgqueue_jobs has about %(dead)s dead rows beside %(live)s live ones. %(when)s")
         % {"dead": whole(signs.dead), "live": whole(signs.live), "when": when or _("There was no VACUUM yet.")},
         remedy=_(
-            "End who holds the oldest snapshot, if somebody does. See that PGQUEUE['VACUUM_DEAD_ROWS'] is not 0 and "
-            "that the role of PGQUEUE['MAINTENANCE_DATABASE'] may VACUUM the table."
+            "End the session that holds the oldest snapshot, if there is one. See that PGQUEUE['VACUUM_DEAD_ROWS'] is "
+            "not 0 and that the role of PGQUEUE['MAINTENANCE_DATABASE'] may VACUUM the table."
         ),
         facts={"dead": signs.dead, "live": signs.live, "last_vacuum": last},
     )
@@ -155,11 +155,11 @@ def clocks(view: View) -> Iterator[Finding]:
     )
 
 
-def _is_old(holder: Holder, dead: int) -> bool:
+def _is_old(holder: SnapshotHolder, dead: int) -> bool:
     return dead >= MANY_DEAD_ROWS if holder.seconds is None else holder.seconds >= OLD_SECONDS
 
 
-def _session(view: View, holder: Holder) -> dict[str, Any]:
+def _session(view: View, holder: SnapshotHolder) -> dict[str, Any]:
     """Return what this role may see of a session; nothing of a slot or a prepared transaction."""
     if holder.kind not in {"session", "standby"}:
         return {}
@@ -168,7 +168,7 @@ def _session(view: View, holder: Holder) -> dict[str, Any]:
     return dict(zip(names, rows[0], strict=True)) if rows else {}
 
 
-def _whose(holder: Holder, session: dict[str, Any]) -> str:
+def _whose(holder: SnapshotHolder, session: dict[str, Any]) -> str:
     parts = [_name(holder, session)]
     if session.get("user"):
         parts.append(_("user %(name)s") % {"name": session["user"]})
@@ -181,7 +181,7 @@ def _whose(holder: Holder, session: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _name(holder: Holder, session: dict[str, Any]) -> str:
+def _name(holder: SnapshotHolder, session: dict[str, Any]) -> str:
     if holder.kind == "slot":
         return _("replication slot %(name)s") % {"name": holder.handle}
     if holder.kind == "prepared":
@@ -192,5 +192,5 @@ def _name(holder: Holder, session: dict[str, Any]) -> str:
 
 
 def _storage(view: View) -> tuple[list[str], bool, int | None]:
-    [(options, has_autovacuum, rows)] = view.database.rows(statement("storage"), {})
+    [(options, has_autovacuum, rows)] = view.database.rows(statement("table_options"), {})
     return options, has_autovacuum, rows

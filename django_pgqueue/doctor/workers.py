@@ -11,16 +11,16 @@ from django_pgqueue.conf import conf
 from django_pgqueue.doctor.finding import Finding, Level, View, named
 from django_pgqueue.insights.formatting import short
 from django_pgqueue.insights.overview import living_workers, total
-from django_pgqueue.models import Operation
+from django_pgqueue.models import BulkAction
 from django_pgqueue.version import VERSION
 
 DEAF = dt.timedelta(minutes=1)
 """A worker that is younger may just not have connected yet."""
 
 STALLED = dt.timedelta(minutes=1)
-"""Time after which an operation whose slice is due counts as abandoned: workers look every second."""
+"""Time after which a bulk action whose slice is due counts as abandoned: workers look every second."""
 
-MOST_OPERATIONS = 100
+MOST_BULK_ACTIONS = 100
 
 
 def no_workers(view: View) -> Iterator[Finding]:
@@ -106,21 +106,21 @@ def versions(view: View) -> Iterator[Finding]:
     )
 
 
-def stalled_operations(view: View) -> Iterator[Finding]:
-    """Say which operations of staff are not carried on, although a slice is due."""
-    due = Operation.objects.using(view.alias).filter(ended_at=None, next_at__lt=Now() - STALLED).order_by("next_at")
-    stalled = list(due[:MOST_OPERATIONS])
+def stalled_bulk_actions(view: View) -> Iterator[Finding]:
+    """Say which bulk actions of staff are not carried on, although a slice is due."""
+    due = BulkAction.objects.using(view.alias).filter(ended_at=None, next_at__lt=Now() - STALLED).order_by("next_at")
+    stalled = list(due[:MOST_BULK_ACTIONS])
     if not stalled:
         return
     yield Finding(
-        name="operations-stalled",
+        name="bulk-actions-stalled",
         level=Level.WARNING,
         what=ngettext(
-            "Nobody carries on %(number)s operation: %(operations)s.",
-            "Nobody carries on %(number)s operations: %(operations)s.",
+            "No worker carries on %(number)s bulk action: %(bulk_actions)s.",
+            "No worker carries on %(number)s bulk actions: %(bulk_actions)s.",
             len(stalled),
         )
-        % {"number": len(stalled), "operations": named([str(operation) for operation in stalled])},
-        remedy=_("Any worker does. Start one, or look into the log of those that run; or stop the operation."),
-        facts={"operations": [operation.pk for operation in stalled]},
+        % {"number": len(stalled), "bulk_actions": named([str(bulk_action) for bulk_action in stalled])},
+        remedy=_("Any worker does. Start one, or look into the log of those that run; or stop the bulk action."),
+        facts={"bulk_actions": [bulk_action.pk for bulk_action in stalled]},
     )

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
-from django_pgqueue.db.connections import Answer, QueueConnection
+from django_pgqueue.db.connections import PendingResult, QueueConnection
 from django_pgqueue.db.queries import statement
 
 LOCKED_AT_ONCE = 200
 """Maximum number of names in one statement: all sessions of a server share the room for some thousand locks."""
 
 
-class Kind(StrEnum):
+class LockKind(StrEnum):
     """Kind of a locked name; a key and a queue of the same name do not conflict."""
 
     KEY = "key"
@@ -32,11 +32,11 @@ class Admitted(NamedTuple):
     missed: frozenset[str]  # keys that another session was counting
 
 
-class Locking(NamedTuple):
+class PendingLocks(NamedTuple):
     """Locks on their way."""
 
     names: tuple[str, ...]
-    answer: Answer
+    answer: PendingResult
 
     def got(self) -> frozenset[str]:
         """Wait for the answer and return the names that were locked; another session is counting the others."""
@@ -44,7 +44,7 @@ class Locking(NamedTuple):
         return frozenset(names)
 
 
-def try_lock(database: QueueConnection, kind: Kind, names: Iterable[str]) -> Locking:
+def try_lock(database: QueueConnection, kind: LockKind, names: Iterable[str]) -> PendingLocks:
     """Send the try to lock names, in the transaction that is open on ``database``, and do not wait for the answer.
 
     The next statement of the transaction finds those that were got in ``current_setting('pgqueue.admitting')``, as a
@@ -57,14 +57,14 @@ def try_lock(database: QueueConnection, kind: Kind, names: Iterable[str]) -> Loc
         The locking, with the names that were tried.
     """
     tried = tuple(sorted(set(names))[:LOCKED_AT_ONCE])
-    return Locking(tried, database.send(statement("try_lock"), {"kind": kind.value, "names": list(tried)}))
+    return PendingLocks(tried, database.send(statement("try_lock"), {"kind": kind.value, "names": list(tried)}))
 
 
-class Admission(NamedTuple):
+class PendingAdmission(NamedTuple):
     """An admission on its way."""
 
-    locking: Locking
-    answer: Answer
+    locking: PendingLocks
+    answer: PendingResult
 
     def read(self) -> Admitted:
         """Return what it came to, once. Not to be acted on before the transaction has committed."""
@@ -72,12 +72,12 @@ class Admission(NamedTuple):
         return Admitted(frozenset(queue for (queue,) in self.answer.fetchall()), missed)
 
 
-def send(database: QueueConnection, keys: Iterable[str]) -> Admission:
+def send(database: QueueConnection, keys: Iterable[str]) -> PendingAdmission:
     """Send the admission of the next jobs of concurrency keys, as ``try_lock`` does, in the transaction that is open.
 
     What else that transaction has written counts: a slot that it gives back is free.
     """
-    return Admission(try_lock(database, Kind.KEY, keys), database.send(statement("admit"), {}))
+    return PendingAdmission(try_lock(database, LockKind.KEY, keys), database.send(statement("admit_waiting"), {}))
 
 
 def admit(database: QueueConnection, keys: Iterable[str]) -> Admitted:

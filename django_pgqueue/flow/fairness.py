@@ -28,8 +28,8 @@ Place = tuple[str, str, int]
 START: Place = ("", "", -32768)
 
 
-class Front(NamedTuple):
-    """Position of a key: the columns of ``fronts.sql``."""
+class FairKeyHead(NamedTuple):
+    """Position of a key: the columns of ``fair_key_heads.sql``."""
 
     queue: str
     fair_key: str
@@ -44,7 +44,7 @@ class Front(NamedTuple):
         return self.run_at - self.far if self.far else dt.timedelta(0)
 
 
-class Round(NamedTuple):
+class FairnessResult(NamedTuple):
     """Result of a pass."""
 
     keys: int  # looked at
@@ -52,37 +52,37 @@ class Round(NamedTuple):
     next: Place  # where the next pass begins
 
 
-def keep_turns(database: Database, *, after: Place = START, limit: int = 500) -> Round:
+def advance_fair_keys(database: Database, *, after: Place = START, limit: int = 500) -> FairnessResult:
     """Look at up to ``limit`` fair keys, and let those catch up that stand behind.
 
     Any number of workers may do it: jobs that are being changed or claimed are left alone.
     """
     begun = time.monotonic()
     parameters = {"queue": after[0], "fair_key": after[1], "rank": after[2], "limit": limit}
-    fronts = [Front._make(row) for row in database.rows(statement("fronts"), parameters)]
+    fronts = [FairKeyHead._make(row) for row in database.rows(statement("fair_key_heads"), parameters)]
     if time.monotonic() - begun > SLOW_SECONDS:
         _note_heads(database, fronts)
     late = [front for front in fronts if front.lag > TOLERATED]
     for begin in range(0, len(late), MOST_LATE):
         _catch_up(database, late[begin : begin + MOST_LATE])
-    return Round(len(fronts), len(late), fronts[-1][:3] if len(fronts) == limit else START)
+    return FairnessResult(len(fronts), len(late), fronts[-1][:3] if len(fronts) == limit else START)
 
 
-def _catch_up(database: Database, late: Sequence[Front]) -> None:
+def _catch_up(database: Database, late: Sequence[FairKeyHead]) -> None:
     parameters = {
         "queues": [front.queue for front in late],
         "fair_keys": [front.fair_key for front in late],
         "ranks": [front.rank for front in late],
         "lags": [front.lag for front in late],
     }
-    database.rows(statement("catch_up"), parameters)
+    database.rows(statement("advance_fair_keys"), parameters)
 
 
-def _note_heads(database: Database, fronts: Sequence[Front]) -> None:
+def _note_heads(database: Database, fronts: Sequence[FairKeyHead]) -> None:
     heads = {(front.queue, front.rank): front.first for front in fronts if front.first}
     parameters = {
         "queues": [queue for queue, _ in heads],
         "ranks": [rank for _, rank in heads],
         "run_ats": list(heads.values()),
     }
-    database.rows(statement("note_heads"), parameters)
+    database.rows(statement("save_queue_heads"), parameters)

@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 from django.conf import settings
 from django.utils import timezone
 
-from django_pgqueue.db.connections import Answer, CallerConnection, QueueConnection
-from django_pgqueue.db.notify import wake_for_gate
+from django_pgqueue.db.connections import CallerConnection, PendingResult, QueueConnection
+from django_pgqueue.db.notify import notify_limits
 from django_pgqueue.db.queries import statement
-from django_pgqueue.exceptions import InvalidGate, InvalidJob
+from django_pgqueue.exceptions import InvalidJob, InvalidLimit
 from django_pgqueue.options import check_name
 from django_pgqueue.states import LONGEST_DELAY, LONGEST_PERIOD_SECONDS, LONGEST_QUEUE
 
@@ -61,13 +61,13 @@ def pause_queue(
         Whether it had not been paused before.
 
     Raises:
-        InvalidGate: a value is out of range or of the wrong type. Nothing was changed.
+        InvalidLimit: a value is out of range or of the wrong type. Nothing was changed.
     """
     caller = CallerConnection(database)
     _check_name(name)
     for option, text in (("by", by), ("reason", reason)):
         if not isinstance(text, str) or "\0" in text:
-            raise InvalidGate(f"{option} is a text, not {text!r}.")
+            raise InvalidLimit(f"{option} is a text, not {text!r}.")
     parameters = {
         "name": name,
         "by": by,
@@ -76,7 +76,7 @@ def pause_queue(
         "seconds": _seconds_from_now(resume_at),
     }
     [(is_new,)] = caller.rows(statement("pause_queue"), parameters)
-    wake_for_gate(caller.alias, name)
+    notify_limits(caller.alias, name)
     logger.info("Queue %s paused by %s: %s", name, by, reason)
     return bool(is_new)
 
@@ -91,13 +91,13 @@ def resume_queue(name: str, *, by: str, database: str | None = None) -> bool:
         Whether it was paused.
 
     Raises:
-        InvalidGate: this is no name of a queue.
+        InvalidLimit: this is no name of a queue.
     """
     caller = CallerConnection(database)
     _check_name(name)
     rows = caller.rows(statement("resume_queue"), {"name": name})
     if rows:
-        wake_for_gate(caller.alias, name)
+        notify_limits(caller.alias, name)
         logger.info("Queue %s resumed by %s", name, by)
     return any(was_paused for (was_paused,) in rows)
 
@@ -124,7 +124,7 @@ def limit_queue(
             a fifth of a second, at least one.
 
     Raises:
-        InvalidGate: a value is out of range or of the wrong type, or there is a burst or a period without a rate.
+        InvalidLimit: a value is out of range or of the wrong type, or there is a burst or a period without a rate.
             Nothing was changed.
     """
     caller = CallerConnection(database)
@@ -141,7 +141,7 @@ def limit_queue(
         "burst": burst or default_burst(rate, seconds) if isinstance(rate, int) else None,
     }
     caller.rows(statement("limit_queue"), parameters)
-    wake_for_gate(caller.alias, name)
+    notify_limits(caller.alias, name)
 
 
 def default_burst(rate: int, period_seconds: float) -> int:
@@ -149,7 +149,7 @@ def default_burst(rate: int, period_seconds: float) -> int:
     return min(max(math.ceil(BURST_SECONDS * rate / period_seconds), 1), MOST)
 
 
-class Gate(NamedTuple):
+class QueueLimits(NamedTuple):
     """Pause and limits of one queue."""
 
     is_paused: bool
@@ -170,62 +170,64 @@ class Gate(NamedTuple):
         return self.burst * self.period_seconds / self.rate
 
 
-class Gates(NamedTuple):
+class PendingLimits(NamedTuple):
     """Pauses and limits of queues, on their way."""
 
-    answer: Answer
+    answer: PendingResult
 
-    def read(self) -> tuple[dict[str, Gate], float]:
-        """Wait for the answer; return the gates by queue, and the seconds until the first pause ends by itself."""
+    def read(self) -> tuple[dict[str, QueueLimits], float]:
+        """Wait for the answer; return the limits by queue, and the seconds until the first pause ends by itself."""
         rows = self.answer.fetchall()
-        gates = {name: Gate(*gate) for name, *gate, _ in rows}
+        found = {name: QueueLimits(*values) for name, *values, _ in rows}
         ends = [seconds for _, is_paused, *_, seconds in rows if is_paused and seconds is not None]
-        shut = {name: gate for name, gate in gates.items() if gate.is_paused or gate.is_limited}
+        shut = {name: limits for name, limits in found.items() if limits.is_paused or limits.is_limited}
         return shut, min(ends, default=math.inf)
 
 
-def send_gates(database: QueueConnection) -> Gates:
-    """Ask for all gates, in the transaction that is open on ``database``, and do not wait for the answer."""
-    return Gates(database.send(statement("gates"), {}))
+def send_limits(database: QueueConnection) -> PendingLimits:
+    """Ask for all limits, in the transaction that is open on ``database``, and do not wait for the answer."""
+    return PendingLimits(database.send(statement("queue_limits"), {}))
 
 
 def _check_name(name: Any) -> None:
     try:
         check_name("The name of a queue", name, LONGEST_QUEUE)
     except InvalidJob as error:
-        raise InvalidGate(str(error)) from error
+        raise InvalidLimit(str(error)) from error
 
 
 def _check_limits(max_running: Any, rate: Any, period: Any, burst: Any) -> float:
-    """Raise InvalidGate for the first value that cannot work; return the period in seconds."""
+    """Raise InvalidLimit for the first value that cannot work; return the period in seconds."""
     for option, value in (("max_running", max_running), ("rate", rate), ("burst", burst)):
         if value is not None and not isinstance(value, Unchanged):
             _check_whole(option, value)
     seconds = period.total_seconds() if isinstance(period, dt.timedelta) else period
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not is_number or not 0 < seconds <= LONGEST_PERIOD_SECONDS:
-        raise InvalidGate(f"period is a number of seconds above 0, or a timedelta, of a year at most, not {period!r}.")
+        raise InvalidLimit(f"period is a number of seconds above 0, or a timedelta, of a year at most, not {period!r}.")
     if not isinstance(rate, int) and (burst is not None or seconds != 1):
-        raise InvalidGate(f"A burst and a period belong to a rate, and rate is {rate!r}.")
+        raise InvalidLimit(f"A burst and a period belong to a rate, and rate is {rate!r}.")
     return float(seconds)
 
 
 def _check_whole(option: str, value: Any) -> None:
     if value == 0 and not isinstance(value, bool):
-        raise InvalidGate(f"{option} is 1 or more, or None to remove the limit. To let nothing start, pause the queue.")
+        raise InvalidLimit(
+            f"{option} is 1 or more, or None to remove the limit. To let nothing start, pause the queue."
+        )
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
-        raise InvalidGate(f"{option} is a whole number from 1 to {MOST:,}, or None, not {value!r}.")
+        raise InvalidLimit(f"{option} is a whole number from 1 to {MOST:,}, or None, not {value!r}.")
 
 
 def _instant(resume_at: Any) -> dt.datetime | None:
     if resume_at is None or isinstance(resume_at, dt.timedelta):
         return None
     if not isinstance(resume_at, dt.datetime):
-        raise InvalidGate(f"resume_at is a datetime or a timedelta, not {resume_at!r}.")
+        raise InvalidLimit(f"resume_at is a datetime or a timedelta, not {resume_at!r}.")
     if timezone.is_aware(resume_at):
         return resume_at
     if settings.USE_TZ:
-        raise InvalidGate(
+        raise InvalidLimit(
             f"resume_at is naive ({resume_at!r}) while USE_TZ is on. Use django.utils.timezone.make_aware()."
         )
     return timezone.make_aware(resume_at)
@@ -235,5 +237,5 @@ def _seconds_from_now(delay: Any) -> float | None:
     if not isinstance(delay, dt.timedelta):
         return None
     if not dt.timedelta(0) < delay <= LONGEST_DELAY:
-        raise InvalidGate(f"resume_at is a time from now of {LONGEST_DELAY.days} days at most, not {delay!r}.")
+        raise InvalidLimit(f"resume_at is a time from now of {LONGEST_DELAY.days} days at most, not {delay!r}.")
     return delay.total_seconds()

@@ -11,6 +11,7 @@ from django.utils import timezone
 from django_pgqueue import registry
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
+from django_pgqueue.insights.history import title_of
 from django_pgqueue.jobs.redaction import scrub_json, scrubber
 from django_pgqueue.models import DeadJob
 
@@ -21,14 +22,14 @@ HOUR = dt.timedelta(hours=1)
 LONGEST_MESSAGE = 300  # characters
 
 
-class Hour(NamedTuple):
+class HourCount(NamedTuple):
     """How many died in one hour of the clock."""
 
     begins_at: dt.datetime
     number: int
 
 
-class Cause(NamedTuple):
+class DeadGroup(NamedTuple):
     """What jobs died of, told by the latest of them.
 
     Attributes:
@@ -49,7 +50,7 @@ class Cause(NamedTuple):
     first_at: dt.datetime
     last_at: dt.datetime
     jobs: int
-    hours: Sequence[Hour]
+    hours: Sequence[HourCount]
 
     @property
     def is_capped(self) -> bool:
@@ -65,15 +66,17 @@ class Cause(NamedTuple):
         return sum(hour.number for hour in self.hours)
 
 
-class Causes(NamedTuple):
+class DeadGroupPage(NamedTuple):
     """A page of causes, the latest first."""
 
-    causes: list[Cause]
+    causes: list[DeadGroup]
     is_more: bool  # earlier ones are behind the last
     is_partial: bool  # there are too many, some of the earlier ones are left out
 
 
-def causes(alias: str, *, now: dt.datetime, behind: Sequence[str] | None = None, limit: int = PAGE) -> Causes:
+def dead_groups(
+    alias: str, *, now: dt.datetime, behind: Sequence[str] | None = None, limit: int = PAGE
+) -> DeadGroupPage:
     """Return the causes of which jobs have died, up to ``limit`` of them.
 
     Args:
@@ -82,11 +85,11 @@ def causes(alias: str, *, now: dt.datetime, behind: Sequence[str] | None = None,
     """
     died_at, cause = behind or (None, None)
     parameters = {"died_at": died_at, "cause": cause, "limit": limit + 1}
-    rows = CallerConnection(alias).rows(statement("causes"), parameters)
+    rows = CallerConnection(alias).rows(statement("dead_groups"), parameters)
     shown = rows[:limit]
     latest = _latest([row[1] for row in shown], alias)
     found = [_cause(row, latest[row[1]], now) for row in shown if row[1] in latest]
-    return Causes(found, len(rows) > limit, any(row[-1] for row in rows))
+    return DeadGroupPage(found, len(rows) > limit, any(row[-1] for row in rows))
 
 
 def _latest(ids: Sequence[int], alias: str) -> dict[int, Any]:
@@ -94,10 +97,10 @@ def _latest(ids: Sequence[int], alias: str) -> dict[int, Any]:
     return jobs.only("task", "reason", "args", "kwargs").in_bulk()
 
 
-def _cause(row: tuple[Any, ...], job: Any, now: dt.datetime) -> Cause:
+def _cause(row: tuple[Any, ...], job: Any, now: dt.datetime) -> DeadGroup:
     number, job_id, first_at, last_at, number_of_jobs, hours, numbers, _ = row
     error, message = _told(job)
-    return Cause(
+    return DeadGroup(
         number=number,
         job_id=job_id,
         task=job.task,
@@ -122,11 +125,11 @@ def _told(job: Any) -> tuple[str, str]:
     if not isinstance(entry, dict):
         return "", "" if entry is None else json.dumps(entry, ensure_ascii=False)[:LONGEST_MESSAGE]
     message = str(entry.get("message") or "").strip().partition("\n")[0]
-    return str(entry.get("error") or ""), message[:LONGEST_MESSAGE]
+    return title_of(entry), message[:LONGEST_MESSAGE]
 
 
-def _day(counts: dict[dt.datetime, int], now: dt.datetime) -> list[Hour]:
+def _day(counts: dict[dt.datetime, int], now: dt.datetime) -> list[HourCount]:
     seconds = int(now.timestamp()) // 3600 * 3600
     last = dt.datetime.fromtimestamp(seconds, dt.UTC)
     hours = [last - ago * HOUR for ago in reversed(range(HOURS))]
-    return [Hour(hour, counts.get(hour, 0)) for hour in hours]
+    return [HourCount(hour, counts.get(hour, 0)) for hour in hours]

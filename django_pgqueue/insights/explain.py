@@ -13,12 +13,13 @@ from django_pgqueue import registry
 from django_pgqueue.conf import conf
 from django_pgqueue.insights.formatting import Sentence, at, duration, job, named, say, status_of
 from django_pgqueue.insights.formatting import text_of as text_of_sentence
-from django_pgqueue.insights.position import Crew, obstacles, slots, turn, unknown, worker_ref
+from django_pgqueue.insights.history import entries_of
+from django_pgqueue.insights.position import WorkerSummary, obstacles, slots, turn, unknown, worker_ref
 from django_pgqueue.insights.schedule_info import aware
-from django_pgqueue.insights.timeline import Kind, entries_of, lines, timeline
+from django_pgqueue.insights.timeline import lines, timeline
 from django_pgqueue.jobs.redaction import scrub_json, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
-from django_pgqueue.states import MAX_LOST, NEVER, Reason, Scope, Status
+from django_pgqueue.states import MAX_LOST, NEVER, EntryKind, Reason, Scope, Status
 
 TIMES = (
     "enqueued_at",
@@ -63,7 +64,7 @@ def why(one: Any, alias: str) -> list[Sentence]:
 
 
 def _scheduled(one: Job, alias: str) -> Iterator[Sentence]:
-    crew = Crew.of(one.queue, alias)
+    pool = WorkerSummary.of(one.queue, alias)
     if one.run_at <= timezone.now():
         yield say(_("It was due at {time}: a worker will queue it within a second."), time=one.run_at)
     else:
@@ -71,13 +72,13 @@ def _scheduled(one: Job, alias: str) -> Iterator[Sentence]:
     if one.concurrency_strict and one.concurrency_slot is not None:
         key = named("key", one.concurrency_key or "")
         yield say(_("Meanwhile it keeps its slot of the concurrency key {key}, so that none passes it."), key=key)
-    yield from obstacles(one, crew, alias)
+    yield from obstacles(one, pool, alias)
     yield from _deadline(one)
 
 
 def _later(one: Job) -> Sentence:
     at_once = {"remedy": _("At once:"), "command": f"manage.py pgqueue_jobs run-now {one.pk}"}
-    failed = [entry for entry in entries_of(one.errors) if entry.kind is Kind.FAILURE]
+    failed = [entry for entry in entries_of(one.errors) if entry.kind is EntryKind.FAILED]
     if one.attempts and failed:
         return say(
             _("Attempt {number} of {most} has failed with {error}. It backs off; the next is due at {time}."),
@@ -99,20 +100,20 @@ def _later(one: Job) -> Sentence:
 
 
 def _queued(one: Job, alias: str) -> Iterator[Sentence]:
-    crew = Crew.of(one.queue, alias)
+    pool = WorkerSummary.of(one.queue, alias)
     if one.run_at > timezone.now():
         yield say(_("It is due at {time}."), time=one.run_at)
-    held_up = list(obstacles(one, crew, alias))
+    held_up = list(obstacles(one, pool, alias))
     yield from held_up
     if not held_up:
         yield say(_("It may run, and waits for its turn."))
-    yield from turn(one, crew, alias, may_run=not held_up)
+    yield from turn(one, pool, alias, may_run=not held_up)
     yield from _deadline(one)
 
 
 def _waiting(one: Job, alias: str) -> Iterator[Sentence]:
     yield from slots(one, alias)
-    yield from obstacles(one, Crew.of(one.queue, alias), alias)
+    yield from obstacles(one, WorkerSummary.of(one.queue, alias), alias)
     yield from _deadline(one)
 
 
@@ -131,7 +132,7 @@ def _running(one: Job, alias: str) -> Iterator[Sentence]:
     if one.cancel_requested_at is not None:
         yield say(
             _("{by} has asked it to stop at {time}: it ends within some seconds, if need be with its process."),
-            by=one.cancelled_by or _("Somebody"),
+            by=one.cancelled_by or _("A user"),
             time=one.cancel_requested_at,
         )
     if one.timeout_seconds:
@@ -193,24 +194,24 @@ BY_STATUS: dict[Status, Callable[[Job, str], Iterator[Sentence]]] = {
     Status.QUEUED: _queued,
     Status.WAITING: _waiting,
     Status.RUNNING: _running,
-    Status.HELD: _held,
+    Status.RESERVED: _held,
 }
 
 
 def _dead(one: DeadJob, alias: str) -> Iterator[Sentence]:
     entries = entries_of(one.errors)
     last = entries[-1] if entries else None
-    twin = last.raw.get("twin") if last else None
+    conflict = last.raw.get("conflict") if last else None
     yield say(
-        _died(one.reason, is_named=isinstance(twin, int)),
-        by=one.cancelled_by or _("somebody"),
-        newer=job(twin) if isinstance(twin, int) else "",
-        error=failed[-1].title if (failed := [e for e in entries if e.kind is Kind.FAILURE]) else _("no error"),
+        _died(one.reason, is_named=isinstance(conflict, int)),
+        by=one.cancelled_by or _("a user"),
+        newer=job(conflict) if isinstance(conflict, int) else "",
+        error=failed[-1].title if (failed := [e for e in entries if e.kind is EntryKind.FAILED]) else _("no error"),
         number=one.attempts,
     )
     for entry in entries:
         if isinstance(other := entry.raw.get("retried_as"), int):
-            by = str(entry.raw.get("by") or _("somebody"))
+            by = str(entry.raw.get("by") or _("A user"))
             yield say(_("{by} has retried it with changed arguments, as job {job}."), by=by, job=job(other))
     yield from unknown(one.task)
     holder = holder_of(one.unique_key, alias)
@@ -224,9 +225,9 @@ def _dead(one: DeadJob, alias: str) -> Iterator[Sentence]:
         days = dt.timedelta(days=conf.dead_retention_days)
         yield say(_("It is removed for good after {time}."), time=one.died_at + days)
     yield say(
-        _("It stays here until someone requeues it."),
+        _("It stays here until it is retried by hand."),
         remedy=_("To do so:"),
-        command=f"manage.py pgqueue_jobs requeue {one.pk}",
+        command=f"manage.py pgqueue_jobs retry {one.pk}",
     )
 
 
@@ -245,17 +246,15 @@ def _died(reason: str, *, is_named: bool) -> str:
         superseded = _("When it came back after a start, job {newer} had its unique key, and does its work.")
     return {
         Reason.EXHAUSTED: _(
-            "Attempt {number}, its last one, has failed with {error}. Repair what the errors say, and requeue it."
+            "Attempt {number}, its last one, has failed with {error}. Repair what the errors say, and retry it."
         ),
         Reason.DISCARDED: _("It ended with {error}, after which there is no point in another attempt."),
         Reason.LOST: _(
             "Its worker died while it ran, too often or on its last attempt. Look for crashes and memory limits; "
-            "requeue it if it is not the cause."
+            "retry it if it is not the cause."
         ),
         Reason.KILLED: _("It was killed by {by}."),
-        Reason.EXPIRED: _(
-            "It was not started before its deadline. See why it had to wait; requeue it if still wanted."
-        ),
+        Reason.EXPIRED: _("It was not started before its deadline. See why it had to wait; retry it if still wanted."),
         Reason.UNKNOWN_TASK: _("No worker knew its task for a day."),
         Reason.SUPERSEDED: superseded,
     }.get(Reason(reason), reason)
@@ -286,7 +285,7 @@ def find(job_id: int, alias: str) -> Model | None:
     return None
 
 
-def story_of(job: Any, alias: str) -> Story:
+def explanation_of(job: Any, alias: str) -> Story:
     """Return all that there is to say, fit for people."""
     task = registry.find(job.task)
     args, kwargs = shown(task, job.args, job.kwargs)

@@ -195,7 +195,7 @@ def cut(text: str, wide: int) -> str:
     return f"{head}…{_beginning(text[::-1], wide - 1 - width(head))[::-1]}" if wide > 0 else ""
 
 
-def says_yes(question: str) -> bool:
+def confirms(question: str) -> bool:
     """Whether the user at the terminal says yes."""
     try:
         return input(question).strip().lower() in {"y", "yes"}

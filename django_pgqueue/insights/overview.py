@@ -19,9 +19,9 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.insights import formatting, throughput
 from django_pgqueue.insights.bounded import bounded
 from django_pgqueue.insights.formatting import at_most, columns, whole
-from django_pgqueue.insights.throughput import Recent
-from django_pgqueue.jobs.queue_selector import Served
-from django_pgqueue.maintenance.pending_work import Counts, counts
+from django_pgqueue.insights.throughput import RecentWork
+from django_pgqueue.jobs.queue_selector import QueueSelector
+from django_pgqueue.maintenance.pending_work import QueueCounts, counts
 from django_pgqueue.models import Queue, Worker
 
 CAP = 1000
@@ -29,7 +29,7 @@ CAP = 1000
 
 MOST_QUEUES = 1000
 
-NOBODY = Counts(0, 0, 0)
+NO_JOBS = QueueCounts(0, 0, 0)
 
 HEAD = ("queue", "queued", "running", "waiting", "limits", "paused")
 
@@ -60,13 +60,13 @@ class QueueState:
     """One queue as it stands.
 
     Attributes:
-        row: what has been said of it; one that is not stored where nobody has noted the queue yet.
+        row: its limits; an unsaved row where the queue is not registered yet.
         counts: how many jobs it has.
         is_paused: whether it is now.
     """
 
     row: Queue
-    counts: Counts
+    counts: QueueCounts
     is_paused: bool
 
 
@@ -85,7 +85,7 @@ def states_of(rows: Iterable[Queue], alias: str) -> list[QueueState]:
     """Return how the queues of these rows stand; the rows are annotated with ``is_paused``."""
     rows = list(rows)
     numbers = counts(CallerConnection(alias), [row.name for row in rows], limit=CAP + 1)
-    return [QueueState(row, numbers.get(row.name, NOBODY), bool(getattr(row, "is_paused", False))) for row in rows]
+    return [QueueState(row, numbers.get(row.name, NO_JOBS), bool(getattr(row, "is_paused", False))) for row in rows]
 
 
 def number(counted: int) -> str:
@@ -148,13 +148,13 @@ def _at(value: dt.datetime | None) -> str:
 
 
 def _unnoted(alias: str) -> list[str]:
-    return [name for (name,) in CallerConnection(alias).rows(statement("unnoted_queues"), {"limit": MOST_QUEUES})]
+    return [name for (name,) in CallerConnection(alias).rows(statement("unregistered_queues"), {"limit": MOST_QUEUES})]
 
 
 # Numbers of queues
 
 
-class Number(NamedTuple):
+class BoundedCount(NamedTuple):
     """How many jobs there are, at least; a question mark where none was looked at."""
 
     value: int
@@ -176,7 +176,7 @@ class QueueLine:
     """One queue as it stands.
 
     Attributes:
-        row: what has been said of it; one that is not stored where nobody has noted the queue yet.
+        row: its limits; an unsaved row where the queue is not registered yet.
         is_paused: whether it is now.
         oldest_seconds: for which the job has waited that could have run for longest; None where none waits.
         workers: how many living worker processes serve it.
@@ -184,11 +184,11 @@ class QueueLine:
 
     row: Queue
     is_paused: bool
-    queued: Number
-    scheduled: Number
-    waiting: Number
-    running: Number
-    dead: Number
+    queued: BoundedCount
+    scheduled: BoundedCount
+    waiting: BoundedCount
+    running: BoundedCount
+    dead: BoundedCount
     oldest_seconds: float | None
     workers: int
 
@@ -209,15 +209,15 @@ class QueueLine:
 
 
 @dataclass(frozen=True)
-class Pace:
+class QueuePace:
     """How a queue gets on.
 
     Attributes:
         drain_seconds: until nothing is queued, at the pace of the last minutes; None where nothing can be said.
     """
 
-    hour: Recent
-    day: throughput.Counts
+    hour: RecentWork
+    day: throughput.StatsCounts
     drain_seconds: float | None
 
 
@@ -252,20 +252,20 @@ def names(alias: str) -> list[str]:
     return [name for (name,) in CallerConnection(alias).rows(statement("all_queues"), {"limit": MOST_QUEUES})]
 
 
-def numbers_of(names: Collection[str], alias: str) -> dict[str, dict[str, Number]]:
+def numbers_of(names: Collection[str], alias: str) -> dict[str, dict[str, BoundedCount]]:
     """Count the jobs of queues, by name and status."""
     cap = next((cap for cap in CAPS if cap * len(names) <= MOST_COUNTED), CAPS[-1])
     parameters = {"names": list(names), "limit": cap + 1, "most": MOST_LOOKED_AT}
     return {
         name: {
             "queued": _capped(queued, cap),
-            "scheduled": Number(scheduled, short[0]),
-            "waiting": Number(waiting, short[1]),
-            "running": Number(running, short[2]),
+            "scheduled": BoundedCount(scheduled, short[0]),
+            "waiting": BoundedCount(waiting, short[1]),
+            "running": BoundedCount(running, short[2]),
             "dead": _capped(dead, cap),
         }
         for name, queued, scheduled, waiting, running, dead, *short in CallerConnection(alias).rows(
-            statement("queue_numbers"), parameters
+            statement("queue_overview"), parameters
         )
     }
 
@@ -284,31 +284,31 @@ def served_by(workers: Iterable[Worker], names: Collection[str]) -> Mapping[str,
     """Return how many of the workers serve each queue."""
     serving = dict.fromkeys(names, 0)
     for worker in workers:
-        for name in Served.of(worker.queues).among(names):
+        for name in QueueSelector.of(worker.queues).among(names):
             serving[name] += 1
     return serving
 
 
-def total(numbers: Iterable[Number]) -> Number:
+def total(numbers: Iterable[BoundedCount]) -> BoundedCount:
     """Return a sum that is short where one of its parts is."""
     numbers = list(numbers)
-    return Number(sum(number.value for number in numbers), any(number.is_short for number in numbers))
+    return BoundedCount(sum(number.value for number in numbers), any(number.is_short for number in numbers))
 
 
 def paces(
-    lines: Iterable[QueueLine], alias: str, *, day: Mapping[str, throughput.Counts] | None = None
-) -> dict[str, Pace]:
+    lines: Iterable[QueueLine], alias: str, *, day: Mapping[str, throughput.StatsCounts] | None = None
+) -> dict[str, QueuePace]:
     """Return how the queues get on, by their names.
 
     Args:
         day: what was done in the last day, for those who show it: to read it takes longer than all the rest.
     """
     moving, hour = throughput.by_queue(alias), throughput.recent_by_queue(alias, minutes=throughput.HOUR)
-    lines, none = list(lines), throughput.Counts()
+    lines, none = list(lines), throughput.StatsCounts()
     backlogs = waiting(lines, {name for name, done in moving.items() if done.left}, alias)
     return {
-        line.name: Pace(
-            hour.get(line.name, Recent()),
+        line.name: QueuePace(
+            hour.get(line.name, RecentWork()),
             (day or {}).get(line.name, none),
             throughput.drain_seconds_of(backlogs[line.name], moving.get(line.name, none)),
         )
@@ -330,8 +330,8 @@ def waiting(lines: Iterable[QueueLine], moving: Collection[str], alias: str) -> 
     return found
 
 
-def _capped(counted: int, cap: int) -> Number:
-    return Number(min(counted, cap), counted > cap)
+def _capped(counted: int, cap: int) -> BoundedCount:
+    return BoundedCount(min(counted, cap), counted > cap)
 
 
 # A shared look
@@ -341,7 +341,7 @@ def _capped(counted: int, cap: int) -> Number:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measures:
+class OverviewData:
     """What one look has found.
 
     Attributes:
@@ -353,7 +353,7 @@ class Measures:
     workers: int
 
 
-def look(alias: str | None = None) -> Measures:
+def read_overview(alias: str | None = None) -> OverviewData:
     """Look at all queues; nothing in it takes longer than ``ADMIN_TIMEOUT_SECONDS`` or counts a big table to its end.
 
     Raises:
@@ -363,15 +363,15 @@ def look(alias: str | None = None) -> Measures:
     alias = alias or conf.database
     with bounded(alias):
         living = list(living_workers(alias))
-        return Measures(queues=tuple(lines(alias, living)), workers=len(living))
+        return OverviewData(queues=tuple(lines(alias, living)), workers=len(living))
 
 
-def here(looking: Callable[[], None]) -> None:
+def shared_overview(looking: Callable[[], None]) -> None:
     """Look in the thread of the caller."""
     looking()
 
 
-class Shared:
+class SharedReading:
     """One look at a time, and one a second at most, for all threads of a process; trouble is shared likewise.
 
     Args:
@@ -379,14 +379,18 @@ class Shared:
         begin: does it, in this thread or in another one.
     """
 
-    def __init__(self, look: Callable[[], Measures] = look, begin: Callable[[Callable[[], None]], None] = here) -> None:
+    def __init__(
+        self,
+        look: Callable[[], OverviewData] = read_overview,
+        begin: Callable[[Callable[[], None]], None] = shared_overview,
+    ) -> None:
         self._look = look
         self._begin = begin
         self._lock = threading.Lock()
-        self._flight: Future[Measures] | None = None
+        self._flight: Future[OverviewData] | None = None
         self._landed_at = 0.0  # monotonic
 
-    def measures(self, *, wait_seconds: float | None = None) -> Measures:
+    def measures(self, *, wait_seconds: float | None = None) -> OverviewData:
         """Return what the last look has found, if it is fresh, or else a new one.
 
         Args:
@@ -405,7 +409,7 @@ class Shared:
             self._begin(lambda: self._fly(flight))
         return flight.result(wait_seconds)
 
-    def _fly(self, flight: "Future[Measures]") -> None:
+    def _fly(self, flight: "Future[OverviewData]") -> None:
         """Look, and tell all who wait; whatever happens, they are told."""
         try:
             found = self._look()

@@ -15,7 +15,7 @@ from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.insights.formatting import Ref, Sentence, duration, job, named, say
 from django_pgqueue.insights.overview import CAP, PAUSED, limits_of, number
-from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.models import Job, Queue, Worker
 from django_pgqueue.states import Status
 
@@ -24,7 +24,7 @@ MOST_NAMED = 10
 UNKNOWN_SECONDS = 30  # see jobs.failure
 
 
-def paused(gate: Queue) -> Sentence:
+def paused(queue: Queue) -> Sentence:
     """Say who has paused a queue, since when, until when and why."""
     words = {
         (False, False): _("Its queue {queue} is paused by {by} since {since}."),
@@ -33,43 +33,43 @@ def paused(gate: Queue) -> Sentence:
         (True, True): _("Its queue {queue} is paused by {by} since {since}, until {until}: {reason}."),
     }
     return say(
-        words[gate.resume_at is not None, bool(gate.pause_reason)],
-        queue=named("queue", gate.name),
-        by=gate.paused_by or _("somebody"),
-        since=gate.paused_at or "",
-        until=gate.resume_at or "",
-        reason=gate.pause_reason.removesuffix("."),
+        words[queue.resume_at is not None, bool(queue.pause_reason)],
+        queue=named("queue", queue.name),
+        by=queue.paused_by or _("a user"),
+        since=queue.paused_at or "",
+        until=queue.resume_at or "",
+        reason=queue.pause_reason.removesuffix("."),
     )
 
 
-def limits(gate: Queue, alias: str) -> tuple[list[Sentence], bool]:
+def limits(queue: Queue, alias: str) -> tuple[list[Sentence], bool]:
     """Say which limit of a queue is reached, or that it has one; and return whether one is."""
-    words = limits_of(gate)
+    words = limits_of(queue)
     if not words:
         return [], False
-    if reached := list(_reached(gate, words, alias)):
+    if reached := list(_reached(queue, words, alias)):
         return reached, True
     free = _("Its queue {queue} is limited, which does not hold it up now: {limits}.")
-    return [say(free, queue=named("queue", gate.name), limits=words)], False
+    return [say(free, queue=named("queue", queue.name), limits=words)], False
 
 
-def _reached(gate: Queue, words: str, alias: str) -> Iterator[Sentence]:
-    name = named("queue", gate.name)
-    if gate.max_running is not None:
-        jobs = Job.objects.using(alias).filter(status=Status.RUNNING, queue=gate.name)
-        running = jobs[: min(gate.max_running, CAP) + 1].count()
-        if running >= min(gate.max_running, CAP):
+def _reached(queue: Queue, words: str, alias: str) -> Iterator[Sentence]:
+    name = named("queue", queue.name)
+    if queue.max_running is not None:
+        jobs = Job.objects.using(alias).filter(status=Status.RUNNING, queue=queue.name)
+        running = jobs[: min(queue.max_running, CAP) + 1].count()
+        if running >= min(queue.max_running, CAP):
             yield say(
                 ngettext(
                     "Its queue {queue} is limited to {limit} running job, and {number} runs: it waits until that ends.",
                     "Its queue {queue} is limited to {limit} running jobs, and {number} run: it waits until one ends.",
-                    gate.max_running,
+                    queue.max_running,
                 ),
                 queue=name,
-                limit=gate.max_running,
+                limit=queue.max_running,
                 number=number(running),
             )
-    if gate.rate_limit is not None and (seconds := _seconds_to_token(gate, alias)) > 0:
+    if queue.rate_limit is not None and (seconds := _seconds_to_token(queue, alias)) > 0:
         yield say(
             _("The rate of its queue {queue} is used up ({limits}): the next job may start in {time}."),
             queue=name,
@@ -78,15 +78,15 @@ def _reached(gate: Queue, words: str, alias: str) -> Iterator[Sentence]:
         )
 
 
-def _seconds_to_token(gate: Queue, alias: str) -> float:
-    rows = CallerConnection(alias).rows(statement("room"), {"queue": gate.name})
+def _seconds_to_token(queue: Queue, alias: str) -> float:
+    rows = CallerConnection(alias).rows(statement("queue_capacity"), {"queue": queue.name})
     return math.ceil(rows[0][1] * 1000) / 1000 if rows else 0.0
 
 
 # Jobs and workers ahead
 
 
-class Holder(NamedTuple):
+class KeyHolder(NamedTuple):
     """One job that has a slot of a concurrency key."""
 
     id: int
@@ -94,7 +94,7 @@ class Holder(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Crew:
+class WorkerSummary:
     """The workers that are alive.
 
     Attributes:
@@ -111,34 +111,34 @@ class Crew:
     def of(cls, queue: str, alias: str) -> Self:
         """Return them as they are for one queue."""
         alive = list(Worker.objects.using(alias).filter(lease_until__gt=Now()).order_by("pk")[:MOST_WORKERS])
-        serving = [worker for worker in alive if Served.of(worker.queues).place(queue) is not None]
+        serving = [worker for worker in alive if QueueSelector.of(worker.queues).place(queue) is not None]
         leaving = [worker for worker in serving if worker.stop_requested_at is not None]
         return cls(alive, [worker for worker in serving if worker not in leaving], leaving)
 
 
-def obstacles(waiting: Job, crew: Crew, alias: str) -> Iterator[Sentence]:
+def obstacles(waiting: Job, pool: WorkerSummary, alias: str) -> Iterator[Sentence]:
     """Yield what keeps any job like this from being started, whatever its place."""
-    gate = Queue.objects.using(alias).annotate(is_paused=PAUSED).filter(name=waiting.queue).first()
+    queue = Queue.objects.using(alias).annotate(is_paused=PAUSED).filter(name=waiting.queue).first()
     if waiting.cancel_requested_at is not None:
         yield say(
             _("{by} has asked it to stop while it ran: it is claimed once more, to die without another attempt."),
-            by=waiting.cancelled_by or _("Somebody"),
+            by=waiting.cancelled_by or _("A user"),
         )
-    if gate is not None and getattr(gate, "is_paused", False):
-        yield paused(gate)
+    if queue is not None and getattr(queue, "is_paused", False):
+        yield paused(queue)
     yield from unknown(waiting.task)
-    yield from unserved(waiting.queue, crew)
+    yield from unserved(waiting.queue, pool)
 
 
-def turn(waiting: Job, crew: Crew, alias: str, *, may_run: bool) -> Iterator[Sentence]:
+def turn(waiting: Job, pool: WorkerSummary, alias: str, *, may_run: bool) -> Iterator[Sentence]:
     """Yield what a queued job waits for: limits of its queue, the jobs before it, a free slot.
 
     Args:
         may_run: whether there is no obstacle.
     """
-    gate = Queue.objects.using(alias).filter(name=waiting.queue).first()
-    if gate is not None:
-        limited, reached = limits(gate, alias)
+    queue = Queue.objects.using(alias).filter(name=waiting.queue).first()
+    if queue is not None:
+        limited, reached = limits(queue, alias)
         may_run = may_run and not reached
         yield from limited
     if waiting.fair_key is not None:
@@ -155,8 +155,8 @@ def turn(waiting: Job, crew: Crew, alias: str, *, may_run: bool) -> Iterator[Sen
         )
     before = _count("ahead_in_queue", {**_place(waiting), "name": waiting.queue}, alias)
     yield _before(before)
-    if crew.serving:
-        yield from hands(waiting.queue, crew, alias, is_next=may_run and not before)
+    if pool.serving:
+        yield from free_slots(waiting.queue, pool, alias, is_next=may_run and not before)
 
 
 def unknown(task: str) -> Iterator[Sentence]:
@@ -175,19 +175,19 @@ def unknown(task: str) -> Iterator[Sentence]:
         )
 
 
-def unserved(queue: str, crew: Crew) -> Iterator[Sentence]:
+def unserved(queue: str, pool: WorkerSummary) -> Iterator[Sentence]:
     """Yield that no worker serves a queue."""
-    if crew.serving:
+    if pool.serving:
         return
     name = named("queue", queue)
-    if not crew.all:
+    if not pool.all:
         yield say(
             _("No worker is alive, so nothing starts."), remedy=_("Start one:"), command="manage.py pgqueue_worker"
         )
         return
     remedy = {"remedy": _("Start one:"), "command": f"manage.py pgqueue_worker {shlex.quote(f'--queues={queue}')}"}
-    if crew.leaving:
-        workers = [worker_ref(worker) for worker in crew.leaving[:MOST_NAMED]]
+    if pool.leaving:
+        workers = [worker_ref(worker) for worker in pool.leaving[:MOST_NAMED]]
         yield say(
             _("The workers that serve the queue {queue} have been asked to stop: {workers}."),
             queue=name,
@@ -195,7 +195,7 @@ def unserved(queue: str, crew: Crew) -> Iterator[Sentence]:
             **remedy,
         )
     else:
-        served = sorted({",".join(worker.queues) for worker in crew.all})
+        served = sorted({",".join(worker.queues) for worker in pool.all})
         yield say(
             _("No worker that is alive serves the queue {queue}. What is served: {served}."),
             queue=name,
@@ -233,21 +233,21 @@ def slots(waiting: Job, alias: str) -> Iterator[Sentence]:
         yield say(words, number=number(before))
 
 
-def holders_of(key: str, alias: str) -> list[Holder]:
+def holders_of(key: str, alias: str) -> list[KeyHolder]:
     """Return the jobs that have slots of a concurrency key, the first ten."""
     jobs = Job.objects.using(alias).filter(concurrency_key=key, concurrency_slot__isnull=False)
     rows = jobs.order_by("concurrency_slot").values_list("pk", "status")[:MOST_NAMED]
-    return [Holder(*row) for row in rows]
+    return [KeyHolder(*row) for row in rows]
 
 
-def hands(queue: str, crew: Crew, alias: str, *, is_next: bool) -> Iterator[Sentence]:
+def free_slots(queue: str, pool: WorkerSummary, alias: str, *, is_next: bool) -> Iterator[Sentence]:
     """Yield how busy the workers are that serve a queue, and whether they serve others first.
 
     Args:
         is_next: whether nothing else holds the job up.
     """
-    total = sum(worker.concurrency for worker in crew.serving)
-    jobs = Job.objects.using(alias).filter(status=Status.RUNNING, worker_id__in=[worker.pk for worker in crew.serving])
+    total = sum(worker.concurrency for worker in pool.serving)
+    jobs = Job.objects.using(alias).filter(status=Status.RUNNING, worker_id__in=[worker.pk for worker in pool.serving])
     taken = jobs[:total].count()
     if total == taken == 1:
         yield say(_("The only slot of the worker process that serves its queue is taken."))
@@ -256,9 +256,9 @@ def hands(queue: str, crew: Crew, alias: str, *, is_next: bool) -> Iterator[Sent
             ngettext(
                 "All {total} slots of the worker process that serves its queue are taken.",
                 "All {total} slots of the {workers} worker processes that serve its queue are taken.",
-                len(crew.serving),
+                len(pool.serving),
             ),
-            workers=len(crew.serving),
+            workers=len(pool.serving),
             total=total,
         )
     else:
@@ -266,14 +266,16 @@ def hands(queue: str, crew: Crew, alias: str, *, is_next: bool) -> Iterator[Sent
             ngettext(
                 "{workers} worker process serves its queue; {taken} of its {total} slots are taken.",
                 "{workers} worker processes serve its queue; {taken} of their {total} slots are taken.",
-                len(crew.serving),
+                len(pool.serving),
             ),
-            workers=len(crew.serving),
+            workers=len(pool.serving),
             total=total,
             taken=taken,
         )
-    first = {word for worker in crew.serving for word in worker.queues[: Served.of(worker.queues).place(queue) or 0]}
-    if first and all(Served.of(worker.queues).place(queue) for worker in crew.serving):
+    first = {
+        word for worker in pool.serving for word in worker.queues[: QueueSelector.of(worker.queues).place(queue) or 0]
+    }
+    if first and all(QueueSelector.of(worker.queues).place(queue) for worker in pool.serving):
         yield say(_("They serve other queues first: {queues}."), queues=", ".join(sorted(first)))
     elif is_next and taken < total:
         yield say(_("Nothing holds it up: one of them takes it in a moment."))

@@ -13,8 +13,8 @@ from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.insights.formatting import columns, local, plain, short
 from django_pgqueue.maintenance import partitions, vacuum
-from django_pgqueue.maintenance.partitions import Partition, Plan
-from django_pgqueue.maintenance.vacuum import Holder, Signs
+from django_pgqueue.maintenance.partitions import Partition, PartitionPlan
+from django_pgqueue.maintenance.vacuum import SnapshotHolder, TableCounters
 
 CAP = 10_000
 """Jobs that go one by one are counted up to here."""
@@ -26,20 +26,22 @@ KEEP, DROP, MAKE = "stays", "is dropped", "is made"
 REMEDIES = {
     "session": _("To end it: SELECT pg_terminate_backend({handle});"),
     "standby": _("Queries on a standby hold it: end the long one there, or set hot_standby_feedback to off."),
-    "slot": _("If nobody reads from it any more: SELECT pg_drop_replication_slot('{handle}');"),
-    "prepared": _("Whoever has prepared it has to end it: COMMIT PREPARED '{handle}' or ROLLBACK PREPARED '{handle}'."),
+    "slot": _("If it has no reader any more: SELECT pg_drop_replication_slot('{handle}');"),
+    "prepared": _(
+        "The application that prepared it has to end it: COMMIT PREPARED '{handle}' or ROLLBACK PREPARED '{handle}'."
+    ),
 }
 
 
-class Size(NamedTuple):
+class TableSize(NamedTuple):
     """How large a table is."""
 
     rows: int  # about
     bytes: int
 
 
-class Ages(NamedTuple):
-    """How many jobs go by age, one by one; the columns of ``ages.sql``, counted up to one more than the cap."""
+class AgeCounts(NamedTuple):
+    """How many jobs go by age, one by one; the columns of ``age_counts.sql``, counted up to one more than the cap."""
 
     dead: int
     dead_due: int
@@ -49,8 +51,8 @@ class Ages(NamedTuple):
     default_due: int
 
 
-class Reader(NamedTuple):
-    """A session that blocks partition maintenance; the columns of ``in_the_way.sql``."""
+class PartitionBlocker(NamedTuple):
+    """A session that blocks partition maintenance; the columns of ``partition_blockers.sql``."""
 
     pid: int
     name: str
@@ -58,34 +60,34 @@ class Reader(NamedTuple):
 
 
 @dataclass(frozen=True)
-class State:
+class RetentionState:
     """How history and tables stand."""
 
-    plan: Plan
-    sizes: dict[tuple[str, str], Size]  # by schema and name
-    ages: Ages
-    readers: list[Reader]
-    signs: Signs
-    horizon: Holder | None
+    plan: PartitionPlan
+    sizes: dict[tuple[str, str], TableSize]  # by schema and name
+    ages: AgeCounts
+    readers: list[PartitionBlocker]
+    signs: TableCounters
+    horizon: SnapshotHolder | None
 
-    def size(self, name: str) -> Size:
+    def size(self, name: str) -> TableSize:
         """Return how large a table is, whatever its schema."""
         return next(size for (_, table), size in self.sizes.items() if table == name)
 
 
-def state_of(alias: str) -> State:
+def state_of(alias: str) -> RetentionState:
     """Look at everything. Reads no job, and waits only for sessions that alter the tables."""
     database = CallerConnection(alias)
     days = {"dead_days": conf.dead_retention_days, "retention_days": conf.retention_days}
-    sizes = database.rows(statement("sizes"), {})
-    [ages] = database.rows(statement("ages"), days)
-    return State(
+    sizes = database.rows(statement("table_sizes"), {})
+    [ages] = database.rows(statement("age_counts"), days)
+    return RetentionState(
         plan=partitions.plan(database, retention_days=conf.retention_days),
-        sizes={(schema, name): Size(rows, size) for schema, name, rows, size in sizes},
-        ages=Ages._make(ages),
-        readers=[Reader._make(row) for row in database.rows(statement("in_the_way"), {})],
+        sizes={(schema, name): TableSize(rows, size) for schema, name, rows, size in sizes},
+        ages=AgeCounts._make(ages),
+        readers=[PartitionBlocker._make(row) for row in database.rows(statement("partition_blockers"), {})],
         signs=vacuum.look(database),
-        horizon=vacuum.horizon(database),
+        horizon=vacuum.oldest_snapshot(database),
     )
 
 
@@ -100,7 +102,7 @@ def keeps() -> dict[str, bool | int]:
 # As text
 
 
-def text_of(state: State) -> list[str]:
+def text_of(state: RetentionState) -> list[str]:
     """Return it as lines."""
     return [
         *_of_settings(),
@@ -118,19 +120,19 @@ def _of_settings() -> Iterator[str]:
     days = conf.retention_days
     yield f"Finished jobs are kept for {_days(days)} besides today." if days else "Finished jobs are not kept."
     dead = conf.dead_retention_days
-    yield f"Dead jobs are kept for {_days(dead)}." if dead else "Dead jobs are kept until somebody purges them."
+    yield f"Dead jobs are kept for {_days(dead)}." if dead else "Dead jobs are kept until they are purged by hand."
 
 
-def _cells(state: State) -> Iterator[tuple[str, ...]]:
+def _cells(state: RetentionState) -> Iterator[tuple[str, ...]]:
     for partition in state.plan.present:
-        size = state.sizes.get((partition.schema, partition.name), Size(0, 0))
+        size = state.sizes.get((partition.schema, partition.name), TableSize(0, 0))
         age = _age(state.plan.today, partition)
         yield (_name(partition), f"~{size.rows:,}", _bytes(size.bytes), age, _next(state, partition))
     for day in state.plan.make:
         yield (f"{day}", "-", "-", _days_from(state.plan.today, day), MAKE)
 
 
-def _next(state: State, partition: Partition) -> str:
+def _next(state: RetentionState, partition: Partition) -> str:
     if partition in state.plan.drop:
         return DROP
     if partition.is_default and state.ages.default_due:
@@ -160,7 +162,7 @@ def _days_from(today: dt.date, day: dt.date) -> str:
     return _days(days) if days > 0 else f"in {_days(-days)}"
 
 
-def _of_readers(state: State) -> Iterator[str]:
+def _of_readers(state: RetentionState) -> Iterator[str]:
     if not (state.plan.make or state.plan.drop):
         return
     for reader in state.readers:
@@ -171,7 +173,7 @@ def _of_readers(state: State) -> Iterator[str]:
         )
 
 
-def _of_ages(state: State) -> Iterator[str]:
+def _of_ages(state: RetentionState) -> Iterator[str]:
     ages = state.ages
     oldest = f", the first died at {local(ages.oldest_dead_at):%Y-%m-%d %H:%M:%S}" if ages.oldest_dead_at else ""
     yield (
@@ -185,20 +187,20 @@ def _of_ages(state: State) -> Iterator[str]:
         yield f"  {plain(name)}: {f'kept for {span(keep)}' if keep else 'not kept'}"
 
 
-def _of_jobs(state: State) -> Iterator[str]:
+def _of_jobs(state: RetentionState) -> Iterator[str]:
     signs, size, threshold = state.signs, state.size("pgqueue_jobs"), conf.vacuum_dead_rows
     own = f"workers VACUUM it from {threshold:,} dead rows on" if threshold else "workers leave VACUUM to others"
     yield f"pgqueue_jobs: ~{signs.live:,} rows, ~{signs.dead:,} dead ({_bytes(size.bytes)}); {own}."
     yield f"Last VACUUM: {_when(signs.vacuumed_at)}; last autovacuum: {_when(signs.autovacuumed_at)}."
     if (holder := state.horizon) is None:
-        yield "Nobody holds an old snapshot."
+        yield "No session holds an old snapshot."
         return
     since = f", for {span(holder.seconds)}" if holder.seconds is not None else ""
     yield f"The oldest snapshot, behind which no dead row can be removed, is held by {plain(holder.name)}{since}."
     yield remedy(holder)
 
 
-def remedy(holder: Holder) -> str:
+def remedy(holder: SnapshotHolder) -> str:
     """Say what ends an old snapshot."""
     return plain(REMEDIES[holder.kind].format(handle=holder.handle.replace("'", "''")))
 
@@ -233,7 +235,7 @@ def _when(at: dt.datetime | None) -> str:
 # As JSON
 
 
-def as_json(state: State) -> dict[str, Any]:
+def as_json(state: RetentionState) -> dict[str, Any]:
     """Return all of it; what goes one by one is counted up to 10,001."""
     ages, signs, holder = state.ages, state.signs, state.horizon
     return {
@@ -256,6 +258,6 @@ def as_json(state: State) -> dict[str, Any]:
     }
 
 
-def _partition(state: State, partition: Partition) -> dict[str, Any]:
-    size = state.sizes.get((partition.schema, partition.name), Size(0, 0))
+def _partition(state: RetentionState, partition: Partition) -> dict[str, Any]:
+    size = state.sizes.get((partition.schema, partition.name), TableSize(0, 0))
     return {**partition._asdict(), **size._asdict(), "next_pass": "drop" if partition in state.plan.drop else "keep"}

@@ -13,7 +13,7 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidSchedule
 from django_pgqueue.insights.formatting import plain
 from django_pgqueue.models import Schedule
-from django_pgqueue.schedules.manage import GONE, LastJob, last_jobs, rhythm_of
+from django_pgqueue.schedules.manage import GONE, LastJob, last_jobs, recurrence_of
 from django_pgqueue.schedules.periodic import declared
 
 UPCOMING = 5
@@ -21,7 +21,7 @@ MOST_RUNS = 20
 DAY_SECONDS = 86400
 
 
-class Run(NamedTuple):
+class ScheduleRun(NamedTuple):
     """What became of one job of a schedule; the columns of ``schedule_runs.sql``."""
 
     id: int
@@ -52,15 +52,15 @@ def in_words(schedule: Schedule) -> str:
     if not (get_language() or "en").startswith("en"):  # cronsim speaks English only
         return ""
     try:
-        return rhythm_of(schedule.cron, schedule.every_seconds, schedule.timezone).words()
+        return recurrence_of(schedule.cron, schedule.every_seconds, schedule.timezone).words()
     except InvalidSchedule:
         return ""
 
 
-def runs(schedule: Schedule, alias: str, *, limit: int = MOST_RUNS) -> list[Run]:
+def runs(schedule: Schedule, alias: str, *, limit: int = MOST_RUNS) -> list[ScheduleRun]:
     """Return its latest jobs, the newest first, as far as they were kept; of the live ones the last alone."""
     parameters = {"schedule_id": schedule.id, "last_job_id": schedule.last_job_id, "limit": limit}
-    return [Run._make(row) for row in CallerConnection(alias).rows(statement("schedule_runs"), parameters)]
+    return [ScheduleRun._make(row) for row in CallerConnection(alias).rows(statement("schedule_runs"), parameters)]
 
 
 def upcoming(schedule: Schedule) -> list[str]:
@@ -71,7 +71,7 @@ def upcoming(schedule: Schedule) -> list[str]:
     """
     if not schedule.is_enabled:
         return []
-    rhythm = rhythm_of(schedule.cron, schedule.every_seconds, schedule.timezone)
+    rhythm = recurrence_of(schedule.cron, schedule.every_seconds, schedule.timezone)
     zone = ZoneInfo(schedule.timezone) if schedule.cron else None
     return [shown(tick, zone) for tick in rhythm.upcoming(aware(schedule.next_at), UPCOMING)]
 

@@ -26,8 +26,8 @@ LATE = 0.95
 MOST_TASKS = 1_000
 
 
-class Counts(NamedTuple):
-    """Sums over some time; the columns of ``flow.sql``."""
+class StatsCounts(NamedTuple):
+    """Sums over some time; the columns of ``throughput.sql``."""
 
     succeeded: int = 0  # attempts
     failed: int = 0  # attempts, whatever became of the job
@@ -65,18 +65,18 @@ class Counts(NamedTuple):
         return self.run_seconds / self.ended if self.ended else None
 
 
-class Stretch(NamedTuple):
+class Interval(NamedTuple):
     """What was done in one stretch of time; the last one of a series is not over."""
 
     begins_at: dt.datetime
-    counts: Counts
+    counts: StatsCounts
 
 
-class Day(NamedTuple):
+class DayTotals(NamedTuple):
     """What was done in the last day."""
 
-    series: list[Stretch]  # by quarters of an hour, the oldest first
-    by_queue: dict[str, Counts]
+    series: list[Interval]  # by quarters of an hour, the oldest first
+    by_queue: dict[str, StatsCounts]
 
 
 class Backlog(NamedTuple):
@@ -88,39 +88,39 @@ class Backlog(NamedTuple):
 
 def per_minute(
     alias: str, *, minutes: int = HOUR, queue: str | None = None, now: dt.datetime | None = None
-) -> list[Stretch]:
+) -> list[Interval]:
     """Return what was done in each of the last minutes, the oldest first; of one queue, or of all."""
     return _series(alias, 1, minutes, queue, now)
 
 
 def per_quarter_hour(
     alias: str, *, hours: int = 24, queue: str | None = None, now: dt.datetime | None = None
-) -> list[Stretch]:
+) -> list[Interval]:
     """Return what was done in each of the last quarters of an hour, the oldest first."""
     return _series(alias, QUARTER, hours * 60 // QUARTER, queue, now)
 
 
-def of_day(alias: str, *, now: dt.datetime | None = None) -> Day:
+def of_day(alias: str, *, now: dt.datetime | None = None) -> DayTotals:
     """Return what was done in the last day, by quarters of an hour and by queue: a day's counts are read but once."""
-    quarters: dict[dt.datetime, list[Counts]] = defaultdict(list)
-    queues: dict[str, list[Counts]] = defaultdict(list)
-    for begins_at, queue, *sums in CallerConnection(alias).rows(statement("flow_of_day"), {"now": now}):
-        quarters[begins_at].append(Counts(*sums))
+    quarters: dict[dt.datetime, list[StatsCounts]] = defaultdict(list)
+    queues: dict[str, list[StatsCounts]] = defaultdict(list)
+    for begins_at, queue, *sums in CallerConnection(alias).rows(statement("throughput_of_day"), {"now": now}):
+        quarters[begins_at].append(StatsCounts(*sums))
         if queue is not None:
             queues[queue].append(quarters[begins_at][-1])
-    series = [Stretch(begins_at, _sum(quarters[begins_at])) for begins_at in sorted(quarters)]
-    return Day(series, {queue: _sum(counts) for queue, counts in queues.items()})
+    series = [Interval(begins_at, _sum(quarters[begins_at])) for begins_at in sorted(quarters)]
+    return DayTotals(series, {queue: _sum(counts) for queue, counts in queues.items()})
 
 
-def total(series: Iterable[Stretch]) -> Counts:
+def total(series: Iterable[Interval]) -> StatsCounts:
     """Return the sums over a series, as of the last hour."""
     return _sum(stretch.counts for stretch in series)
 
 
-def by_queue(alias: str, *, minutes: int = RECENT_MINUTES, now: dt.datetime | None = None) -> dict[str, Counts]:
+def by_queue(alias: str, *, minutes: int = RECENT_MINUTES, now: dt.datetime | None = None) -> dict[str, StatsCounts]:
     """Return what was done in each queue in the last minutes that are over; queues without anything are left out."""
-    rows = CallerConnection(alias).rows(statement("flow_by_queue"), {"minutes": minutes, "now": now})
-    return {queue: Counts(*sums) for queue, *sums in rows}
+    rows = CallerConnection(alias).rows(statement("throughput_by_queue"), {"minutes": minutes, "now": now})
+    return {queue: StatsCounts(*sums) for queue, *sums in rows}
 
 
 def backlog(alias: str, queue: str) -> Backlog:
@@ -139,24 +139,24 @@ def drain_seconds(alias: str, queue: str, *, now: dt.datetime | None = None) -> 
     Jobs that come back after a failure are not progress. None: nothing was done meanwhile, and nothing can be said.
     """
     waiting = backlog(alias, queue).number
-    return drain_seconds_of(waiting, by_queue(alias, now=now).get(queue, Counts()))
+    return drain_seconds_of(waiting, by_queue(alias, now=now).get(queue, StatsCounts()))
 
 
-def drain_seconds_of(waiting: int, recent: Counts, *, seconds: float = RECENT_MINUTES * 60) -> float | None:
+def drain_seconds_of(waiting: int, recent: StatsCounts, *, seconds: float = RECENT_MINUTES * 60) -> float | None:
     """Predict the same from a backlog and what was done in some time, for those who show many queues."""
     if not waiting:
         return 0.0
     return waiting * seconds / recent.left if recent.left else None
 
 
-def _sum(counts: Iterable[Counts]) -> Counts:
-    return Counts(*map(sum, zip(*counts, strict=True)))
+def _sum(counts: Iterable[StatsCounts]) -> StatsCounts:
+    return StatsCounts(*map(sum, zip(*counts, strict=True)))
 
 
-def _series(alias: str, minutes: int, number: int, queue: str | None, now: dt.datetime | None) -> list[Stretch]:
+def _series(alias: str, minutes: int, number: int, queue: str | None, now: dt.datetime | None) -> list[Interval]:
     parameters = {"minutes": minutes, "number": number, "queue": queue, "now": now}
-    rows = CallerConnection(alias).rows(statement("flow"), parameters)
-    return [Stretch(begins_at, Counts(*sums)) for begins_at, *sums in rows]
+    rows = CallerConnection(alias).rows(statement("throughput"), parameters)
+    return [Interval(begins_at, StatsCounts(*sums)) for begins_at, *sums in rows]
 
 
 # The last minutes
@@ -168,7 +168,7 @@ SHARES = (0.5, LATE, 0.99)
 """The percentiles that are shown."""
 
 
-class Recent(NamedTuple):
+class RecentWork(NamedTuple):
     """What was done.
 
     Attributes:
@@ -176,7 +176,7 @@ class Recent(NamedTuple):
         run_buckets: the same of how long they ran.
     """
 
-    counts: Counts = Counts()
+    counts: StatsCounts = StatsCounts()
     wait_buckets: Sequence[int] = ()
     run_buckets: Sequence[int] = ()
 
@@ -189,21 +189,21 @@ class Recent(NamedTuple):
         return percentile(self.run_buckets, share)
 
 
-def recent_by_queue(alias: str, *, minutes: int, now: dt.datetime | None = None) -> dict[str, Recent]:
+def recent_by_queue(alias: str, *, minutes: int, now: dt.datetime | None = None) -> dict[str, RecentWork]:
     """Return what was done in each queue in the last minutes and this one; queues without anything are left out."""
-    rows = CallerConnection(alias).rows(statement("recent_by_queue"), {"minutes": minutes, "now": now})
+    rows = CallerConnection(alias).rows(statement("throughput_recent_by_queue"), {"minutes": minutes, "now": now})
     return {queue: _recent(row) for queue, *row in rows}
 
 
 def by_task(
     alias: str, *, minutes: int, limit: int = MOST_TASKS, now: dt.datetime | None = None
-) -> dict[tuple[str, str], Recent]:
+) -> dict[tuple[str, str], RecentWork]:
     """Return the same by queue and task; those that took most time, and these first."""
     parameters = {"minutes": minutes, "limit": limit, "now": now}
-    rows = CallerConnection(alias).rows(statement("recent_by_task"), parameters)
+    rows = CallerConnection(alias).rows(statement("throughput_recent_by_task"), parameters)
     return {(queue, task): _recent(row) for queue, task, *row in rows}
 
 
-def _recent(row: Sequence[object]) -> Recent:
+def _recent(row: Sequence[object]) -> RecentWork:
     *sums, waited, ran = row
-    return Recent(Counts(*sums), waited, ran)  # type: ignore[arg-type]
+    return RecentWork(StatsCounts(*sums), waited, ran)  # type: ignore[arg-type]

@@ -1,114 +1,24 @@
 """History of a job as steps of a timeline."""
 
 import datetime as dt
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 
 from django_pgqueue.insights.formatting import Sentence, at, duration, job, say, text_of
+from django_pgqueue.insights.history import Entry, entries_of
 from django_pgqueue.insights.schedule_info import aware
 from django_pgqueue.models import DeadJob, FinishedJob
-from django_pgqueue.states import LATEST, NEVER, NOTES, Status
-
-LONGEST_SECONDS = 10 * 365 * 24 * 3600.0
-"""Maximum of a run: more is an error in the data."""
+from django_pgqueue.states import NEVER, EntryKind, Status
 
 SHORTEST = 0.001
 """Shorter waits are not told of."""
 
 BOUNDS = (1, 10, 60, 600, 3600)
 """In seconds: between these, one step is drawn longer than another."""
-
-
-class Kind(StrEnum):
-    """What an entry tells of."""
-
-    FAILURE = "failure"  # an attempt has failed
-    LOST = "lost"  # its worker died with it
-    END = "end"  # it died without another attempt: killed, expired, superseded
-    NOTE = "note"  # an action of staff
-
-
-LOST = "worker lost"
-ENDS = ("killed by ", "expired", "superseded by ", "unknown task")
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One entry, whatever is stored there.
-
-    Attributes:
-        title: the class of the exception, or what happened.
-        attempt: which one it tells of, or after how many it was written.
-        at: when it was written, by the database's clock.
-        begun_at: when the attempt was claimed; older entries do not know.
-        run_seconds: how long the function ran; unknown where the worker died.
-    """
-
-    kind: Kind
-    title: str
-    message: str
-    attempt: int | None
-    at: dt.datetime | None
-    begun_at: dt.datetime | None
-    run_seconds: float | None
-    raw: Mapping[str, Any]
-
-
-def entries_of(errors: Any) -> list[Entry]:
-    """Return the entries in the order of time; those without one stay where they are."""
-    entries = [_entry(raw) for raw in (errors if isinstance(errors, list) else [errors])]
-    dated = [(entry.at, place, entry) for place, entry in enumerate(entries) if entry.at is not None]
-    return [entry for *_, entry in sorted(dated)] if len(dated) == len(entries) else entries
-
-
-def instant(value: Any) -> dt.datetime | None:
-    """Return the instant that stands in JSON as a text, or None where it is something else."""
-    try:
-        found = parse_datetime(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
-    if found is None:
-        return None
-    found = timezone.make_aware(found, dt.UTC) if timezone.is_naive(found) else found
-    return found if NEVER <= found <= LATEST else None  # another has no place in every time zone
-
-
-def _entry(raw: Any) -> Entry:
-    if not isinstance(raw, dict):
-        raw = {"error": json.dumps(raw, ensure_ascii=False)}
-    attempt, seconds = raw.get("attempt"), raw.get("run_seconds")
-    is_known = isinstance(seconds, int | float) and 0 <= seconds <= LONGEST_SECONDS
-    return Entry(
-        kind=_kind(raw),
-        title=str(raw.get("error") or ""),
-        message=str(raw.get("message") or ""),
-        attempt=attempt if isinstance(attempt, int) else None,
-        at=instant(raw.get("at")),
-        begun_at=instant(raw.get("started_at")),
-        run_seconds=float(seconds) if is_known else None,
-        raw=raw,
-    )
-
-
-def _kind(raw: Mapping[str, Any]) -> Kind:
-    title = str(raw.get("error"))
-    if title.startswith(LOST):
-        return Kind.LOST
-    if "worker_id" in raw or "traceback" in raw:
-        return Kind.FAILURE
-    if title.startswith(ENDS):
-        return Kind.END
-    return Kind.NOTE if title.startswith(NOTES) else Kind.FAILURE
-
-
-# Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,22 +90,22 @@ class _Telling:
         yield self._enqueued()
         entries = entries_of(self.one.errors)
         later = [entry for entry in entries if self._is_after_the_end(entry)]
-        attempts = [entry for entry in entries if entry.kind in {Kind.FAILURE, Kind.LOST}]
+        attempts = [entry for entry in entries if entry.is_attempt]
         for entry in entries:
-            if entry.kind is Kind.NOTE and entry not in later:
+            if entry.is_note and entry not in later:
                 yield from self._note(entry)
-            elif entry.kind in {Kind.FAILURE, Kind.LOST}:
+            elif entry.is_attempt:
                 yield from self._attempt(entry, is_first=entry is attempts[0])
-            elif entry.kind is Kind.END:
+            elif entry.is_end:
                 self.ended_at = entry.at
         if not attempts:
             yield from self._put_back()
         yield from self._end(is_first=not attempts)
-        yield from (Step("note", say("{title}", title=entry.title), entry.at) for entry in later)
+        yield from (Step("note", entry.sentence, entry.at) for entry in later)
 
     def _is_after_the_end(self, entry: Entry) -> bool:
         """Whether staff did it to a job that was dead."""
-        if entry.kind is not Kind.NOTE or entry.at is None or not isinstance(self.one, DeadJob):
+        if not entry.is_note or entry.at is None or not isinstance(self.one, DeadJob):
             return False
         return entry.at > aware(self.one.died_at)
 
@@ -210,16 +120,16 @@ class _Telling:
 
     def _note(self, entry: Entry) -> Iterator[Step]:
         """Tell what staff did, and of the part of a wait that was before it."""
-        was_dead = entry.title.startswith("died (")  # and was requeued
+        was_dead = entry.kind is EntryKind.RETRIED
         if entry.at is not None and (self.since is None or entry.at >= self.since):
             yield from self._was_dead(entry.at) if was_dead else self._waits(entry.at, is_first=False)
             self.since = entry.at
         if was_dead:
             self.is_backing_off, self.number, self.ended_at = False, 0, None
-        yield Step("note", say("{title}", title=entry.title), entry.at)
+        yield Step("note", entry.sentence, entry.at)
 
     def _was_dead(self, until: dt.datetime) -> Iterator[Step]:
-        """Tell of the time before a requeue: of a wait that ended without an attempt, and of being dead."""
+        """Tell of the time before a retry by hand: of a wait that ended without an attempt, and of being dead."""
         yield from self._waits(self.ended_at, is_first=False)
         died_at = self.ended_at or self.since
         if died_at is not None:
@@ -231,7 +141,7 @@ class _Telling:
             yield self._gap(self.number + 1, number - 1)
         begun = self._begun(entry, is_first=is_first)
         yield from self._waits(begun, is_first=False)
-        is_lost = entry.kind is Kind.LOST
+        is_lost = entry.kind is EntryKind.LOST
         words = _("Attempt {number}: its worker died") if is_lost else _("Attempt {number} failed with {error}")
         seconds = (entry.at - begun).total_seconds() if begun and entry.at else entry.run_seconds
         sentence = say(words, number=entry.attempt if entry.attempt is not None else "?", error=entry.title)
@@ -285,7 +195,7 @@ class _Telling:
             words = _("Died ({reason}), {time} after it was enqueued")
             died = say(words, reason=self.one.get_reason_display(), time=self._total(self.one.died_at))
             yield Step("died", died, self.one.died_at)
-        elif self.one.status == Status.HELD:
+        elif self.one.status == Status.RESERVED:
             yield Step("finished", say(_("Finished; its unique key is held until {time}"), time=self.one.run_at), None)
         elif self.one.status == Status.RUNNING:
             yield from self._waits(self.started_at, is_first=is_first)

@@ -1,4 +1,4 @@
-"""Workers, bulk operations, and the jobs that workers hold."""
+"""Workers, bulk actions, and the jobs that workers hold."""
 
 import datetime as dt
 from collections.abc import Iterable
@@ -12,8 +12,8 @@ from django.utils.translation import pgettext
 
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
-from django_pgqueue.jobs.actions import Left
-from django_pgqueue.models import Operation, Worker
+from django_pgqueue.jobs.actions import SkipReason
+from django_pgqueue.models import BulkAction, Worker
 
 CAP = 1000
 """Jobs of one process are counted up to here."""
@@ -90,7 +90,7 @@ def states_of(rows: Iterable[Worker], alias: str) -> list[WorkerState]:
     """Return how the processes of these rows stand; the rows come ``with_clock``."""
     rows = list(rows)
     parameters = {"worker_ids": [row.pk for row in rows], "limit": CAP + 1}
-    held: dict[int, int] = dict(CallerConnection(alias).rows(statement("held_by_workers"), parameters)) if rows else {}
+    held: dict[int, int] = dict(CallerConnection(alias).rows(statement("jobs_per_worker"), parameters)) if rows else {}
     return [WorkerState(row, row.at, held.get(row.pk, 0)) for row in rows]  # type: ignore[attr-defined]
 
 
@@ -105,20 +105,22 @@ def served_text(worker: Worker) -> str:
     return ", ".join(worker.queues) if worker.queues else pgettext("queues", "all")
 
 
-# Bulk operations
+# Bulk actions
 
 
-def somebody_works(alias: str) -> bool:
-    """Whether a worker lives that carries operations on: any does."""
+def has_living_worker(alias: str) -> bool:
+    """Whether a worker lives that carries bulk actions on: any does."""
     return Worker.objects.using(alias).filter(lease_until__gt=timezone.now()).exists()
 
 
-def left_of(operation: Operation) -> list[tuple[Left, int]]:
+def left_of(bulk_action: BulkAction) -> list[tuple[SkipReason, int]]:
     """Return why jobs were left alone, and how many."""
-    counts = operation.left if isinstance(operation.left, dict) else {}
-    return [(Left[name.upper()], count) for name, count in counts.items() if name.upper() in Left.__members__]
+    counts = bulk_action.left if isinstance(bulk_action.left, dict) else {}
+    return [
+        (SkipReason[name.upper()], count) for name, count in counts.items() if name.upper() in SkipReason.__members__
+    ]
 
 
-def seen(operation: Operation) -> int:
+def seen(bulk_action: BulkAction) -> int:
     """Return how many matching jobs it has come by: those that were changed, and those left alone."""
-    return operation.done + sum(count for _, count in left_of(operation))
+    return bulk_action.done + sum(count for _, count in left_of(bulk_action))

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from django_pgqueue.conf import conf
-from django_pgqueue.db.connections import Answer, Database, Parameters, QueueConnection, number_array
+from django_pgqueue.db.connections import Database, Parameters, PendingResult, QueueConnection, number_array
 from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter_parameters
 from django_pgqueue.jobs.fence import Fenced, fence
-from django_pgqueue.records import HOLD, KEEP, Fate, Outcome, Receipt
+from django_pgqueue.records import KEEP_RESULT, RESERVE_KEY, Fate, Outcome, Receipt
 from django_pgqueue.states import Reason
 
 
@@ -46,7 +46,7 @@ def write(database: QueueConnection, outcomes: Collection[Outcome]) -> Receipt:
     return receipt(database, outcomes, answers)
 
 
-def send(database: QueueConnection, outcomes: Collection[Outcome]) -> list[Answer]:
+def send(database: QueueConnection, outcomes: Collection[Outcome]) -> list[PendingResult]:
     """Send outcomes in the transaction that is open on ``database``, and do not wait for the answers."""
     return [
         database.send(statement(name), parameters)
@@ -55,7 +55,7 @@ def send(database: QueueConnection, outcomes: Collection[Outcome]) -> list[Answe
     ]
 
 
-def receipt(database: Database, outcomes: Collection[Outcome], answers: Sequence[Answer]) -> Receipt:
+def receipt(database: Database, outcomes: Collection[Outcome], answers: Sequence[PendingResult]) -> Receipt:
     """Read the answers to ``send``; ask about the outcomes that are not among them, if any."""
     written = [row for answer in answers for row in answer.fetchall()]
     awaited = [row[0] for row in written if row[1]]
@@ -84,18 +84,18 @@ def recorded(database: Database, outcomes: Collection[Outcome], *, worker_id: in
         "errors": [(outcome.error or {}).get("error") for outcome in outcomes],
         "worker_id": worker_id,
     }
-    return frozenset(job_id for (job_id,) in database.rows(statement("recorded"), parameters))
+    return frozenset(job_id for (job_id,) in database.rows(statement("recorded_outcomes"), parameters))
 
 
 def _kind(outcome: Outcome) -> str:
-    """Say what an outcome leaves behind, in the words of ``recorded.sql``."""
+    """Say what an outcome leaves behind, in the words of ``recorded_outcomes.sql``."""
     if outcome.fate in (Fate.SUCCEEDED, Fate.REPEATED):
-        return "kept" if outcome.job.flags & KEEP and conf.retention_days > 0 else "not kept"
+        return "kept" if outcome.job.flags & KEEP_RESULT and conf.retention_days > 0 else "not kept"
     return outcome.fate.word
 
 
 def finish_alone(database: Database, outcome: Outcome, *, patience_seconds: float = 1.0) -> bool:
-    """Remove one job that succeeded, or leave its tombstone, in the transaction of its own handler.
+    """Remove one job that succeeded, or leave its reserved row, in the transaction of its own handler.
 
     Notes at the outcome whether a caller waits for it, which is notified after the commit.
 
@@ -134,20 +134,25 @@ def _sorted(outcomes: Sequence[Outcome]) -> Iterator[tuple[Store, Sequence[Outco
             yield store, batch
 
 
-FINISHING = {0: "finish", KEEP: "archive", HOLD: "hold", KEEP | HOLD: "archive_and_hold"}
+FINISHING = {
+    0: "finish",
+    KEEP_RESULT: "archive",
+    RESERVE_KEY: "reserve_key",
+    KEEP_RESULT | RESERVE_KEY: "archive_and_reserve_key",
+}
 """The statements that write down success, by the flags of the jobs."""
 
 
 def _finish(outcomes: Sequence[Outcome]) -> Iterator[Named]:
     """Sort by what becomes of the row: almost always it is the same for all."""
-    telling = HOLD | KEEP if conf.retention_days > 0 else HOLD
+    telling = RESERVE_KEY | KEEP_RESULT if conf.retention_days > 0 else RESERVE_KEY
     found = {outcome.job.flags & telling for outcome in outcomes}
     for flags in sorted(found):
         batch = outcomes
         if len(found) > 1:
             batch = [outcome for outcome in outcomes if outcome.job.flags & telling == flags]
         parameters = fence([outcome.job for outcome in batch])
-        if flags & KEEP:
+        if flags & KEEP_RESULT:
             parameters |= _results(batch)
         yield FINISHING[flags], parameters
 
@@ -218,4 +223,4 @@ STORES = {
 def standing(database: Database, outcomes: Sequence[Outcome]) -> frozenset[int]:
     """Return the ids of the jobs among these whose leases still stand."""
     parameters = fence([outcome.job for outcome in outcomes])
-    return frozenset(job_id for (job_id,) in database.rows(statement("standing"), parameters))
+    return frozenset(job_id for (job_id,) in database.rows(statement("still_leased"), parameters))

@@ -7,14 +7,14 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from django_pgqueue.db.connections import Where, caller_of
-from django_pgqueue.db.notify import wake, wake_for_cancel, wake_to_admit
+from django_pgqueue.db.notify import notify_cancelled, notify_keys, notify_queues
 from django_pgqueue.db.queries import statement
-from django_pgqueue.exceptions import InvalidOperation
-from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter, requeue
+from django_pgqueue.exceptions import InvalidBulkAction
+from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter, retry
 from django_pgqueue.jobs.search import Source
 from django_pgqueue.options import Options
 from django_pgqueue.signals import announce, job_killed, job_purged
-from django_pgqueue.states import Reason, Status
+from django_pgqueue.states import EntryKind, Reason, Status
 
 logger = logging.getLogger("django_pgqueue")
 
@@ -40,14 +40,13 @@ def kill(ids: Iterable[int], *, by: str, database: Where = None) -> Killed:
         The ids by what was done. In neither list: gone, or locked by another transaction.
     """
     caller, ids = caller_of(database), list(ids)
-    dead = dead_letter(
-        caller, [DeadLetter(job_id, 0, Reason.KILLED, {"error": f"killed by {by}"}) for job_id in ids], by=by
-    )
+    entry = {"kind": EntryKind.KILLED, "error": f"killed by {by}"}
+    dead = dead_letter(caller, [DeadLetter(job_id, 0, Reason.KILLED, entry) for job_id in ids], by=by)
     running = sorted(set(ids) - set(dead))
     requested = [job_id for (job_id,) in caller.rows(statement("cancel"), {"ids": running, "by": by})]
     if requested:
-        wake_for_cancel(caller)
-    wake_to_admit(caller, {key for key in dead.values() if key is not None})
+        notify_cancelled(caller)
+    notify_keys(caller, {key for key in dead.values() if key is not None})
     if dead or requested:
         announce(job_killed, ids=list(dead), requested=requested, by=by, database=caller.alias)
     return Killed(list(dead), requested)
@@ -68,8 +67,8 @@ def run_now(ids: Iterable[int], *, by: str, database: Where = None) -> list[int]
     caller = caller_of(database)
     rows = caller.rows(statement("run_now"), {"ids": list(ids), "by": by})
     for queue in sorted({queue for _, queue, key in rows if key is None}):
-        wake(caller, queue)
-    wake_to_admit(caller, {key for _, _, key in rows if key is not None})
+        notify_queues(caller, queue)
+    notify_keys(caller, {key for _, _, key in rows if key is not None})
     done = [job_id for job_id, _, _ in rows]
     if done:
         logger.info("Made due at once by %s: jobs %s", by, done, extra={"jobs": done, "by": by})
@@ -96,9 +95,9 @@ def move_jobs(ids: Iterable[int], *, queue: str, by: str, database: Where = None
         InvalidJob: that is no name of a queue.
     """
     caller, name = caller_of(database), Options(queue=queue).queue
-    rows = caller.rows(statement("move"), {"ids": list(ids), "queue": name, "by": by})
+    rows = caller.rows(statement("move_jobs"), {"ids": list(ids), "queue": name, "by": by})
     if any(is_ready for _, is_ready in rows):
-        wake(caller, name)
+        notify_queues(caller, name)
     return _told(f"Moved to queue {name!r}", by, [job_id for job_id, _ in rows])
 
 
@@ -120,7 +119,7 @@ def set_priority(ids: Iterable[int], *, priority: int, by: str, database: Where 
     caller, wanted = caller_of(database), Options(priority=priority).priority
     rows = caller.rows(statement("set_priority"), {"ids": list(ids), "priority": wanted, "by": by})
     for queue in sorted({queue for _, queue, is_ready in rows if is_ready}):
-        wake(caller, queue)
+        notify_queues(caller, queue)
     return _told(f"Given priority {wanted}", by, [job_id for job_id, *_ in rows])
 
 
@@ -142,9 +141,9 @@ def purge(ids: Iterable[int], *, by: str, finished: bool = False, database: Wher
     return purged
 
 
-def still(ids: Iterable[int], statuses: Collection[str], *, database: Where = None) -> list[int]:
+def lock_with_status(ids: Iterable[int], statuses: Collection[str], *, database: Where = None) -> list[int]:
     """Lock live jobs that have one of these statuses still, so that they keep it until the end of the transaction."""
-    rows = caller_of(database).rows(statement("still"), {"ids": list(ids), "statuses": list(statuses)})
+    rows = caller_of(database).rows(statement("lock_with_status"), {"ids": list(ids), "statuses": list(statuses)})
     return [job_id for (job_id,) in rows]
 
 
@@ -157,90 +156,90 @@ def _told(what: str, by: str, ids: list[int]) -> list[int]:
 # Reasons for leaving a job alone
 
 
-class Left(StrEnum):
+class SkipReason(StrEnum):
     """Reason for leaving jobs alone, in words that follow their number."""
 
     GONE = "not here any more: finished, killed or removed"
-    CHANGING = "just being changed by somebody else; try again"
+    CHANGING = "just being changed by another session; try again"
     QUEUED = "queued already"
     WAITING = "waiting for a limit; due already"
     RUNNING = "running already"
-    HELD = "finished; only the unique key still counts"
+    RESERVED = "finished; only the unique key still counts"
     KEY_HELD = "a live job holds the unique key; they stay dead"
-    REFUSED = "the database refuses to change them; the operation says why"
+    REFUSED = "the database refuses to change them; the bulk action says why"
     OUT_OF_BOUNDS = "a name is too long, or a time cannot be stored; they stay dead"
     ID_TAKEN = "a live job has the same id; they stay dead"
 
 
-class Standing(NamedTuple):
-    """State of a job that was left alone; the columns of ``left_alone.sql``."""
+class SkippedJob(NamedTuple):
+    """State of a job that was left alone; the columns of ``explain_skipped.sql``."""
 
     id: int
     status: str | None  # None: not live
     is_dead: bool
-    has_twin: bool  # dead, and a live job has its unique key
+    has_conflict: bool  # dead, and a live job has its unique key
     is_out_of_bounds: bool  # dead, and the checks of live jobs would refuse it
 
 
-Why = Callable[[Standing], Left]
+Why = Callable[[SkippedJob], SkipReason]
 
 
-def why_left(ids: Collection[int], why: Why, *, database: Where = None) -> dict[int, Left]:
+def why_skipped(ids: Collection[int], why: Why, *, database: Where = None) -> dict[int, SkipReason]:
     """Say why a verb has left these jobs alone, by the function of the verb below."""
     if not ids:
         return {}
-    rows = caller_of(database).rows(statement("left_alone"), {"ids": list(ids)})
-    return {row[0]: why(Standing._make(row)) for row in rows}
+    rows = caller_of(database).rows(statement("explain_skipped"), {"ids": list(ids)})
+    return {row[0]: why(SkippedJob._make(row)) for row in rows}
 
 
-def why_not_killed(job: Standing) -> Left:
+def why_not_killed(job: SkippedJob) -> SkipReason:
     """Neither dead nor asked to stop."""
     if job.status is None:
-        return Left.GONE
-    return Left.HELD if job.status == Status.HELD else Left.CHANGING
+        return SkipReason.GONE
+    return SkipReason.RESERVED if job.status == Status.RESERVED else SkipReason.CHANGING
 
 
-def why_not_changed(job: Standing) -> Left:
+def why_not_changed(job: SkippedJob) -> SkipReason:
     """Neither moved nor given a priority."""
-    return Left.RUNNING if job.status == Status.RUNNING else why_not_killed(job)
+    return SkipReason.RUNNING if job.status == Status.RUNNING else why_not_killed(job)
 
 
-def why_not_due(job: Standing) -> Left:
+def why_not_due(job: SkippedJob) -> SkipReason:
     """Not brought forward."""
     if job.status == Status.QUEUED:
-        return Left.QUEUED
-    return Left.WAITING if job.status == Status.WAITING else why_not_changed(job)
+        return SkipReason.QUEUED
+    return SkipReason.WAITING if job.status == Status.WAITING else why_not_changed(job)
 
 
-def why_not_requeued(job: Standing) -> Left:
+def why_not_retried(job: SkippedJob) -> SkipReason:
     """Not sent back."""
     if not job.is_dead:
-        return Left.GONE
-    if job.has_twin:
-        return Left.KEY_HELD
+        return SkipReason.GONE
+    if job.has_conflict:
+        return SkipReason.KEY_HELD
     if job.is_out_of_bounds:
-        return Left.OUT_OF_BOUNDS
-    return Left.ID_TAKEN if job.status else Left.CHANGING
+        return SkipReason.OUT_OF_BOUNDS
+    return SkipReason.ID_TAKEN if job.status else SkipReason.CHANGING
 
 
-def why_not_purged(job: Standing) -> Left:
+def why_not_purged(job: SkippedJob) -> SkipReason:
     """Not removed."""
-    return Left.CHANGING if job.is_dead else Left.GONE
+    return SkipReason.CHANGING if job.is_dead else SkipReason.GONE
 
 
-# Actions by name, for the admin, the commands and bulk operations
+# Actions by name, for the admin, the commands and bulk actions
 
 Ids = Sequence[int]
 Said = Mapping[str, Any]
 """What else was said, by the name of what the verb needs."""
 
-LIVE = tuple(status.value for status in Status if status is not Status.HELD)
+LIVE = tuple(status.value for status in Status if status is not Status.RESERVED)
 
 
-class Did(StrEnum):
+class JobChange(StrEnum):
     """Change made to a job."""
 
-    REQUEUED = "requeued"
+    RETRIED = "retried"
     DUE = "due"
     KILLED = "killed"
     ASKED = "asked"  # it runs, and was asked to stop
@@ -249,15 +248,15 @@ class Did(StrEnum):
     PURGED = "purged"
 
 
-class Done(NamedTuple):
+class ActionResult(NamedTuple):
     """Result of a verb."""
 
-    did: Mapping[Did, Ids]
-    left: Mapping[int, Left]  # why the others were left alone
+    did: Mapping[JobChange, Ids]
+    left: Mapping[int, SkipReason]  # why the others were left alone
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verb:
+class Action:
     """One thing that can be done to many jobs.
 
     Attributes:
@@ -272,13 +271,13 @@ class Verb:
 
     name: str
     source: Source
-    act: Callable[[Ids, str, Said, Where], Mapping[Did, Ids]]
+    act: Callable[[Ids, str, Said, Where], Mapping[JobChange, Ids]]
     why: Why
     statuses: tuple[str, ...] = ()
     needs: str = ""
     is_destructive: bool = False
 
-    def do(self, ids: Ids, *, by: str, said: Said, statuses: Sequence[str], where: Where) -> Done:
+    def do(self, ids: Ids, *, by: str, said: Said, statuses: Sequence[str], where: Where) -> ActionResult:
         """Do it to jobs in the transaction that is open, and find out why some were left alone.
 
         Args:
@@ -291,13 +290,15 @@ class Verb:
             InvalidJob: what was said cannot be.
         """
         did = self.act_on_chosen(ids, by=by, said=said, statuses=statuses, where=where)
-        return Done(did, why_left(set(ids).difference(*did.values()), self.why_for(statuses), database=where))
+        return ActionResult(
+            did, why_skipped(set(ids).difference(*did.values()), self.why_for(statuses), database=where)
+        )
 
     def act_on_chosen(
         self, ids: Ids, *, by: str, said: Said, statuses: Sequence[str], where: Where
-    ) -> Mapping[Did, Ids]:
+    ) -> Mapping[JobChange, Ids]:
         """Do it, and only that; the arguments are those of ``do``."""
-        return self.act(still(ids, statuses, database=where) if statuses else ids, by, said, where)
+        return self.act(lock_with_status(ids, statuses, database=where) if statuses else ids, by, said, where)
 
     def why_for(self, statuses: Sequence[str]) -> Why:
         """Return what says why jobs were left alone; those that run may not have been asked for."""
@@ -311,57 +312,57 @@ class Verb:
             Options(**needed)
 
 
-def _requeue(ids: Ids, by: str, _said: Said, where: Where) -> Mapping[Did, Ids]:
-    return {Did.REQUEUED: requeue(ids, by=by, database=where).ids}
+def _retry(ids: Ids, by: str, _said: Said, where: Where) -> Mapping[JobChange, Ids]:
+    return {JobChange.RETRIED: retry(ids, by=by, database=where).ids}
 
 
-def _run_now(ids: Ids, by: str, _said: Said, where: Where) -> Mapping[Did, Ids]:
-    return {Did.DUE: run_now(ids, by=by, database=where)}
+def _run_now(ids: Ids, by: str, _said: Said, where: Where) -> Mapping[JobChange, Ids]:
+    return {JobChange.DUE: run_now(ids, by=by, database=where)}
 
 
-def _kill(ids: Ids, by: str, _said: Said, where: Where) -> Mapping[Did, Ids]:
+def _kill(ids: Ids, by: str, _said: Said, where: Where) -> Mapping[JobChange, Ids]:
     killed = kill(ids, by=by, database=where)
-    return {Did.KILLED: killed.dead, Did.ASKED: killed.requested}
+    return {JobChange.KILLED: killed.dead, JobChange.ASKED: killed.requested}
 
 
-def _move(ids: Ids, by: str, said: Said, where: Where) -> Mapping[Did, Ids]:
-    return {Did.MOVED: move_jobs(ids, queue=said["queue"], by=by, database=where)}
+def _move(ids: Ids, by: str, said: Said, where: Where) -> Mapping[JobChange, Ids]:
+    return {JobChange.MOVED: move_jobs(ids, queue=said["queue"], by=by, database=where)}
 
 
-def _set_priority(ids: Ids, by: str, said: Said, where: Where) -> Mapping[Did, Ids]:
-    return {Did.PRIORITIZED: set_priority(ids, priority=said["priority"], by=by, database=where)}
+def _set_priority(ids: Ids, by: str, said: Said, where: Where) -> Mapping[JobChange, Ids]:
+    return {JobChange.PRIORITIZED: set_priority(ids, priority=said["priority"], by=by, database=where)}
 
 
-def _purge(ids: Ids, by: str, _said: Said, where: Where) -> Mapping[Did, Ids]:
-    return {Did.PURGED: purge(ids, by=by, database=where)}
+def _purge(ids: Ids, by: str, _said: Said, where: Where) -> Mapping[JobChange, Ids]:
+    return {JobChange.PURGED: purge(ids, by=by, database=where)}
 
 
-def _purge_finished(ids: Ids, by: str, _said: Said, where: Where) -> Mapping[Did, Ids]:
-    return {Did.PURGED: purge(ids, by=by, finished=True, database=where)}
+def _purge_finished(ids: Ids, by: str, _said: Said, where: Where) -> Mapping[JobChange, Ids]:
+    return {JobChange.PURGED: purge(ids, by=by, finished=True, database=where)}
 
 
-REQUEUE = Verb(name="requeue", source=Source.DEAD, act=_requeue, why=why_not_requeued)
-RUN_NOW = Verb(name="run_now", source=Source.LIVE, statuses=(Status.SCHEDULED.value,), act=_run_now, why=why_not_due)
-KILL = Verb(name="kill", source=Source.LIVE, statuses=LIVE, act=_kill, why=why_not_killed, is_destructive=True)
-MOVE = Verb(name="move", source=Source.LIVE, statuses=LIVE, act=_move, why=why_not_changed, needs="queue")
-SET_PRIORITY = Verb(
+RETRY = Action(name="retry", source=Source.DEAD, act=_retry, why=why_not_retried)
+RUN_NOW = Action(name="run_now", source=Source.LIVE, statuses=(Status.SCHEDULED.value,), act=_run_now, why=why_not_due)
+KILL = Action(name="kill", source=Source.LIVE, statuses=LIVE, act=_kill, why=why_not_killed, is_destructive=True)
+MOVE = Action(name="move", source=Source.LIVE, statuses=LIVE, act=_move, why=why_not_changed, needs="queue")
+SET_PRIORITY = Action(
     name="set_priority", source=Source.LIVE, statuses=LIVE, act=_set_priority, why=why_not_changed, needs="priority"
 )
-PURGE = Verb(name="purge", source=Source.DEAD, act=_purge, why=why_not_purged, is_destructive=True)
-PURGE_FINISHED = Verb(
+PURGE = Action(name="purge", source=Source.DEAD, act=_purge, why=why_not_purged, is_destructive=True)
+PURGE_FINISHED = Action(
     name="purge", source=Source.FINISHED, act=_purge_finished, why=why_not_purged, is_destructive=True
 )
 
-VERBS = (REQUEUE, RUN_NOW, KILL, MOVE, SET_PRIORITY, PURGE, PURGE_FINISHED)
+VERBS = (RETRY, RUN_NOW, KILL, MOVE, SET_PRIORITY, PURGE, PURGE_FINISHED)
 
 
-def verb_of(name: str, source: str) -> Verb:
+def action_named(name: str, source: str) -> Action:
     """Return the verb of this name for live, dead or finished jobs.
 
     Raises:
-        InvalidOperation: there is none.
+        InvalidBulkAction: there is none.
     """
     for verb in VERBS:
         if (verb.name, verb.source.name.lower()) == (name, source):
             return verb
-    raise InvalidOperation(f"There is no verb {name!r} for {source!r} jobs.")
+    raise InvalidBulkAction(f"There is no verb {name!r} for {source!r} jobs.")

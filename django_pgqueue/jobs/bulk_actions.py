@@ -1,4 +1,4 @@
-"""Bulk operations: actions on all jobs that match a filter, which workers carry out in slices."""
+"""Bulk actions: actions on all jobs that match a filter, which workers carry out in slices."""
 
 import dataclasses
 import json
@@ -13,10 +13,10 @@ from django.db import transaction
 
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
-from django_pgqueue.db.notify import wake_for_operation
+from django_pgqueue.db.notify import notify_bulk_action
 from django_pgqueue.db.queries import statement
-from django_pgqueue.exceptions import InvalidOperation
-from django_pgqueue.jobs.actions import Left, Said, Verb, Why, why_left
+from django_pgqueue.exceptions import InvalidBulkAction
+from django_pgqueue.jobs.actions import Action, Said, SkipReason, Why, why_skipped
 from django_pgqueue.jobs.search import Filter
 
 logger = logging.getLogger("django_pgqueue")
@@ -28,7 +28,7 @@ MOST_EXAMPLES = 10
 
 
 def begin(
-    verb: Verb,
+    verb: Action,
     chosen: Filter,
     *,
     by: str,
@@ -48,20 +48,20 @@ def begin(
         expected: how many match now, where that is known, for the progress that is shown.
 
     Returns:
-        The id of the operation.
+        The id of the bulk action.
 
     Raises:
         InvalidJob: what was said cannot be.
-        InvalidOperation: the rate cannot be, or these jobs have nothing of what the filter asks for.
+        InvalidBulkAction: the rate cannot be, or these jobs have nothing of what the filter asks for.
     """
     said = said or {}
     verb.check(said)
     try:
         chosen.must_fit(verb.source)
     except ValueError as error:
-        raise InvalidOperation(str(error)) from error
+        raise InvalidBulkAction(str(error)) from error
     if rate is not None and not (math.isfinite(rate) and 0 < rate <= FASTEST):
-        raise InvalidOperation(f"A rate is above 0 and up to {FASTEST} jobs a second, not {rate!r}.")
+        raise InvalidBulkAction(f"A rate is above 0 and up to {FASTEST} jobs a second, not {rate!r}.")
     caller = CallerConnection(database)
     parameters = {
         "verb": verb.name,
@@ -72,14 +72,14 @@ def begin(
         "rate": rate,
         "expected": expected,
     }
-    [(operation_id,)] = caller.rows(statement("begin_operation"), parameters)
-    wake_for_operation(caller.alias)
-    logger.info("Operation %d begun by %s: %s %s", operation_id, by, verb.name, parameters["filter"])
-    return int(operation_id)
+    [(bulk_action_id,)] = caller.rows(statement("begin_bulk_action"), parameters)
+    notify_bulk_action(caller.alias)
+    logger.info("Bulk action %d begun by %s: %s %s", bulk_action_id, by, verb.name, parameters["filter"])
+    return int(bulk_action_id)
 
 
 def stop(ids: Iterable[int], *, by: str, database: str | None = None) -> list[int]:
-    """End operations in the caller's transaction; what they have done stays done.
+    """End bulk actions in the caller's transaction; what they have done stays done.
 
     Waits for the slice that a worker is just doing, if one is: up to a second or so.
 
@@ -89,10 +89,10 @@ def stop(ids: Iterable[int], *, by: str, database: str | None = None) -> list[in
     Returns:
         The ids of those that had not ended.
     """
-    rows = CallerConnection(database).rows(statement("stop_operation"), {"ids": list(ids), "by": by})
-    stopped = [operation_id for (operation_id,) in rows]
-    for operation_id in stopped:
-        logger.info("Operation %d stopped by %s", operation_id, by)
+    rows = CallerConnection(database).rows(statement("stop_bulk_action"), {"ids": list(ids), "by": by})
+    stopped = [bulk_action_id for (bulk_action_id,) in rows]
+    for bulk_action_id in stopped:
+        logger.info("Bulk action %d stopped by %s", bulk_action_id, by)
     return stopped
 
 
@@ -106,12 +106,12 @@ def filter_of(stored_filter: Any) -> Filter:
     """Return a filter as it was stored.
 
     Raises:
-        InvalidOperation: it has what no filter has, as one that newer code has stored.
+        InvalidBulkAction: it has what no filter has, as one that newer code has stored.
     """
     known = {field.name for field in dataclasses.fields(Filter)}
     if not isinstance(stored_filter, Mapping) or (strange := sorted(set(stored_filter) - known)):
         what = f"unknown: {', '.join(strange)}" if isinstance(stored_filter, Mapping) else "no object"
-        raise InvalidOperation(f"The stored filter cannot be read: {what}.")
+        raise InvalidBulkAction(f"The stored filter cannot be read: {what}.")
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in stored_filter.items()
     }
@@ -125,14 +125,14 @@ Act = Callable[[Sequence[int]], Mapping[str, Sequence[int]]]
 
 
 @dataclass
-class Tally:
+class BulkActionResult:
     """Result so far."""
 
     done: Counter[str] = field(default_factory=Counter)
-    left: Counter[Left] = field(default_factory=Counter)
-    examples: dict[Left, list[int]] = field(default_factory=dict)  # a few ids of each
+    left: Counter[SkipReason] = field(default_factory=Counter)
+    examples: dict[SkipReason, list[int]] = field(default_factory=dict)  # a few ids of each
 
-    def add(self, done: Mapping[str, Sequence[int]], left: Mapping[int, Left]) -> None:
+    def add(self, done: Mapping[str, Sequence[int]], left: Mapping[int, SkipReason]) -> None:
         self.done.update({words: len(ids) for words, ids in done.items()})
         self.left.update(left.values())
         for job_id, why in left.items():
@@ -142,8 +142,8 @@ class Tally:
 
 
 def in_slices(
-    slices: Iterable[Sequence[int]], act: Act, why: Why, *, tally: Tally, database: str | None = None
-) -> Iterator[Tally]:
+    slices: Iterable[Sequence[int]], act: Act, why: Why, *, tally: BulkActionResult, database: str | None = None
+) -> Iterator[BulkActionResult]:
     """Act on slice after slice, each in a transaction of its own; yield the tally whenever one has been committed.
 
     Whatever ends it, and wherever, the slices before stay done, and the tally counts no others.
@@ -159,6 +159,6 @@ def in_slices(
     for ids in slices:
         with transaction.atomic(using=alias, durable=True):
             done = act(ids)
-            left = why_left(set(ids).difference(*done.values()), why, database=alias)
+            left = why_skipped(set(ids).difference(*done.values()), why, database=alias)
         tally.add(done, left)
         yield tally

@@ -5,10 +5,10 @@ import secrets
 import time
 from typing import NamedTuple
 
-from django_pgqueue.db.connections import Answer, Database, QueueConnection
+from django_pgqueue.db.connections import Database, PendingResult, QueueConnection
 from django_pgqueue.db.queries import ladder_size, sized, statement
-from django_pgqueue.flow.concurrency import Kind, try_lock
-from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.flow.concurrency import LockKind, try_lock
+from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.records import ClaimedJob
 
 Place = tuple[int, float, int]
@@ -49,16 +49,18 @@ def send(database: QueueConnection, queue: str, *, limit: int, worker_id: int, a
 
 
 def send_limited(database: QueueConnection, queue: str, *, limit: int, worker_id: int) -> "Claim":
-    """Send the claim of a limited queue, which takes no more than the queue's gate lets in, as ``send`` does.
+    """Send the claim of a limited queue, which takes no more than the queue's limits let in, as ``send`` does.
 
     Three statements: to lock the queue's name, to count and claim, to learn when it is worth coming back.
     """
-    try_lock(database, Kind.QUEUE, [queue])
+    try_lock(database, LockKind.QUEUE, [queue])
     lease_token = new_lease_token()
     parameters = {"queue": queue, "worker_id": worker_id, "lease_token": lease_token, "limit": limit}
     sent_at = time.monotonic()
     answer = database.send(statement("claim_limited"), parameters)
-    return Claim(queue, lease_token, limit, None, answer, sent_at, database.send(statement("room"), {"queue": queue}))
+    return Claim(
+        queue, lease_token, limit, None, answer, sent_at, database.send(statement("queue_capacity"), {"queue": queue})
+    )
 
 
 class Claim(NamedTuple):
@@ -68,9 +70,9 @@ class Claim(NamedTuple):
     lease_token: int
     limit: int
     above: Place | None
-    answer: Answer
+    answer: PendingResult
     sent_at: float  # monotonic
-    room: Answer | None = None  # of a limited queue
+    room: PendingResult | None = None  # of a limited queue
 
     @property
     def is_limited(self) -> bool:
@@ -87,13 +89,13 @@ class Claim(NamedTuple):
         return [ClaimedJob._make(row + shared) for row in sorted(self.answer.fetchall())]
 
 
-def ready_queues(database: Database, served: Served) -> list[str]:
+def ready_queues(database: Database, served: QueueSelector) -> list[str]:
     """Return which of the served queues have a job to claim, in their order.
 
     Those of equal rank are in a random order, so that no queue waits for ever behind another.
     """
     if served.names:
-        return [queue for (queue,) in database.rows(statement("ready_of"), {"queues": list(served.names)})]
+        return [queue for (queue,) in database.rows(statement("ready_named_queues"), {"queues": list(served.names)})]
     found = [queue for (queue,) in database.rows(statement("ready_queues"), {})]
     return served.among(random.sample(found, len(found)))
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from django_pgqueue.db.connections import Answer, Database, QueueConnection
+from django_pgqueue.db.connections import Database, PendingResult, QueueConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidJob
 from django_pgqueue.jobs.fence import fence
@@ -25,7 +25,7 @@ TRIES, PAUSE_SECONDS = 100, 0.01
 """Maximum tries of an atomic task, and the pause between them: another session may be writing to the same row."""
 
 
-class News(NamedTuple):
+class Update(NamedTuple):
     """Latest progress and metadata that a run has set, as JSON text; None: nothing."""
 
     progress: str | None
@@ -97,9 +97,9 @@ class CurrentJob:
         return self._job.lease_token
 
     @property
-    def mark(self) -> int:
+    def run_id(self) -> int:
         """That of its claim."""
-        return self._job.mark
+        return self._job.run_id
 
     def set_progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Tell how far the job has come. Others see it while it runs, whatever transaction it is in.
@@ -136,11 +136,11 @@ class CurrentJob:
         if not self._has_news:
             self._tell()
 
-    def news(self) -> News:
+    def news(self) -> Update:
         """Return what the run has told last. What it tells from here on is news again."""
         self._has_news = False  # before looking
         progress = self._progress
-        return News(None if progress is None else json.dumps(progress), self._metadata)
+        return Update(None if progress is None else json.dumps(progress), self._metadata)
 
     def _tell(self) -> None:
         self._has_news = self.has_told = True
@@ -205,7 +205,7 @@ def enter(job: CurrentJob) -> None:
 # Writing progress and metadata
 
 
-def send(database: QueueConnection, runs: Sequence[CurrentJob]) -> Answer:
+def send_updates(database: QueueConnection, runs: Sequence[CurrentJob]) -> PendingResult:
     """Send the news of these runs in the transaction that is open on ``database``; the answer has the ids written."""
     return database.send(statement("write_progress"), _parameters(runs))
 

@@ -36,7 +36,7 @@ HISTOGRAM_WIDTH: Final = 1 + 1 + max(len(BOUNDS), len(SIZES))
 """A sum, and a number for each bucket: one bucket more than it has bounds."""
 
 
-class Meter:
+class ProcessCounters:
     """One row of sums for each queue and task, as ``jobs.stats`` lays them out, since the process began."""
 
     def __init__(self, context: SpawnContext | None = None) -> None:
@@ -82,7 +82,7 @@ class Meter:
                 self._row(queue, task)[ENQUEUED] += number
 
     def turned(self, seconds: float, *, claimed: int | None, acked: int) -> None:
-        """Count a turn of the pump.
+        """Count a turn of the consumer.
 
         Args:
             claimed: how many jobs its claim has found; None: it has sent none.

@@ -1,15 +1,15 @@
-"""Move jobs that will not run again to ``dead_jobs``, and requeue them."""
+"""Move jobs that will not run again to ``dead_jobs``, and retry them."""
 
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from django_pgqueue.db.connections import Database, Parameters, Where, caller_of
-from django_pgqueue.db.notify import tell_waiters, wake, wake_to_admit
+from django_pgqueue.db.notify import notify_keys, notify_queues, notify_waiters
 from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs.fence import fence
-from django_pgqueue.signals import announce, job_requeued
-from django_pgqueue.states import Reason
+from django_pgqueue.signals import announce, job_retried
+from django_pgqueue.states import EntryKind, Reason
 
 
 class DeadLetter(NamedTuple):
@@ -32,8 +32,13 @@ def dead_letter(database: Database, letters: Sequence[DeadLetter], *, by: str | 
         their lease is gone.
     """
     rows = database.rows(statement("dead_letter"), dead_letter_parameters(letters, by=by))
-    tell_waiters(database, [job_id for job_id, is_awaited, _ in rows if is_awaited])
+    notify_waiters(database, [job_id for job_id, is_awaited, _ in rows if is_awaited])
     return {job_id: key for job_id, _, key in rows}
+
+
+def expired_entry() -> dict[str, Any]:
+    """Return the entry for the history of a job that has expired; ``dead_letter.sql`` adds its deadline."""
+    return {"kind": EntryKind.EXPIRED, "error": "expired"}
 
 
 def dead_letter_parameters(letters: Sequence[DeadLetter], *, by: str | None = None) -> Parameters:
@@ -45,14 +50,14 @@ def dead_letter_parameters(letters: Sequence[DeadLetter], *, by: str | None = No
     }
 
 
-class Requeued(NamedTuple):
-    """Result of a requeue."""
+class RetryResult(NamedTuple):
+    """Result of a retry."""
 
     ids: list[int]  # to be run again
     held_by: dict[int, int]  # stay dead: for each of them, the live job that has its unique key
 
 
-def requeue(ids: Iterable[int], *, by: str, database: Where = None) -> Requeued:
+def retry(ids: Iterable[int], *, by: str, database: Where = None) -> RetryResult:
     """Send dead jobs back to be run, with all their attempts before them and a note in their history.
 
     A job whose unique key a live job holds stays dead, and its history says so. Runs in the caller's transaction and
@@ -62,17 +67,17 @@ def requeue(ids: Iterable[int], *, by: str, database: Where = None) -> Requeued:
         by: who does it; stands in the job's history.
 
     Returns:
-        What was requeued, and what stays dead for its key. In neither: those that are not dead any more, or that
+        What was retried, and what stays dead for its key. In neither: those that are not dead any more, or that
         another transaction has locked.
     """
     caller, ids = caller_of(database), list(ids)
-    rows = caller.rows(statement("requeue"), {"ids": ids, "by": by})
+    rows = caller.rows(statement("retry_dead"), {"ids": ids, "by": by})
     for queue in sorted({queue for _, queue, key in rows if key is None}):
-        wake(caller, queue)
-    wake_to_admit(caller, {key for _, _, key in rows if key is not None})
-    requeued = [job_id for job_id, _, _ in rows]
-    if requeued:
-        announce(job_requeued, ids=requeued, by=by, database=caller.alias)
-    rest = sorted(set(ids).difference(requeued))
-    held_by: dict[int, int] = dict(caller.rows(statement("note_holder"), {"ids": rest, "by": by})) if rest else {}
-    return Requeued(requeued, held_by)
+        notify_queues(caller, queue)
+    notify_keys(caller, {key for _, _, key in rows if key is not None})
+    retried = [job_id for job_id, _, _ in rows]
+    if retried:
+        announce(job_retried, ids=retried, by=by, database=caller.alias)
+    rest = sorted(set(ids).difference(retried))
+    held_by: dict[int, int] = dict(caller.rows(statement("note_key_holder"), {"ids": rest, "by": by})) if rest else {}
+    return RetryResult(retried, held_by)

@@ -10,10 +10,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_pgqueue import registry
 from django_pgqueue.db.connections import CallerConnection, Database, postgresql
-from django_pgqueue.db.notify import wake, wake_to_admit
+from django_pgqueue.db.notify import notify_keys, notify_queues
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidJob
-from django_pgqueue.instrumentation import Insertion, around_insert
+from django_pgqueue.instrumentation import InsertHook, around_insert
 from django_pgqueue.jobs import unique
 from django_pgqueue.jobs.context import current_job
 from django_pgqueue.jobs.redaction import in_errors
@@ -107,9 +107,9 @@ def _caller(task: TaskDefinition) -> CallerConnection:
 
 def _notify(task: TaskDefinition, inserted: InsertResult) -> None:
     for queue in sorted(inserted.ready):
-        wake(task.database, queue)
+        notify_queues(task.database, queue)
     if inserted.waiting:
-        wake_to_admit(task.database, inserted.waiting)
+        notify_keys(task.database, inserted.waiting)
     send_enqueued(task, inserted)
 
 
@@ -129,7 +129,7 @@ def _insert_keyed(
     database: Database, task: TaskDefinition, calls: Sequence[Call], schedule_id: int | None
 ) -> InsertResult:
     with in_errors(task, calls):
-        keyed_calls = [unique.Keyed(args, kwargs, task.keys(args, kwargs)) for args, kwargs in calls]
+        keyed_calls = [unique.KeyedCall(args, kwargs, task.keys(args, kwargs)) for args, kwargs in calls]
         with around_insert(task, len(calls)) as seen:
             parameters = _parameters(task, seen, schedule_id) | _parameters_of_keys(task)
             parameters["in_transaction"] = database.in_transaction  # asked before a bulk opens one of its own
@@ -155,7 +155,7 @@ def _parameters_of_keys(task: TaskDefinition) -> dict[str, Any]:
     }
 
 
-def _parameters(task: TaskDefinition, seen: Insertion, schedule_id: int | None) -> dict[str, Any]:
+def _parameters(task: TaskDefinition, seen: InsertHook, schedule_id: int | None) -> dict[str, Any]:
     """Return what every statement that inserts jobs needs to know of the task."""
     options, parent = task.options, current_job()
     metadata = {**seen.metadata, **options.metadata}

@@ -23,11 +23,11 @@ from django_pgqueue.instrumentation import around_runs
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.context import CurrentJob, enter, write_alone
 from django_pgqueue.jobs.failure import LONGEST_TEXT, NotCharged, failure, trace_of
-from django_pgqueue.jobs.interrupts import LaneBorder, ThreadBorder
+from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
 from django_pgqueue.jobs.redaction import scrub_end, scrubber_of
 from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.log_lines import fields
-from django_pgqueue.records import KEEP, ClaimedJob, Fate, Outcome
+from django_pgqueue.records import KEEP_RESULT, ClaimedJob, Fate, Outcome
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.signals import OF_FATE, announce, job_finished, job_started, job_succeeded
 from django_pgqueue.stored_values import read_object
@@ -56,7 +56,7 @@ def without_harm(job: ClaimedJob) -> Iterator[None]:
         log_harm(job, error)
 
 
-def announce_from_duty(signal: Signal, sender: str | None = None, **named: Any) -> None:
+def send_from_maintenance(signal: Signal, sender: str | None = None, **named: Any) -> None:
     """Send a signal in a thread that a worker cannot do without: it outlives whatever receivers raise.
 
     What they have opened stays open for the next time; a connection that broke is given up, else all would fail by it.
@@ -85,7 +85,7 @@ def log_harm(job: ClaimedJob, error: BaseException) -> None:
     )
 
 
-def tell_of_failure(
+def report_failure(
     run_adapter: registry.RunAdapter, task: registry.TaskDefinition, outcome: Outcome, error: BaseException
 ) -> None:
     """Send the framework's signal while the exception that receivers may see is being handled."""
@@ -97,10 +97,10 @@ def tell_of_failure(
         run_adapter.tell_ended(outcome)
 
 
-async def atell_of_failure(
+async def areport_failure(
     run_adapter: registry.RunAdapter, task: registry.TaskDefinition, outcome: Outcome, error: BaseException
 ) -> None:
-    """Do what ``tell_of_failure`` does from async code."""
+    """Do what ``report_failure`` does from async code."""
     try:
         _redact(task, outcome, error)
     except Redacted:
@@ -122,7 +122,7 @@ def _redact(task: registry.TaskDefinition, outcome: Outcome, error: BaseExceptio
 # Hooks around a run
 
 
-def watch(task: TaskDefinition, job: ClaimedJob) -> "Watched | None":
+def add_hook(task: TaskDefinition, job: ClaimedJob) -> "HookedRun | None":
     """Return a run as those in ``instrumentation.around_runs`` see it; None where none of them has anything to do.
 
     Called where the run begins, in its context, and for each job: so without a context manager.
@@ -136,13 +136,13 @@ def watch(task: TaskDefinition, job: ClaimedJob) -> "Watched | None":
         else:
             if run is not None:
                 runs.append(run)
-    return Watched(job, runs) if runs else None
+    return HookedRun(job, runs) if runs else None
 
 
-class Watched:
+class HookedRun:
     """One run, and those who watch it."""
 
-    def __init__(self, job: ClaimedJob, runs: Sequence[instrumentation.Run]) -> None:
+    def __init__(self, job: ClaimedJob, runs: Sequence[instrumentation.RunHook]) -> None:
         self._job = job
         self._runs = runs
 
@@ -160,34 +160,38 @@ class Watched:
 # Run
 
 
-def run(task: registry.TaskDefinition, job: ClaimedJob, current: CurrentJob, border: ThreadBorder) -> Outcome:
-    """Run a plain task in this thread, whose border it is, and return the outcome, whatever the task raises.
+def run(task: registry.TaskDefinition, job: ClaimedJob, current: CurrentJob, interrupts: ThreadInterrupts) -> Outcome:
+    """Run a plain task in this thread, interruptible by ``interrupts``; return the outcome, whatever the task raises.
 
     It gets a copy of this thread's context: what it leaves in context variables, as a translation, is gone with it.
     """
-    return contextvars.copy_context().run(_watched if around_runs else _run, task, job, current, border)
+    return contextvars.copy_context().run(_watched if around_runs else _run, task, job, current, interrupts)
 
 
-async def arun(task: registry.TaskDefinition, job: ClaimedJob, current: CurrentJob, border: LaneBorder) -> Outcome:
+async def arun(
+    task: registry.TaskDefinition, job: ClaimedJob, current: CurrentJob, interrupts: LaneInterrupts
+) -> Outcome:
     """Run an ``async def`` task in this asyncio task, whose context is its own, and return the outcome likewise."""
-    watched = watch(task, job) if around_runs else None
+    watched = add_hook(task, job) if around_runs else None
     if watched is None:
-        return await _arun(task, job, current, border)
+        return await _arun(task, job, current, interrupts)
     outcome = None
     try:
-        outcome = await _arun(task, job, current, border, watched)
+        outcome = await _arun(task, job, current, interrupts, watched)
     finally:
         watched.ended(outcome)
     return outcome
 
 
-def _watched(task: registry.TaskDefinition, job: ClaimedJob, current: CurrentJob, border: ThreadBorder) -> Outcome:
-    watched = watch(task, job)
+def _watched(
+    task: registry.TaskDefinition, job: ClaimedJob, current: CurrentJob, interrupts: ThreadInterrupts
+) -> Outcome:
+    watched = add_hook(task, job)
     if watched is None:
-        return _run(task, job, current, border)
+        return _run(task, job, current, interrupts)
     outcome = None
     try:
-        outcome = _run(task, job, current, border, watched)
+        outcome = _run(task, job, current, interrupts, watched)
     finally:
         watched.ended(outcome)
     return outcome
@@ -197,8 +201,8 @@ async def _arun(
     task: registry.TaskDefinition,
     job: ClaimedJob,
     current: CurrentJob,
-    border: LaneBorder,
-    watched: Watched | None = None,
+    interrupts: LaneInterrupts,
+    watched: HookedRun | None = None,
 ) -> Outcome:
     enter(current)
     if job_started.receivers:
@@ -211,15 +215,15 @@ async def _arun(
     begun = time.perf_counter()
     try:
         args, kwargs = _arguments(job, run_adapter)
-        border.enter(current)
+        interrupts.enter(current)
         try:
             result = await task.func(*args, **kwargs)
         finally:
-            border.leave()
+            interrupts.leave()
         outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, result, run_adapter))
         if current.again is not None:
             _repeat(outcome, current)
-    except BaseException as error:  # noqa: BLE001 - the border: whatever it raises is the job's outcome
+    except BaseException as error:  # noqa: BLE001 - the boundary: whatever it raises is the job's outcome
         outcome = failure(task, job, error, current)
         outcome.run_seconds = time.perf_counter() - begun
         await _take_cancels()
@@ -227,7 +231,7 @@ async def _arun(
             watched.failed(error, outcome)
         if run_adapter:  # in here, so that the framework's log has the traceback
             with without_harm(job):
-                await atell_of_failure(run_adapter, task, outcome, error)
+                await areport_failure(run_adapter, task, outcome, error)
     else:
         outcome.run_seconds = time.perf_counter() - begun
         await _take_cancels()
@@ -246,8 +250,8 @@ def _run(
     task: registry.TaskDefinition,
     job: ClaimedJob,
     current: CurrentJob,
-    border: ThreadBorder,
-    watched: Watched | None = None,
+    interrupts: ThreadInterrupts,
+    watched: HookedRun | None = None,
 ) -> Outcome:
     enter(current)
     if job_started.receivers:
@@ -260,16 +264,16 @@ def _run(
     begun = time.perf_counter()
     try:
         call = _call_atomic if task.is_atomic else _call
-        outcome = call(task, job, current, border, run_adapter)
-    except BaseException as error:  # noqa: BLE001 - the border: whatever it raises is the job's outcome
-        border.leave()
+        outcome = call(task, job, current, interrupts, run_adapter)
+    except BaseException as error:  # noqa: BLE001 - the boundary: whatever it raises is the job's outcome
+        interrupts.leave()
         outcome = failure(task, job, error, current)
         outcome.run_seconds = time.perf_counter() - begun
         if watched:
             watched.failed(error, outcome)
         if run_adapter:  # in here, so that the framework's log has the traceback
             with without_harm(job):
-                tell_of_failure(run_adapter, task, outcome, error)
+                report_failure(run_adapter, task, outcome, error)
     else:
         outcome.run_seconds = outcome.run_seconds or time.perf_counter() - begun
         if run_adapter:
@@ -297,11 +301,11 @@ def _call(
     task: registry.TaskDefinition,
     job: ClaimedJob,
     current: CurrentJob,
-    border: ThreadBorder,
+    interrupts: ThreadInterrupts,
     run_adapter: registry.RunAdapter | None,
 ) -> Outcome:
     args, kwargs = _arguments(job, run_adapter)
-    value = border.call(current, task.func, args, kwargs)
+    value = interrupts.call(current, task.func, args, kwargs)
     outcome = Outcome(job, Fate.SUCCEEDED, result=_result(job, value, run_adapter))
     if current.again is not None:
         _repeat(outcome, current)
@@ -319,7 +323,7 @@ def _call_atomic(
     task: registry.TaskDefinition,
     job: ClaimedJob,
     current: CurrentJob,
-    border: ThreadBorder,
+    interrupts: ThreadInterrupts,
     run_adapter: registry.RunAdapter | None,
 ) -> Outcome:
     """Run the task and remove its job in one transaction: both take effect, or neither.
@@ -331,9 +335,9 @@ def _call_atomic(
             tenth conflict in a row on, the conflict itself is raised.
         LeaseLost: likewise, because another worker has the job.
     """
-    progress = _Progress()
+    progress = _AtomicProgress()
     try:
-        outcome = _call_in_transaction(task, job, current, border, run_adapter, progress)
+        outcome = _call_in_transaction(task, job, current, interrupts, run_adapter, progress)
     except BaseException as error:
         if progress.outcome is not None and progress.is_committed:
             logger.exception(
@@ -357,7 +361,7 @@ def _call_atomic(
 
 
 @dataclass(slots=True)
-class _Progress:
+class _AtomicProgress:
     """Progress of an atomic run."""
 
     has_begun: bool = False  # the transaction
@@ -368,7 +372,7 @@ class _Progress:
         self.is_committed = True
 
 
-class Conflicts:
+class ConflictCounts:
     """Numbers of conflicts in a row, by job, at the end of runs in this process. Safe for all threads."""
 
     def __init__(self) -> None:
@@ -392,7 +396,7 @@ class Conflicts:
                 self._numbers.pop(job.id, None)
 
 
-conflicts = Conflicts()
+conflicts = ConflictCounts()
 
 
 def _pause_after(number: int) -> float:
@@ -411,9 +415,9 @@ def _call_in_transaction(  # noqa: PLR0917 - those of its caller, and how far it
     task: registry.TaskDefinition,
     job: ClaimedJob,
     current: CurrentJob,
-    border: ThreadBorder,
+    interrupts: ThreadInterrupts,
     run_adapter: registry.RunAdapter | None,
-    progress: _Progress,
+    progress: _AtomicProgress,
 ) -> Outcome:
     begun = time.perf_counter()
     connection = connections[conf.database]
@@ -424,7 +428,7 @@ def _call_in_transaction(  # noqa: PLR0917 - those of its caller, and how far it
             connection.on_commit(
                 progress.committed
             )  # the first hook: one that raises keeps later ones from being called
-        outcome = _call(task, job, current, border, run_adapter)
+        outcome = _call(task, job, current, interrupts, run_adapter)
         outcome.run_seconds = time.perf_counter() - begun
         progress.outcome = outcome
         write_alone(CallerConnection(), current)
@@ -453,7 +457,7 @@ def _result(job: ClaimedJob, value: Any, run_adapter: registry.RunAdapter | None
     """
     if run_adapter:
         return run_adapter.result(value)
-    if value is None or not (job.flags & KEEP and conf.retention_days):
+    if value is None or not (job.flags & KEEP_RESULT and conf.retention_days):
         return "null"
     try:
         return encode(value, what="result")
@@ -471,7 +475,7 @@ def _result(job: ClaimedJob, value: Any, run_adapter: registry.RunAdapter | None
 def sought(job: ClaimedJob) -> TaskDefinition | None:
     """Return the task of a job as its backend finds it; None where it does not.
 
-    Called by the pump, which must outlive whatever stands in a row.
+    Called by the consumer, which must outlive whatever stands in a row.
     """
     alias = read_object(job.rest).get("backend")
     try:

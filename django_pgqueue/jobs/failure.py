@@ -23,7 +23,7 @@ from django_pgqueue.jobs.redaction import Scrub, scrub_end, scrubber_of
 from django_pgqueue.log_lines import fields
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.retry_policy import with_jitter
-from django_pgqueue.states import Reason
+from django_pgqueue.states import EntryKind, Reason
 
 logger = logging.getLogger("django_pgqueue.jobs")
 
@@ -33,10 +33,10 @@ LONGEST_TEXT = 16 * LONGEST_ERROR_BYTES  # of an exception, that is looked throu
 
 UNKNOWN_DELAY_SECONDS = 30.0
 LONGEST_BACKOFF_SECONDS = 10 * 365 * 24 * 3600.0
-KILLED = "Somebody asked for it to stop."
+KILLED = "It was asked to stop."
 
 
-def describe(error: BaseException, scrub: Scrub = str) -> dict[str, Any]:
+def error_entry(error: BaseException, scrub: Scrub = str) -> dict[str, Any]:
     """Return one entry of a job's history, storable whatever the exception holds, of at most 8 KB.
 
     Args:
@@ -46,6 +46,7 @@ def describe(error: BaseException, scrub: Scrub = str) -> dict[str, Any]:
     message = message_of(error)
     trace = trace_of(error)
     return {
+        "kind": EntryKind.FAILED,
         "error": _storable(f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."), 256),
         "message": _storable(scrub_end(scrub, message, LONGEST_TEXT), 1024),
         "traceback": _storable(scrub_end(scrub, trace, LONGEST_TEXT), LONGEST_ERROR_BYTES - 2048),
@@ -97,21 +98,21 @@ def failure(task: registry.TaskDefinition, job: ClaimedJob, error: BaseException
     if current.is_cancelled:
         if isinstance(error, JobInterrupted | asyncio.CancelledError):
             error = _named(error, JobKilled(KILLED))
-        return Outcome(job, Fate.DIED, reason=Reason.KILLED, error=describe(error, scrub))
+        return Outcome(job, Fate.DIED, reason=Reason.KILLED, error=error_entry(error, scrub))
     match error:
         case RetryLater() | NotCharged():
             return _released(job, error, scrub)
         case ResultRefused():
-            return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=describe(error.__cause__ or error, scrub))
+            return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=error_entry(error.__cause__ or error, scrub))
         case Discard():
-            return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=describe(error, scrub))
+            return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=error_entry(error, scrub))
     if current.is_overdue:
         error = _named(error, TimeLimitExceeded(f"It was interrupted after its time limit of {job.timeout_seconds} s."))
     is_discarded = _is_discarded(task, job, error)
     if is_discarded or job.attempt >= job.max_attempts:
         reason = Reason.DISCARDED if is_discarded else Reason.EXHAUSTED
-        return Outcome(job, Fate.DIED, reason=reason, error=describe(error, scrub))
-    return Outcome(job, Fate.RETRIED, delay_seconds=_backoff(task, job), error=describe(error, scrub))
+        return Outcome(job, Fate.DIED, reason=reason, error=error_entry(error, scrub))
+    return Outcome(job, Fate.RETRIED, delay_seconds=_backoff(task, job), error=error_entry(error, scrub))
 
 
 def _released(job: ClaimedJob, error: RetryLater | NotCharged, scrub: Callable[[str], str]) -> Outcome:
@@ -142,9 +143,10 @@ def unknown_task(job: ClaimedJob) -> Outcome:
     that has was known before, and waits for the code to come back.
     """
     if job.was_killed:
-        return Outcome(job, Fate.DIED, reason=Reason.KILLED, error=describe(JobKilled(KILLED)))
+        return Outcome(job, Fate.DIED, reason=Reason.KILLED, error=error_entry(JobKilled(KILLED)))
     if job.attempt == 1 and job.is_old:
-        error = {"error": "unknown task", "message": f"No worker has known the task {job.task!r} for a day."}
+        message = f"No worker has known the task {job.task!r} for a day."
+        error = {"kind": EntryKind.UNKNOWN_TASK, "error": "unknown task", "message": message}
         return Outcome(job, Fate.DIED, reason=Reason.UNKNOWN_TASK, error=error)
     logger.warning(
         "Unknown task %s: job %s will be retried in %d s. Does this worker run the same code as the enqueuer, and is "

@@ -34,7 +34,7 @@ DELICATE = {"logging", "importlib._bootstrap", "importlib._bootstrap_external", 
 taken, for all threads of the process. They are never long in there."""
 
 
-class Border(Protocol):
+class Interrupts(Protocol):
     """Interface for the interrupting threads."""
 
     courtesy_seconds: float
@@ -49,7 +49,7 @@ class Border(Protocol):
         ...
 
 
-class ThreadBorder:
+class ThreadInterrupts:
     """That of one slot, made in its thread, which runs plain tasks one after the other.
 
     Args:
@@ -111,7 +111,7 @@ class ThreadBorder:
         return True
 
 
-class LaneBorder:
+class LaneInterrupts:
     """That of one lane of an event loop. A cancel arrives where the coroutine waits, and it waits in user code."""
 
     courtesy_seconds = 0.0

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from django_pgqueue.db.connections import Database, Where, caller_of
-from django_pgqueue.db.notify import wake_for_cancel
+from django_pgqueue.db.notify import notify_cancelled
 from django_pgqueue.db.queries import statement
 from django_pgqueue.records import Lease
 
@@ -47,21 +47,21 @@ def register(
     return rows[0][0]  # type: ignore[no-any-return]
 
 
-class Beat(NamedTuple):
+class HeartbeatResult(NamedTuple):
     """The answer to a heartbeat."""
 
     standing: set[int]  # the ids whose rows are there and were renewed
     stop_by: str | None  # who has asked the command to stop; None: no stop is requested
 
 
-def beat(
+def heartbeat(
     database: Database,
     pids: Mapping[int, int],
     *,
     lease_seconds: int,
     session_pid: int = 0,
     memory_bytes: Mapping[int, int] | None = None,
-) -> Beat:
+) -> HeartbeatResult:
     """Renew the leases of worker processes, given as ``{worker_id: pid}``.
 
     Args:
@@ -78,29 +78,29 @@ def beat(
     }
     rows = database.rows(statement("heartbeat"), parameters)
     stop_by = next((by for _, by in rows if by is not None), None)
-    return Beat({worker_id for worker_id, _ in rows}, stop_by)
+    return HeartbeatResult({worker_id for worker_id, _ in rows}, stop_by)
 
 
-def absent(database: Database, *, seconds: float) -> list[int]:
+def silent_workers(database: Database, *, seconds: float) -> list[int]:
     """Return which worker processes have lost the session of their command and been silent for these seconds.
 
     One look proves nothing: a session may be terminated while the command lives, and it says so within a second.
     """
-    return [worker_id for (worker_id,) in database.rows(statement("absent"), {"seconds": seconds})]
+    return [worker_id for (worker_id,) in database.rows(statement("silent_workers"), {"seconds": seconds})]
 
 
-def leases(database: Database, worker_ids: Sequence[int]) -> list[Lease]:
-    """Return what these worker processes are running, by the database's book."""
-    return [Lease._make(row) for row in database.rows(statement("leases"), {"worker_ids": list(worker_ids)})]
+def worker_leases(database: Database, worker_ids: Sequence[int]) -> list[Lease]:
+    """Return what these worker processes are running, as the database has it."""
+    return [Lease._make(row) for row in database.rows(statement("worker_leases"), {"worker_ids": list(worker_ids)})]
 
 
 def has_session(database: Database, worker_id: int, *, is_pooled: bool) -> bool:
-    """Whether the server still works for the pump of a process that has ended, so that it may yet claim something.
+    """Whether the server still works for the consumer of a process that has ended, so that it may yet claim something.
 
     Args:
         is_pooled: whether a pooler stands before the server.
     """
-    [(is_there,)] = database.rows(statement("pump_session"), {"worker_id": worker_id, "is_pooled": is_pooled})
+    [(is_there,)] = database.rows(statement("consumer_session"), {"worker_id": worker_id, "is_pooled": is_pooled})
     return bool(is_there)
 
 
@@ -127,5 +127,5 @@ def request_stop(worker_ids: Iterable[int], *, by: str, database: Where = None) 
     parameters = {"worker_ids": list(worker_ids), "by": by}
     asked = sorted(worker_id for (worker_id,) in caller.rows(statement("request_stop"), parameters))
     if asked:
-        wake_for_cancel(caller)
+        notify_cancelled(caller)
     return asked

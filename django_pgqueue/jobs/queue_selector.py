@@ -12,7 +12,7 @@ EXCEPT = "-"
 """Begins what is not to be served."""
 
 
-class Served:
+class QueueSelector:
     """Selection of queues by ``--queues``.
 
     Args:

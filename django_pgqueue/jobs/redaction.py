@@ -19,7 +19,7 @@ from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import InvalidArguments
 from django_pgqueue.records import ClaimedJob
 from django_pgqueue.registry import TaskDefinition
-from django_pgqueue.stored_values import NO_JSON, TOO_DEEP, Unread
+from django_pgqueue.stored_values import NO_JSON, TOO_DEEP, Unreadable
 
 REDACTED = "[redacted]"
 
@@ -190,7 +190,7 @@ def _pattern(expressions: tuple[str, ...]) -> re.Pattern[str] | None:
 
 def _hidden(value: Any) -> Any:
     """Return what stands in place of all arguments: of what cannot be read, that; of none, none."""
-    return value if (isinstance(value, Unread) and value in {TOO_DEEP, NO_JSON}) or not value else REDACTED
+    return value if (isinstance(value, Unreadable) and value in {TOO_DEEP, NO_JSON}) or not value else REDACTED
 
 
 def _show(name: str | None, value: Any, hides: IsSensitive) -> Any:

@@ -6,7 +6,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from django_pgqueue.db.connections import CallerConnection
-from django_pgqueue.db.notify import wake, wake_to_admit
+from django_pgqueue.db.notify import notify_keys, notify_queues
 from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs.redaction import in_errors
 from django_pgqueue.jobs.serialization import Call, check_signature, encode
@@ -17,7 +17,7 @@ from django_pgqueue.signals import job_enqueued
 logger = logging.getLogger("django_pgqueue")
 
 
-class Refused(Enum):
+class RetryRefused(Enum):
     """Reason why there is no new job."""
 
     GONE = auto()  # it is not dead any more
@@ -26,7 +26,7 @@ class Refused(Enum):
     ALREADY = auto()  # the same form has been sent before
 
 
-class Retried(NamedTuple):
+class RetryWithResult(NamedTuple):
     """Result of a retry.
 
     Attributes:
@@ -35,11 +35,11 @@ class Retried(NamedTuple):
     """
 
     id: int | None
-    refused: Refused | None = None
+    refused: RetryRefused | None = None
     other: int | None = None
 
 
-def retry_changed(
+def retry_with(
     job_id: int,
     task: TaskDefinition,
     args: tuple[Any, ...],
@@ -51,7 +51,7 @@ def retry_changed(
     form: str,
     by: str,
     database: str | None = None,
-) -> Retried:
+) -> RetryWithResult:
     """Enqueue a new job like a dead one, with other arguments, in the caller's transaction.
 
     It has the options and metadata of the dead one, all its attempts before it, and the dead one as its parent.
@@ -80,18 +80,18 @@ def retry_changed(
         "unique_for_seconds": task.options.unique_for_seconds,
     }
     same = {"id": job_id, "form": form, "unique_key": keys.unique}
-    rows = caller.rows(statement("retry_changed"), texts | parameters | same)
+    rows = caller.rows(statement("retry_with"), texts | parameters | same)
     if not rows:
-        return _refused(caller.rows(statement("not_retried"), same))
+        return _refused(caller.rows(statement("explain_not_retried"), same))
     [(new_id, queue, key)] = rows
     if key is None:
-        wake(caller.alias, queue)
+        notify_queues(caller.alias, queue)
     else:
-        wake_to_admit(caller.alias, {key})
+        notify_keys(caller.alias, {key})
     if job_enqueued.receivers:
         job_enqueued.send_robust(task.name, ids=[new_id], task=task.name, queue=queue, database=caller.alias)
     logger.info("Job %s retried with changed arguments as job %s by %s", job_id, new_id, by)
-    return Retried(new_id)
+    return RetryWithResult(new_id)
 
 
 def keys_of(task: TaskDefinition, keys: Keys, before: Call, after: Call) -> Keys:
@@ -112,10 +112,10 @@ def keys_of(task: TaskDefinition, keys: Keys, before: Call, after: Call) -> Keys
     return Keys(*(new if key == was else key for key, was, new in zip(keys, computed, anew, strict=True)))
 
 
-def _refused(rows: list[Any]) -> Retried:
+def _refused(rows: list[Any]) -> RetryWithResult:
     if not rows:
-        return Retried(None, Refused.GONE)
+        return RetryWithResult(None, RetryRefused.GONE)
     [(made, holder)] = rows
     if made is not None:
-        return Retried(None, Refused.ALREADY, made)
-    return Retried(None, Refused.CHANGING if holder is None else Refused.KEY_HELD, holder)
+        return RetryWithResult(None, RetryRefused.ALREADY, made)
+    return RetryWithResult(None, RetryRefused.CHANGING if holder is None else RetryRefused.KEY_HELD, holder)

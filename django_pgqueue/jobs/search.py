@@ -52,7 +52,7 @@ def visible(database: Database, table: str, ids: Sequence[int], value: str, name
     """
     if not ids:
         return []
-    rows = database.rows(statement("arguments"), {"ids": list(ids), "table": table})
+    rows = database.rows(statement("job_arguments"), {"ids": list(ids), "table": table})
     found = {job_id for job_id, task, args, kwargs in rows if is_visible(task, read(args), read(kwargs), value, name)}
     return [job_id for job_id in ids if job_id in found]
 
@@ -104,9 +104,9 @@ def positions(name: str) -> Iterator[tuple[str, int]]:
 class Source(StrEnum):
     """Table of jobs, by the statement that reads it."""
 
-    LIVE = "select_live"
-    DEAD = "select_dead"
-    FINISHED = "select_finished"
+    LIVE = "search_live"
+    DEAD = "search_dead"
+    FINISHED = "search_finished"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,8 +167,8 @@ class Filter:
             raise ValueError(f"{source.name.capitalize()} jobs cannot be chosen by {' or '.join(asked)}.")
 
 
-class Page(NamedTuple):
-    """Result of one statement; the columns of ``select_live.sql``."""
+class SearchPage(NamedTuple):
+    """Result of one statement; the columns of ``search_live.sql``."""
 
     next_id: int | None  # the next page begins behind it; None: that was all
     until_id: int | None  # the newest when the first page was read; None: there are none
@@ -176,7 +176,7 @@ class Page(NamedTuple):
     ids: list[int]
 
 
-def pages(source: Source, chosen: Filter, *, after_id: int = 0, database: str | None = None) -> Iterator[Page]:
+def pages(source: Source, chosen: Filter, *, after_id: int = 0, database: str | None = None) -> Iterator[SearchPage]:
     """Yield the ids that match, ascending: up to 1,000 of up to 10,000 rows at a time.
 
     Ends with the job that was the newest at the first page, so however fast others come in. Each page is a statement of
@@ -195,7 +195,7 @@ def pages(source: Source, chosen: Filter, *, after_id: int = 0, database: str | 
         next_id, until_id = page.next_id, page.until_id
 
 
-def page_of(database: Database, source: Source, chosen: Filter, *, after_id: int, until_id: int | None) -> Page:
+def page_of(database: Database, source: Source, chosen: Filter, *, after_id: int, until_id: int | None) -> SearchPage:
     """Return one page, where the planner reads along indexes already.
 
     Raises:
@@ -203,7 +203,7 @@ def page_of(database: Database, source: Source, chosen: Filter, *, after_id: int
     """
     chosen.must_fit(source)
     [row] = database.rows(statement(source.value), {**chosen.parameters(), "after_id": after_id, "until_id": until_id})
-    page = Page._make(row)
+    page = SearchPage._make(row)
     if chosen.argument is None:
         return page
     table = source.name.lower()

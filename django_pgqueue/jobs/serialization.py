@@ -123,8 +123,8 @@ def _check_depth(text: str, what: str) -> None:
         path = ""
     if path is not None:
         raise InvalidArguments(
-            f"Cannot be stored as JSON: {_cut(what + path)} is nested deeper than {DEEPEST} levels, which nobody could "
-            "show. Make it flatter, or store the data in a model or a file and pass its key."
+            f"Cannot be stored as JSON: {_cut(what + path)} is nested deeper than {DEEPEST} levels, which could not be "
+            "shown. Make it flatter, or store the data in a model or a file and pass its key."
         )
 
 

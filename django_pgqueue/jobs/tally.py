@@ -16,7 +16,7 @@ from django.db import Error
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.errors import is_locked, is_transient, one_line
 from django_pgqueue.jobs import stats
-from django_pgqueue.jobs.counters import Meter
+from django_pgqueue.jobs.counters import ProcessCounters
 from django_pgqueue.jobs.stats import (
     DIED,
     FAILED,
@@ -32,7 +32,7 @@ from django_pgqueue.jobs.stats import (
     Key,
     counted,
 )
-from django_pgqueue.records import Ends, Fate, Outcome
+from django_pgqueue.records import EndCounts, Fate, Outcome
 from django_pgqueue.states import Reason
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -53,7 +53,7 @@ FAILURES = {Reason.EXHAUSTED, Reason.DISCARDED}
 """A job that died of another reason did so without a failed attempt: it was killed, or never started."""
 
 
-class Tally:
+class StatsBuffer:
     """Kept by one thread.
 
     Args:
@@ -61,7 +61,7 @@ class Tally:
         meter: counts the same, for the page of metrics; None: there is none.
     """
 
-    def __init__(self, database: QueueConnection, meter: Meter | None = None) -> None:
+    def __init__(self, database: QueueConnection, meter: ProcessCounters | None = None) -> None:
         self._database = database
         self._meter = meter
         self._counted: dict[Key, list[float]] = {}
@@ -88,7 +88,7 @@ class Tally:
             for task, batch in batches.items():
                 self._count((minute, name, task), batch)
 
-    def count_ends(self, ends: Ends) -> None:
+    def count_ends(self, ends: EndCounts) -> None:
         """Count what housekeeping has ended."""
         minute = self._minute()
         for column, kinds in ((LOST, ends.lost), (FAILED, ends.failed), (RETRIED, ends.retried), (DIED, ends.died)):

@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from django_pgqueue.db.connections import CallerConnection, Database, undoable
-from django_pgqueue.db.notify import ADMIT, of_queue
+from django_pgqueue.db.notify import ADMIT, queue_payload
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.jobs.serialization import Call, encode_many
@@ -22,8 +22,8 @@ MOST_UNDONE = 20_000
 
 
 @dataclass(slots=True)
-class Met:
-    """Result of ``meet()``."""
+class Resolution:
+    """Result of ``resolve_conflict()``."""
 
     ids: dict[str, int]  # by key, those whose matter is settled
     freed: set[str] = field(default_factory=set)  # keys that jobs which are over have given up
@@ -31,12 +31,12 @@ class Met:
     waiting: set[str] = field(default_factory=set)  # concurrency keys by which a job may have to be admitted
 
 
-def meet(database: Database, calls: Mapping[str, Call], options: Mapping[str, Any]) -> Met:
+def resolve_conflict(database: Database, calls: Mapping[str, Call], options: Mapping[str, Any]) -> Resolution:
     """Find the jobs that hold unique keys, in the caller's transaction, and change them as the calls want.
 
-    A call meets a job that has its work before it: one that runs, one that will, or a tombstone. One that gives the key
-    up at its start is kept from starting before the caller's transaction has ended; else a change that is not committed
-    yet would be missed. A job that is over, and will not run any more, gives up the key instead.
+    A call meets a job that has its work before it: one that runs, one that will, or a reserved row. One that gives the
+    key up at its start is kept from starting before the caller's transaction has ended; else a change that is not
+    committed yet would be missed. A job that is over, and will not run any more, gives up the key instead.
 
     A job that runs is neither changed nor locked: its worker has to write its outcome, however long the caller's
     transaction stays open.
@@ -52,15 +52,19 @@ def meet(database: Database, calls: Mapping[str, Call], options: Mapping[str, An
     Returns:
         What is settled. A key that is missing is free by now, or its job has just started: try again.
     """
-    rows = sorted(database.rows(statement("twins"), {**options, "unique_keys": sorted(calls)}), key=itemgetter(0))
-    met = Met({key: job_id for key, job_id, name in rows if name is None})
+    rows = sorted(
+        database.rows(statement("find_unique_conflicts"), {**options, "unique_keys": sorted(calls)}), key=itemgetter(0)
+    )
+    met = Resolution({key: job_id for key, job_id, name in rows if name is None})
     wanted = [(key, name) for key, _, name in rows if name is not None]
     for name, neighbours in groupby(wanted, key=itemgetter(1)):
         _settle(name, database, {key: calls[key] for key, _ in neighbours}, options, met)
     return met
 
 
-def _settle(name: str, database: Database, calls: Mapping[str, Call], options: Mapping[str, Any], met: Met) -> None:
+def _settle(
+    name: str, database: Database, calls: Mapping[str, Call], options: Mapping[str, Any], met: Resolution
+) -> None:
     """Run a statement on jobs; where one has started meanwhile, on those of one half of the keys, then of the other."""
     keys = sorted(calls)
     parameters = {**options, "unique_keys": keys}
@@ -70,7 +74,7 @@ def _settle(name: str, database: Database, calls: Mapping[str, Call], options: M
     if not rows and len(keys) > 1:
         for half in (keys[: len(keys) // 2], keys[len(keys) // 2 :]):
             _settle(name, database, {key: calls[key] for key in half}, options, met)
-    if name == "give_up":
+    if name == "release_expired_keys":
         met.freed |= {key for key, *_ in rows}
         return
     met.ids |= {key: job_id for key, job_id, *_ in rows}
@@ -88,7 +92,7 @@ def _arguments(calls: Sequence[Call]) -> dict[str, Any]:
 # Insert
 
 
-class Keyed(NamedTuple):
+class KeyedCall(NamedTuple):
     """One call: its arguments, and the keys of its job."""
 
     args: tuple[Any, ...]
@@ -100,7 +104,7 @@ class Keyed(NamedTuple):
 class InsertResult:
     """Result of an insert, by call."""
 
-    ids: list[int]  # in the order of the calls; of a twin, where the call met one
+    ids: list[int]  # in the order of the calls; of a conflicting job, where the call met one
     created: list[bool]  # likewise: whether the job is a new one
     ready: set[str] = field(default_factory=set)  # the queues on which something may run now
     waiting: set[str] = field(default_factory=set)  # concurrency keys by which a job may have to be admitted
@@ -113,11 +117,11 @@ class InsertResult:
 
 def payloads_of(result: InsertResult) -> set[str]:
     """Return the payloads of the notifications that an insert is followed by."""
-    return {*map(of_queue, result.ready), *(ADMIT + key for key in result.waiting)}
+    return {*map(queue_payload, result.ready), *(ADMIT + key for key in result.waiting)}
 
 
-def insert(database: Database, calls: Sequence[Keyed], options: Mapping[str, Any]) -> InsertResult:
-    """Insert jobs of one task in the caller's transaction, and meet the twins of those that are not inserted.
+def insert(database: Database, calls: Sequence[KeyedCall], options: Mapping[str, Any]) -> InsertResult:
+    """Insert jobs of one task in the caller's transaction; the calls that insert none meet their conflicting jobs.
 
     Args:
         options: the other parameters of ``enqueue_keyed.sql``, and those of ``unique.meet``, the same for all.
@@ -137,7 +141,7 @@ def insert(database: Database, calls: Sequence[Keyed], options: Mapping[str, Any
     )
 
 
-def insert_many(alias: str, calls: Sequence[Keyed], options: Mapping[str, Any]) -> InsertResult:
+def insert_many(alias: str, calls: Sequence[KeyedCall], options: Mapping[str, Any]) -> InsertResult:
     """Do what ``insert`` does for several calls, all or none of them.
 
     Where one has to be tried again, its key comes after others that are locked by now, and two who do so could
@@ -160,10 +164,10 @@ class _Insertion:
 
     Attributes:
         inserted: what has become of them so far.
-        left: the positions of those that were neither inserted nor have met a twin.
+        left: the positions of those that were neither inserted nor have met a conflicting job.
     """
 
-    def __init__(self, database: Database, calls: Sequence[Keyed], options: Mapping[str, Any]) -> None:
+    def __init__(self, database: Database, calls: Sequence[KeyedCall], options: Mapping[str, Any]) -> None:
         self.inserted = InsertResult([0] * len(calls), [False] * len(calls))
         self.left: Sequence[int] = range(len(calls))
         self._database = database
@@ -171,11 +175,11 @@ class _Insertion:
         self._options = options
 
     def try_once(self) -> None:
-        """Insert those that are left, and meet twins, some of which give up their key for good."""
+        """Insert those that are left, and meet conflicting jobs, some of which give up their key for good."""
         self._insert(self.left)
         self._look_what_is_left()
         if self.left:
-            freed = self._meet_twins()
+            freed = self._meet_conflicts()
             self._insert([position for position in self.left if self._calls[position].keys.unique in freed])
             self._look_what_is_left()
 
@@ -210,16 +214,16 @@ class _Insertion:
             groups.setdefault(self._calls[position].keys.unique or position, []).append(position)
         return list(groups.values())
 
-    def _one_of(self, positions: Sequence[int]) -> Keyed:
+    def _one_of(self, positions: Sequence[int]) -> KeyedCall:
         """Return the call that makes the job of all these: the first; with ``replace``, with the last arguments."""
         first, last = self._calls[positions[0]], self._calls[positions[-1]]
         return last._replace(keys=first.keys) if self._options["on_conflict"] == OnConflict.REPLACE else first
 
-    def _meet_twins(self) -> set[str]:
+    def _meet_conflicts(self) -> set[str]:
         """Of several calls with one key the last has its way. Return the keys that are free by now."""
         chosen = [self._calls[position] for position in self.left]
         last = {str(call.keys.unique): (call.args, call.kwargs) for call in chosen}
-        met = meet(self._database, last, self._options)
+        met = resolve_conflict(self._database, last, self._options)
         for position, call in zip(self.left, chosen, strict=True):
             self.inserted.ids[position] = met.ids.get(str(call.keys.unique), 0)
         self.inserted.ready |= met.ready
@@ -227,7 +231,7 @@ class _Insertion:
         return met.freed
 
 
-def _parameters(calls: Sequence[Keyed]) -> dict[str, Any]:
+def _parameters(calls: Sequence[KeyedCall]) -> dict[str, Any]:
     return {
         "number": len(calls),
         "args": encode_many([call.args for call in calls], what="calls"),

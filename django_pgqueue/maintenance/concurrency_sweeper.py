@@ -16,7 +16,7 @@ from django.db import Error
 from django_pgqueue.db.connections import Database, QueueConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.flow import concurrency
-from django_pgqueue.flow.concurrency import LOCKED_AT_ONCE, Admission
+from django_pgqueue.flow.concurrency import LOCKED_AT_ONCE, PendingAdmission
 
 AGAIN_SECONDS = 0.005
 """Interval after which a key is tried again that another session was counting."""
@@ -30,24 +30,24 @@ SWEPT_AT_ONCE = 1000
 """Maximum number of keys in a sweep: three index entries each."""
 
 
-class Swept(NamedTuple):
+class SweepResult(NamedTuple):
     """Result of a look at some keys."""
 
     keys: list[str]  # a job waits that may be admitted
     last: str  # where to go on; "": that was the end, begin anew
 
 
-def sweep(database: Database, *, after: str = "", limit: int = 1000) -> Swept:
+def sweep(database: Database, *, after: str = "", limit: int = 1000) -> SweepResult:
     """Look at up to ``limit`` keys of waiting jobs, in alphabetical order.
 
     Args:
         after: begin with the first key behind this one. "": with the first of all.
     """
     [(keys, last, is_more)] = database.rows(statement("sweep"), {"after": after, "limit": limit})
-    return Swept(keys, last if is_more else "")
+    return SweepResult(keys, last if is_more else "")
 
 
-class Admissions:
+class AdmissionRequests:
     """The keys whose waiting jobs are still to be admitted. Not safe for two threads at once."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Admissions:
             return 0.0
         return self._again_at if self._missed else math.inf
 
-    def send(self, database: QueueConnection, *, limit: int = LOCKED_AT_ONCE) -> Admission | None:
+    def send(self, database: QueueConnection, *, limit: int = LOCKED_AT_ONCE) -> PendingAdmission | None:
         """Send the admission of up to ``limit`` keys; None if there is none. The others stay due."""
         if self._missed and time.monotonic() >= self._again_at:
             self._due = self._missed | self._due
@@ -77,7 +77,7 @@ class Admissions:
         keys = list(itertools.islice(self._due, min(limit, LOCKED_AT_ONCE)))
         return concurrency.send(database, keys) if keys else None
 
-    def took(self, admission: Admission) -> frozenset[str]:
+    def took(self, admission: PendingAdmission) -> frozenset[str]:
         """Learn from the answer to an admission; return the queues that have jobs to claim."""
         admitted = admission.read()
         tried = {key: self._due.pop(key) + 1 for key in admission.locking.names}
@@ -87,8 +87,8 @@ class Admissions:
         return admitted.queues
 
 
-class Sweep:
-    """The steward's part: what is announced, at once; and all keys in turn, a bounded number each second.
+class ConcurrencySweeper:
+    """Maintenance's part: what is announced, at once; and all keys in turn, a bounded number each second.
 
     Args:
         announce: called with queues that have jobs to claim.
@@ -98,7 +98,7 @@ class Sweep:
         self._database = database
         self._announce = announce
         self._heard: deque[Collection[str]] = deque()
-        self._admissions = Admissions()
+        self._admissions = AdmissionRequests()
         self._last = ""  # the key that was looked at last; "": go on with the first
         self._laps = 1  # to be made without a pause; what is under way counts
         self._sweep_at = 0.0  # monotonic
@@ -107,14 +107,14 @@ class Sweep:
         """Take note that jobs of these keys may be admitted; "" stands for any. May be called from any thread."""
         self._heard.append(keys)
 
-    def pass_once(self, *, anybody_waits: bool = True) -> float:
+    def pass_once(self, *, has_waiting: bool = True) -> float:
         """Admit what is due; return the seconds until there is more.
 
         Args:
-            anybody_waits: whether there are waiting jobs at all.
+            has_waiting: whether there are waiting jobs at all.
         """
         is_called = self._listen()
-        if not anybody_waits and not is_called:
+        if not has_waiting and not is_called:
             self._last, self._sweep_at = "", time.monotonic() + SWEEP_SECONDS
         elif time.monotonic() >= self._sweep_at:
             self._look()

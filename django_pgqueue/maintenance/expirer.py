@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from django_pgqueue.db.connections import Database, QueueConnection
 from django_pgqueue.db.queries import ladder_size, sized
-from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
-from django_pgqueue.jobs.executor import announce_from_duty
-from django_pgqueue.jobs.tally import Tally
-from django_pgqueue.records import Ends
-from django_pgqueue.services import Slice, next_look
+from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter, expired_entry
+from django_pgqueue.jobs.executor import send_from_maintenance
+from django_pgqueue.jobs.tally import StatsBuffer
+from django_pgqueue.records import EndCounts
+from django_pgqueue.services import AdaptiveBatch, next_look
 from django_pgqueue.signals import job_expired
 from django_pgqueue.states import Reason
 
@@ -20,44 +20,44 @@ logger = logging.getLogger("django_pgqueue.worker")
 EXPIRE_SECONDS = 5.0
 
 
-class Expired(NamedTuple):
+class ExpireResult(NamedTuple):
     """Result of a pass."""
 
     dead: int
     is_all: bool  # nothing is left but locked rows
     keys: frozenset[str]  # concurrency keys of the dead, of which others may be admitted now
-    ends: Ends
+    ends: EndCounts
 
 
-def expire(database: Database, *, limit: int = 1000) -> Expired:
+def expire(database: Database, *, limit: int = 1000) -> ExpireResult:
     """Move up to ``limit`` jobs, 1 to 1,000, that have expired to ``dead_jobs``: queued, scheduled or waiting ones.
 
     Jobs that a worker has claimed by then are left alone, and so are locked rows.
     """
     size = ladder_size(limit)
     found = {job_id: rest for job_id, *rest in database.rows(sized("expired", size), {})}
-    dead = dead_letter(database, [DeadLetter(job_id, 0, Reason.EXPIRED, {"error": "expired"}) for job_id in found])
+    dead = dead_letter(database, [DeadLetter(job_id, 0, Reason.EXPIRED, expired_entry()) for job_id in found])
     if dead:
-        announce_from_duty(job_expired, ids=list(dead), database=database.alias)
+        send_from_maintenance(job_expired, ids=list(dead), database=database.alias)
     gone = [found[job_id] for job_id in dead]
     freed = frozenset(key for key, _, _ in gone if key is not None)
-    ends = Ends(died=tuple((queue, task) for _, queue, task in gone))
-    return Expired(len(dead), len(found) < size or not dead, freed, ends)
+    ends = EndCounts(died=tuple((queue, task) for _, queue, task in gone))
+    return ExpireResult(len(dead), len(found) < size or not dead, freed, ends)
 
 
-class Expiry:
-    """A duty of the steward; a consumer that claims an expired job does not wait for it.
+class Expirer:
+    """A duty of maintenance; a consumer that claims an expired job does not wait for it.
 
     Args:
         admit: called with the concurrency keys of the dead, of which others may be admitted.
         tally: counts the dead.
     """
 
-    def __init__(self, database: QueueConnection, admit: Callable[[Collection[str]], None], tally: Tally) -> None:
+    def __init__(self, database: QueueConnection, admit: Callable[[Collection[str]], None], tally: StatsBuffer) -> None:
         self._database = database
         self._admit = admit
         self._tally = tally
-        self._expiring = Slice()
+        self._expiring = AdaptiveBatch()
         self._expire_at = 0.0  # not before, monotonic
 
     def expire(self) -> float | None:

@@ -3,7 +3,7 @@
 import time
 
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.flow.fairness import START, keep_turns
+from django_pgqueue.flow.fairness import START, advance_fair_keys
 from django_pgqueue.services import next_look
 
 LATE_SECONDS = 0.1  # while a key stands behind: the jobs that were brought forward may be done soon
@@ -24,7 +24,7 @@ class FairKeys:
         begun = time.monotonic()
         if begun < self._look_at:
             return self._look_at - begun
-        done = keep_turns(self._database, after=self._place)
+        done = advance_fair_keys(self._database, after=self._place)
         pause = LATE_SECONDS if done.late else TURNS_SECONDS if done.keys else NONE_SECONDS
         self._place, self._look_at = done.next, next_look(begun, pause)
         return pause

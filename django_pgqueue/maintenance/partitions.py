@@ -39,7 +39,7 @@ class Partition(NamedTuple):
         return begins_at is not None and ends_at is not None and begins_at <= instant < ends_at
 
 
-class Plan(NamedTuple):
+class PartitionPlan(NamedTuple):
     """Work of a pass."""
 
     today: dt.date  # in UTC, by the database's clock
@@ -48,7 +48,7 @@ class Plan(NamedTuple):
     drop: Sequence[Partition]
 
 
-class Kept(NamedTuple):
+class PartitionsResult(NamedTuple):
     """Result of a pass."""
 
     made: int = 0
@@ -56,7 +56,7 @@ class Kept(NamedTuple):
     is_blocked: bool = False  # another session had locked the rest: soon it may be free
 
 
-def plan(database: Database, *, retention_days: int) -> Plan:
+def plan(database: Database, *, retention_days: int) -> PartitionPlan:
     """Return what a pass would do now. Reads the catalogue alone."""
     [(today,)] = database.rows("SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date", {})
     present = [
@@ -65,7 +65,7 @@ def plan(database: Database, *, retention_days: int) -> Plan:
     ]
     ahead = [today + dt.timedelta(days) for days in range(DAYS_AHEAD + 1)] if retention_days else []
     kept_from = midnight(today - dt.timedelta(retention_days))
-    return Plan(
+    return PartitionPlan(
         today,
         present,
         make=[day for day in ahead if not any(partition.holds(midnight(day)) for partition in present)],
@@ -73,7 +73,7 @@ def plan(database: Database, *, retention_days: int) -> Plan:
     )
 
 
-def keep_partitions(database: QueueConnection, *, retention_days: int) -> Kept:
+def maintain_partitions(database: QueueConnection, *, retention_days: int) -> PartitionsResult:
     """Make the partitions of today and the week ahead; drop those older than the retention.
 
     The worker's role needs to own the table; where it does not, this logs a warning and jobs go to the default
@@ -89,10 +89,10 @@ def keep_partitions(database: QueueConnection, *, retention_days: int) -> Kept:
         dropped, is_dropping_blocked = _do(connection, map(_dropping, planned.drop))
     except psycopg.errors.InsufficientPrivilege as error:
         logger.warning("Partitions of %s cannot be kept: %s. The worker's role must own the table.", PARENT, error)
-        return Kept()
+        return PartitionsResult()
     if made or dropped:
         logger.info("Partitions of %s: %d made, %d dropped", PARENT, made, dropped)
-    return Kept(made, dropped, is_making_blocked or is_dropping_blocked)
+    return PartitionsResult(made, dropped, is_making_blocked or is_dropping_blocked)
 
 
 def _aware(instant: dt.datetime | None) -> dt.datetime | None:
@@ -142,7 +142,10 @@ def _do(connection: psycopg.Connection[Row], works: Iterable[Statements]) -> tup
         try:
             done += _brief(connection, statements)
         except psycopg.errors.LockNotAvailable as error:
-            logger.info("Somebody is in the way, the rest is tried again soon: %s", error.diag.message_primary)
+            logger.info(
+                "Partition maintenance is blocked by another session and will be tried again soon: %s",
+                error.diag.message_primary,
+            )
             return done, True
     return done, False
 

@@ -5,36 +5,36 @@ from typing import NamedTuple
 
 from django_pgqueue.db.connections import Database
 from django_pgqueue.db.queries import statement
-from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.jobs.queue_selector import QueueSelector
 
 
-def is_drained(database: Database, *, served: Served, worker_ids: Sequence[int]) -> bool:
+def is_drained(database: Database, *, served: QueueSelector, worker_ids: Sequence[int]) -> bool:
     """Whether nothing is claimable or due in these queues, but for paused ones, nor running in these processes."""
     parameters = served.parameters() | {"worker_ids": list(worker_ids)}
-    [(unfinished,)] = database.rows(statement("unfinished"), parameters)
+    [(unfinished,)] = database.rows(statement("is_drained"), parameters)
     return not unfinished
 
 
-class Chores(NamedTuple):
-    """The columns of ``chores.sql`` in their order."""
+class PendingWork(NamedTuple):
+    """The columns of ``pending_work.sql`` in their order."""
 
     due_seconds: float | None = None  # until the next scheduled job is due, 0 or less: now; None: none within two
-    has_tombstones: bool = False  # some whose time is over
+    has_reserved: bool = False  # some whose time is over
     has_expired: bool = False  # jobs that were not started in time
     has_started: bool = False  # jobs that came back without their unique key
     has_waiting: bool = False  # jobs that are not admitted yet
     has_running: bool = False
     tick_seconds: float | None = None  # until the next tick of any schedule, 0 or less: now; None: there is none
-    operation_seconds: float | None = None  # until the next slice of any operation, the same
+    bulk_action_seconds: float | None = None  # until the next slice of any bulk action, the same
 
 
-def look(database: Database) -> Chores:
+def pending_work(database: Database) -> PendingWork:
     """Return the pending work of all passes."""
-    [row] = database.rows(statement("chores"), {})
-    return Chores._make(row)
+    [row] = database.rows(statement("pending_work"), {})
+    return PendingWork._make(row)
 
 
-def oldest_runnable(database: Database, served: Served) -> float:
+def oldest_runnable(database: Database, served: QueueSelector) -> float:
     """Return for how many seconds the job has waited that could have run for longest; 0 where none waits.
 
     Args:
@@ -44,7 +44,7 @@ def oldest_runnable(database: Database, served: Served) -> float:
     return seconds or 0.0
 
 
-class Counts(NamedTuple):
+class QueueCounts(NamedTuple):
     """Numbers of jobs of one queue, each up to the limit that was asked for."""
 
     queued: int
@@ -52,7 +52,7 @@ class Counts(NamedTuple):
     waiting: int
 
 
-def counts(database: Database, queues: Iterable[str], *, limit: int) -> dict[str, Counts]:
+def counts(database: Database, queues: Iterable[str], *, limit: int) -> dict[str, QueueCounts]:
     """Count the jobs of queues, up to ``limit`` of each kind: no backlog makes it take long."""
     rows = database.rows(statement("queue_counts"), {"names": list(queues), "limit": limit})
-    return {name: Counts(*numbers) for name, *numbers in rows}
+    return {name: QueueCounts(*numbers) for name, *numbers in rows}

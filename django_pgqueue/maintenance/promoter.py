@@ -7,14 +7,14 @@ from django_pgqueue.db.connections import Database
 from django_pgqueue.db.queries import ladder_size, sized
 
 
-class Promoted(NamedTuple):
+class PromoteResult(NamedTuple):
     """Result of a pass."""
 
     queues: dict[str, int]  # how many jobs became claimable on each
     keys: dict[str, int]  # how many wait for each concurrency key
 
 
-def promote(database: Database, *, limit: int = 1000) -> Promoted:
+def promote(database: Database, *, limit: int = 1000) -> PromoteResult:
     """Make up to ``limit`` due jobs claimable, which may be 1 to 1,000; those with a concurrency key wait."""
     rows = database.rows(sized("promote", ladder_size(limit)), {})
     queues = {queue: number for queue, key, number in rows if key is None}
@@ -22,4 +22,4 @@ def promote(database: Database, *, limit: int = 1000) -> Promoted:
     for _, key, number in rows:
         if key is not None:
             keys[key] += number
-    return Promoted(queues, dict(keys))
+    return PromoteResult(queues, dict(keys))

@@ -23,13 +23,13 @@ from django.db import ProgrammingError
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import Database, QueueConnection
 from django_pgqueue.db.queries import ladder_size, sized, statement
-from django_pgqueue.maintenance.bulk_runner import prune_operations
-from django_pgqueue.services import Slice
+from django_pgqueue.maintenance.bulk_runner import prune_bulk_actions
+from django_pgqueue.services import AdaptiveBatch
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-OPERATION_DAYS = 30
-"""Retention of bulk operations, in days."""
+BULK_ACTION_DAYS = 30
+"""Retention of bulk actions, in days."""
 
 LARGEST = 1000
 STRETCH = 64
@@ -50,17 +50,17 @@ class Prunable(NamedTuple):
     dead: bool  # jobs that have been dead for too long
     default: bool  # rows in the default partition, of whatever age
     stats: bool  # counts that are too old
-    operations: bool = False  # that ended long ago
+    bulk_actions: bool = False  # that ended long ago
 
 
-class Stretch(NamedTuple):
+class PrunedRange(NamedTuple):
     """Result of one stretch of the default partition."""
 
     removed: int
     next_page: int | None  # where the next one begins; None: that was the last
 
 
-class Pruned(NamedTuple):
+class PruneResult(NamedTuple):
     """Numbers of rows removed."""
 
     timed: int  # finished ones with a time of their own
@@ -71,7 +71,7 @@ class Pruned(NamedTuple):
 
 def look(database: Database, *, dead_days: int | None, stats_days: int) -> Prunable:
     """Return what there is to prune."""
-    parameters = {"days": dead_days, "stats_days": stats_days, "operation_days": OPERATION_DAYS}
+    parameters = {"days": dead_days, "stats_days": stats_days, "bulk_action_days": BULK_ACTION_DAYS}
     [row] = database.rows(statement("prunable"), parameters)
     return Prunable._make(row)
 
@@ -91,14 +91,14 @@ def prune_stats(database: Database, *, days: int, limit: int) -> int:
     return len(database.rows(sized("prune_stats", ladder_size(limit)), {"days": days}))
 
 
-def prune_default(database: Database, *, retention_days: int, page: int) -> Stretch:
+def prune_default(database: Database, *, retention_days: int, page: int) -> PrunedRange:
     """Remove what is older than the retention from the pages of the default partition from ``page`` on."""
     parameters = {"retention_days": retention_days, "page": page}
     [(removed, pages)] = database.rows(statement("prune_default"), parameters)
-    return Stretch(removed, page + STRETCH if page + STRETCH < pages else None)
+    return PrunedRange(removed, page + STRETCH if page + STRETCH < pages else None)
 
 
-def prune_all(database: Database, *, retention_days: int, dead_days: int | None, stats_days: int) -> Pruned:
+def prune_all(database: Database, *, retention_days: int, dead_days: int | None, stats_days: int) -> PruneResult:
     """Remove all that is old enough, slice after slice, however long that takes."""
     timed = _through(lambda: prune_timed(database, limit=LARGEST))
     dead = _through(lambda: prune_dead(database, days=dead_days, limit=LARGEST)) if dead_days is not None else 0
@@ -108,7 +108,7 @@ def prune_all(database: Database, *, retention_days: int, dead_days: int | None,
     while page is not None:
         removed, page = prune_default(database, retention_days=retention_days, page=page)
         default += removed
-    return Pruned(timed, dead, default, counts)
+    return PruneResult(timed, dead, default, counts)
 
 
 def _through(prune_slice: Callable[[], int]) -> int:
@@ -121,7 +121,7 @@ def _through(prune_slice: Callable[[], int]) -> int:
 # The maintenance task
 
 
-class Pruning:
+class Pruner:
     """Prunes finished jobs whose own time is over, jobs dead for too long, old counts, and the default partition.
 
     Args:
@@ -130,7 +130,7 @@ class Pruning:
 
     def __init__(self, database: QueueConnection) -> None:
         self._database = database
-        self._slice = Slice()
+        self._slice = AdaptiveBatch()
         self._look_at = self._default_at = 0.0  # not before, monotonic
         self._page = 0  # of the default partition, where to go on
 
@@ -165,8 +165,8 @@ class Pruning:
         if there.stats:  # what is no job comes last: a role that may not remove it may remove jobs
             pass_once = functools.partial(prune_stats, self._database, days=stats_days)
             has_more |= self._in_slices("rows of counts", pass_once)
-        if there.operations:
-            has_more |= prune_operations(self._database, days=OPERATION_DAYS) > 0
+        if there.bulk_actions:
+            has_more |= prune_bulk_actions(self._database, days=BULK_ACTION_DAYS) > 0
         return has_more
 
     def _in_slices(self, kind: str, prune_slice: Callable[..., int]) -> bool:

@@ -17,14 +17,14 @@ MOST_LOCKED = 5
 """Maximum number of those in a pass: the same thread has other duties."""
 
 
-def note_queues(database: QueueConnection, *, limit: int = 100) -> list[str]:
+def register_queues(database: QueueConnection, *, limit: int = 100) -> list[str]:
     """Make the rows of queues that have jobs and none yet, up to ``limit``; return their names.
 
     One whose row another transaction has inserted and not committed is left for the next time.
     """
     noted, locked = [], 0
-    for (name,) in database.rows(statement("unnoted_queues"), {"limit": limit}):
-        if note_queue(database, name):
+    for (name,) in database.rows(statement("unregistered_queues"), {"limit": limit}):
+        if register_queue(database, name):
             noted.append(name)
         else:
             locked += 1
@@ -33,12 +33,12 @@ def note_queues(database: QueueConnection, *, limit: int = 100) -> list[str]:
     return noted
 
 
-def note_queue(database: QueueConnection, name: str) -> bool:
+def register_queue(database: QueueConnection, name: str) -> bool:
     """Make the row of one queue; return whether it was new, and could be made without waiting for another session."""
     try:
         with database.transaction():
             database.send(statement("lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
-            return bool(database.rows(statement("note_queue"), {"name": name}))
+            return bool(database.rows(statement("register_queue"), {"name": name}))
     except Error as error:
         if not is_locked(error):
             raise

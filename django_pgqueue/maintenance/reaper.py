@@ -1,4 +1,4 @@
-"""Requeue the jobs of dead workers, or move them to ``dead_jobs``."""
+"""Send the jobs of dead workers back, or move them to ``dead_jobs``."""
 
 import json
 import logging
@@ -11,31 +11,34 @@ from django_pgqueue.exceptions import JobInterrupted, JobKilled, TimeLimitExceed
 from django_pgqueue.jobs import leases
 from django_pgqueue.jobs.ack import release
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
-from django_pgqueue.jobs.executor import announce_from_duty
+from django_pgqueue.jobs.executor import send_from_maintenance
 from django_pgqueue.jobs.fence import fence
 from django_pgqueue.log_lines import fields
-from django_pgqueue.records import Ends, Kinds, Lease, Reaped
+from django_pgqueue.records import EndCounts, Kinds, Lease, ReapResult
 from django_pgqueue.retry_policy import exponential, with_jitter
 from django_pgqueue.signals import job_lost
-from django_pgqueue.states import MAX_LOST, Reason
+from django_pgqueue.states import MAX_LOST, EntryKind, Reason
 
 logger = logging.getLogger("django_pgqueue.jobs")
 
 
-def settle(database: Database, leases: Sequence[Lease], *, unbegun: Collection[int] = ()) -> Reaped:
+def settle(database: Database, leases: Sequence[Lease], *, unbegun: Collection[int] = ()) -> ReapResult:
     """Send jobs of a dead worker back to queued, their attempt counted; those without an attempt left die.
 
     Every change is fenced, so two reapers, or a reaper and a late ack, cannot both have it.
 
     Args:
-        unbegun: the marks of jobs that have ended their worker before they were begun: that is counted, but no attempt.
+        unbegun: the run ids of jobs that have ended their worker before they were begun: that is counted, but no
+            attempt.
     """
     if not leases:
-        return Reaped()
-    verdicts = [(lease, verdict(lease, has_begun=lease.mark not in unbegun)) for lease in leases]
+        return ReapResult()
+    verdicts = [(lease, verdict(lease, has_begun=lease.run_id not in unbegun)) for lease in leases]
     lost = [lease for lease, reason in verdicts if reason is None]
     letters = [
-        DeadLetter(lease.id, lease.lease_token, reason, last_entry(lease, reason, has_begun=lease.mark not in unbegun))
+        DeadLetter(
+            lease.id, lease.lease_token, reason, last_entry(lease, reason, has_begun=lease.run_id not in unbegun)
+        )
         for lease, reason in verdicts
         if reason is not None
     ]
@@ -43,10 +46,10 @@ def settle(database: Database, leases: Sequence[Lease], *, unbegun: Collection[i
     dead = dead_letter(database, letters) if letters else {}
     for lease, reason in verdicts:
         if lease.id in returned or lease.id in dead:
-            _report(lease, reason, has_begun=lease.mark not in unbegun)
+            _report(lease, reason, has_begun=lease.run_id not in unbegun)
     queues = frozenset(lease.queue for lease in lost if lease.id in returned)
-    ends = Ends(lost=_kinds(leases, returned | dead.keys()), died=_kinds(leases, dead))
-    return Reaped(len(returned), len(dead), queues, _keys(dead), ends)
+    ends = EndCounts(lost=_kinds(leases, returned | dead.keys()), died=_kinds(leases, dead))
+    return ReapResult(len(returned), len(dead), queues, _keys(dead), ends)
 
 
 def settle_dead_process(
@@ -57,7 +60,7 @@ def settle_dead_process(
     overdue: Collection[int] = (),
     was_stopped: bool,
     was_careful: bool = False,
-) -> Reaped:
+) -> ReapResult:
     """Settle what a worker process left whose end its supervisor has seen.
 
     What it had only fetched goes back as if never claimed. What it had started counts as an attempt; unless it was
@@ -65,22 +68,22 @@ def settle_dead_process(
     had passed have failed for that.
 
     Args:
-        started: the marks of the jobs it had started.
-        overdue: the marks of those among them whose time limit had passed, though they still ran.
+        started: the run ids of the jobs it had started.
+        overdue: the run ids of those among them whose time limit had passed, though they still ran.
         was_stopped: the supervisor ended the process itself, because its time to stop was over.
         was_careful: it ended by itself, and claimed one job at a time: if there is one that it had not begun, and none
             that it had, that is what has ended it. Beside one that had started, it is that one that pays.
     """
-    unbegun = {lease.mark for lease in leases if lease.mark not in started}
+    unbegun = {lease.run_id for lease in leases if lease.run_id not in started}
     culprit = unbegun if was_careful and not started and len(unbegun) == 1 else frozenset()
 
     def goes_back(lease: Lease) -> bool:
-        if lease.mark in culprit or lease.is_cancelled:
+        if lease.run_id in culprit or lease.is_cancelled:
             return False
-        return lease.mark not in started or (was_stopped and lease.max_attempts > 1)
+        return lease.run_id not in started or (was_stopped and lease.max_attempts > 1)
 
-    timed_out = [lease for lease in leases if lease.mark in overdue and not lease.is_cancelled]
-    rest = [lease for lease in leases if lease.mark not in overdue or lease.is_cancelled]
+    timed_out = [lease for lease in leases if lease.run_id in overdue and not lease.is_cancelled]
+    rest = [lease for lease in leases if lease.run_id not in overdue or lease.is_cancelled]
     unrun = [lease for lease in rest if goes_back(lease)]
     failed = fail_overdue(database, timed_out)
     released = set(release(database, unrun)) if unrun else set()
@@ -88,13 +91,13 @@ def settle_dead_process(
     queues = lost.queues | {lease.queue for lease in unrun if lease.id in released}
     returned = failed.returned + len(released) + lost.returned
     ends = failed.ends.and_also(lost.ends)
-    return Reaped(returned, failed.dead + lost.dead, queues, failed.keys | lost.keys, ends)
+    return ReapResult(returned, failed.dead + lost.dead, queues, failed.keys | lost.keys, ends)
 
 
-def fail_overdue(database: Database, leases: Sequence[Lease]) -> Reaped:
+def fail_overdue(database: Database, leases: Sequence[Lease]) -> ReapResult:
     """Record that jobs took longer than they may, as a failed attempt each.
 
-    They are retried after the default backoff: that of the task is user code, which no supervisor runs.
+    They run again after the default backoff: that of the task is user code, which no supervisor runs.
     """
     last = [lease for lease in leases if lease.attempts >= lease.max_attempts]
     again = [lease for lease in leases if lease.attempts < lease.max_attempts]
@@ -112,8 +115,8 @@ def fail_overdue(database: Database, leases: Sequence[Lease]) -> Reaped:
                 extra=_fields(lease, Reason.EXHAUSTED if lease.id in dead else None),
             )
             _announce(lease, Reason.EXHAUSTED if lease.id in dead else None)
-    ends = Ends(failed=_kinds(leases, written), retried=_kinds(leases, retried), died=_kinds(leases, dead))
-    return Reaped(len(retried), len(dead), keys=_keys(written), ends=ends)
+    ends = EndCounts(failed=_kinds(leases, written), retried=_kinds(leases, retried), died=_kinds(leases, dead))
+    return ReapResult(len(retried), len(dead), keys=_keys(written), ends=ends)
 
 
 def verdict(lease: Lease, *, has_begun: bool = True) -> Reason | None:
@@ -135,7 +138,7 @@ def last_entry(lease: Lease, reason: Reason | None, *, has_begun: bool = True) -
             return _interrupted(TimeLimitExceeded, f"{limit} when its process ended.", lease)
         case _:
             why = {} if has_begun else {"message": "Its process ended before it was begun, and because of it."}
-            return {"error": "worker lost", **why, "worker": lease.worker}
+            return {"kind": EntryKind.LOST, "error": "worker lost", **why, "worker": lease.worker}
 
 
 def _report(lease: Lease, reason: Reason | None, *, has_begun: bool) -> None:
@@ -156,7 +159,7 @@ def _fields(lease: Lease, reason: Reason | None) -> dict[str, Any]:
 
 
 def _announce(lease: Lease, reason: Reason | None) -> None:
-    announce_from_duty(
+    send_from_maintenance(
         job_lost,
         lease.task,
         id=lease.id,
@@ -170,11 +173,12 @@ def _announce(lease: Lease, reason: Reason | None) -> None:
 
 
 def _interrupted(kind: type[JobInterrupted], message: str, lease: Lease) -> dict[str, Any]:
-    return {"error": f"{kind.__module__}.{kind.__qualname__}", "message": message, "worker": lease.worker}
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    return {"kind": EntryKind.FAILED, "error": name, "message": message, "worker": lease.worker}
 
 
 def _send_back(database: Database, leases: Sequence[Lease], unbegun: Collection[int]) -> list[int]:
-    begun = [lease.mark not in unbegun for lease in leases]
+    begun = [lease.run_id not in unbegun for lease in leases]
     entries = [last_entry(lease, None, has_begun=has) for lease, has in zip(leases, begun, strict=True)]
     parameters = fence(leases) | {"errors": [json.dumps(entry) for entry in entries], "begun": begun}
     return [job_id for (job_id,) in database.rows(statement("reap"), parameters)]
@@ -208,7 +212,7 @@ def lapsed_workers(database: Database, *, session_seconds: float) -> dict[int, f
     Returns:
         By id, how far apart its heartbeats are, in seconds; None where it has no row.
     """
-    return dict(database.rows(statement("lapsed_workers"), {"session_seconds": session_seconds}))
+    return dict(database.rows(statement("expired_workers"), {"session_seconds": session_seconds}))
 
 
 def locked_workers(database: Database, worker_ids: Collection[int]) -> set[int]:
@@ -217,7 +221,7 @@ def locked_workers(database: Database, worker_ids: Collection[int]) -> set[int]:
     return {worker_id for (worker_id,) in rows}
 
 
-def reap_lost(database: Database, worker_ids: Collection[int] | None = None, *, limit: int = 1000) -> Reaped:
+def reap_lost(database: Database, worker_ids: Collection[int] | None = None, *, limit: int = 1000) -> ReapResult:
     """Settle up to ``limit`` jobs, 1 to 1,000, whose lease has passed together with that of their worker process.
 
     Only a worker whose own heartbeats have gone through for a full lease may call it: after an outage of the database
@@ -227,13 +231,13 @@ def reap_lost(database: Database, worker_ids: Collection[int] | None = None, *, 
         worker_ids: of the processes to judge; None: any.
     """
     chosen = None if worker_ids is None else list(worker_ids)
-    lost = database.rows(statement("lost_leases"), {"worker_ids": chosen})
+    lost = database.rows(statement("expired_leases"), {"worker_ids": chosen})
     return settle(database, [Lease._make(row) for row in lost[:limit]])
 
 
-def reap_gone(database: Database, worker_ids: Sequence[int], *, limit: int = 1000) -> Reaped:
+def reap_gone(database: Database, worker_ids: Sequence[int], *, limit: int = 1000) -> ReapResult:
     """Settle up to ``limit`` jobs, 1 to 1,000, of processes that are known to be gone, before their leases pass."""
-    return settle(database, leases.leases(database, worker_ids)[:limit])
+    return settle(database, leases.worker_leases(database, worker_ids)[:limit])
 
 
 def forget_workers(database: Database) -> int:

@@ -1,8 +1,8 @@
-"""Maintain unique keys: take them back for jobs that are retried, and free those whose time after success is over."""
+"""Maintain unique keys: take them back for jobs that come back, and free those whose time after success is over."""
 
 import logging
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import Error, IntegrityError
 
@@ -10,12 +10,12 @@ from django_pgqueue.db.connections import Database, QueueConnection
 from django_pgqueue.db.errors import is_locked
 from django_pgqueue.db.queries import ladder_size, sized, statement
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
-from django_pgqueue.jobs.executor import announce_from_duty
-from django_pgqueue.jobs.tally import Tally
-from django_pgqueue.records import Ends, Kinds
-from django_pgqueue.services import Slice, next_look
+from django_pgqueue.jobs.executor import send_from_maintenance
+from django_pgqueue.jobs.tally import StatsBuffer
+from django_pgqueue.records import EndCounts, Kinds
+from django_pgqueue.services import AdaptiveBatch, next_look
 from django_pgqueue.signals import job_superseded
-from django_pgqueue.states import Reason
+from django_pgqueue.states import EntryKind, Reason
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -28,7 +28,7 @@ MOST_LOCKED = 5
 LOOK_SECONDS = 1.0
 
 
-class Retaken(NamedTuple):
+class ReacquireResult(NamedTuple):
     """Result of a pass of ``retake``."""
 
     taken: int  # jobs that have their key again
@@ -37,7 +37,7 @@ class Retaken(NamedTuple):
     last: int  # the id of the last job looked at; 0: that was the last there is
 
 
-def retake(database: QueueConnection, *, after: int = 0, limit: int = 100) -> Retaken:
+def reacquire_keys(database: QueueConnection, *, after: int = 0, limit: int = 100) -> ReacquireResult:
     """Take the unique key back for jobs that gave it up at their start and are not running any more.
 
     Those whose key a newer job has by then die. The others get it back, one job in a transaction, each with a short
@@ -50,15 +50,15 @@ def retake(database: QueueConnection, *, after: int = 0, limit: int = 100) -> Re
         limit: how many to look at, 1 to 1,000.
     """
     size = ladder_size(limit)
-    ids = [job_id for (job_id,) in database.rows(sized("started", size), {"after": after})]
+    ids = [job_id for (job_id,) in database.rows(sized("released_keys", size), {"after": after})]
     superseded = supersede(database) if ids else ()
     taken = locked = last = 0
     for job_id in ids:
         has_key = _retake_one(database, job_id)
         taken, locked, last = taken + (has_key is True), locked + (has_key is None), job_id
         if locked == MOST_LOCKED:
-            return Retaken(taken, superseded, locked, last)
-    return Retaken(taken, superseded, locked, last if len(ids) == size else 0)
+            return ReacquireResult(taken, superseded, locked, last)
+    return ReacquireResult(taken, superseded, locked, last if len(ids) == size else 0)
 
 
 def _retake_one(database: QueueConnection, job_id: int) -> bool | None:
@@ -66,9 +66,9 @@ def _retake_one(database: QueueConnection, job_id: int) -> bool | None:
     try:
         with database.transaction():
             database.send(statement("lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
-            return bool(database.rows(statement("retake"), {"id": job_id}))
+            return bool(database.rows(statement("reacquire_key"), {"id": job_id}))
     except IntegrityError:
-        return False  # a twin has come this very moment; the next pass sees it
+        return False  # a conflicting job has come this very moment; the next pass sees it
     except Error as error:
         if is_locked(error):
             return None
@@ -82,46 +82,49 @@ def supersede(database: QueueConnection, *, limit: int = 1000) -> Kinds:
         limit: of how many at most, 1 to 1,000.
     """
     with database.transaction():
-        rows = database.rows(sized("superseded", ladder_size(limit)), {})
+        rows = database.rows(sized("superseded_jobs", ladder_size(limit)), {})
         letters = [
-            DeadLetter(job_id, 0, Reason.SUPERSEDED, {"error": f"superseded by job {twin_id}", "twin": twin_id})
-            for job_id, twin_id, _, _ in rows
+            DeadLetter(job_id, 0, Reason.SUPERSEDED, _superseded_by(conflict_id)) for job_id, conflict_id, _, _ in rows
         ]
         dead = dead_letter(database, letters) if letters else {}
     if dead:
-        announce_from_duty(job_superseded, ids=list(dead), database=database.alias)
+        send_from_maintenance(job_superseded, ids=list(dead), database=database.alias)
     return tuple((queue, task) for job_id, _, queue, task in rows if job_id in dead)
 
 
-def prune_tombstones(database: Database, *, limit: int = 1000) -> int:
-    """Remove up to ``limit`` tombstones whose time is over, which may be 1 to 1,000; return how many."""
-    return len(database.rows(sized("prune_tombstones", ladder_size(limit)), {}))
+def _superseded_by(conflict_id: int) -> dict[str, Any]:
+    return {"kind": EntryKind.SUPERSEDED, "error": f"superseded by job {conflict_id}", "conflict": conflict_id}
+
+
+def prune_reserved(database: Database, *, limit: int = 1000) -> int:
+    """Remove up to ``limit`` reserved rows whose time is over, which may be 1 to 1,000; return how many."""
+    return len(database.rows(sized("prune_reserved", ladder_size(limit)), {}))
 
 
 # The maintenance task
 
 
-class UniqueKeys:
+class UniqueKeyKeeper:
     """Two duties, each once a second, or at once where there is more to do than one pass does.
 
     Args:
         tally: counts the jobs that die for it.
     """
 
-    def __init__(self, database: QueueConnection, tally: Tally) -> None:
+    def __init__(self, database: QueueConnection, tally: StatsBuffer) -> None:
         self._database = database
         self._tally = tally
-        self._pruning = Slice()
+        self._pruning = AdaptiveBatch()
         self._prune_at = self._retake_at = 0.0  # not before, monotonic
         self._retaken_to = 0  # the id up to which this round has come
 
-    def prune_tombstones(self) -> float | None:
+    def prune_reserved(self) -> float | None:
         """Let go of the keys of jobs that finished long enough ago."""
         begun = time.monotonic()
         if begun < self._prune_at:
             return None
         with self._pruning.taken() as limit:
-            has_more = prune_tombstones(self._database, limit=limit) > limit // 2
+            has_more = prune_reserved(self._database, limit=limit) > limit // 2
         self._prune_at = 0.0 if has_more else next_look(begun, LOOK_SECONDS)
         return 0.0 if has_more else None
 
@@ -130,9 +133,9 @@ class UniqueKeys:
         begun = time.monotonic()
         if begun < self._retake_at:
             return None
-        retaken = retake(self._database, after=self._retaken_to)
+        retaken = reacquire_keys(self._database, after=self._retaken_to)
         if retaken.superseded:
-            self._tally.count_ends(Ends(died=retaken.superseded))
+            self._tally.count_ends(EndCounts(died=retaken.superseded))
             logger.info("Superseded: %d jobs came back, and newer ones have their unique keys", len(retaken.superseded))
         self._retaken_to = retaken.last
         has_more = retaken.last > 0 and not retaken.locked  # what is locked had better have some time

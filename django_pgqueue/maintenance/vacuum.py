@@ -40,7 +40,7 @@ MANY = 10
 REMEDY = "Set PGQUEUE['MAINTENANCE_DATABASE'] to an alias whose role owns it, or GRANT MAINTAIN (PostgreSQL 17+)."
 
 
-class Signs(NamedTuple):
+class TableCounters(NamedTuple):
     """The server's counters of the jobs table."""
 
     dead: int
@@ -50,7 +50,7 @@ class Signs(NamedTuple):
     autovacuumed_at: dt.datetime | None
 
 
-class Holder(NamedTuple):
+class SnapshotHolder(NamedTuple):
     """Holder of the oldest snapshot of this database."""
 
     xid: str
@@ -60,7 +60,7 @@ class Holder(NamedTuple):
     seconds: float | None  # since when; None: not known, or not shown to this role
 
 
-class Rights(NamedTuple):
+class Privileges(NamedTuple):
     """Rights of the role of a connection."""
 
     may_vacuum: bool
@@ -68,7 +68,7 @@ class Rights(NamedTuple):
     may_prune: bool  # dead jobs
 
 
-class Vacuumed(NamedTuple):
+class VacuumResult(NamedTuple):
     """Result of a VACUUM."""
 
     dead: int  # rows before
@@ -77,7 +77,7 @@ class Vacuumed(NamedTuple):
 
 
 @dataclass
-class Past:
+class VacuumHistory:
     """Memory of the VACUUMs before, of one worker. Kept by the caller between passes, written by ``vacuum``."""
 
     vacuums: int | None = None
@@ -87,7 +87,7 @@ class Past:
     told: str | None = None  # what was last complained of
 
 
-def vacuum(database: QueueConnection, past: Past, *, threshold: int) -> Vacuumed | None:
+def vacuum(database: QueueConnection, past: VacuumHistory, *, threshold: int) -> VacuumResult | None:
     """VACUUM the jobs table once, if that pays. It may take long, and blocks only DDL.
 
     Where the role may not, this warns, once, and looks again after an hour.
@@ -102,7 +102,7 @@ def vacuum(database: QueueConnection, past: Past, *, threshold: int) -> Vacuumed
     signs = look(database)
     if time.monotonic() < past.not_before or signs.dead < max(threshold, signs.live // SHARE_OF_LIVE):
         return None
-    holder = horizon(database)
+    holder = oldest_snapshot(database)
     if not _is_useful(past, signs, holder, threshold) or not _is_free(database, past):
         return None
     begun = time.monotonic()
@@ -110,30 +110,30 @@ def vacuum(database: QueueConnection, past: Past, *, threshold: int) -> Vacuumed
     seconds, after = time.monotonic() - begun, look(database)
     if after.vacuums == signs.vacuums:
         return None  # it stepped back
-    done = Vacuumed(signs.dead, after.dead, seconds)
+    done = VacuumResult(signs.dead, after.dead, seconds)
     _remember(past, done, after, holder)
     return done
 
 
-def look(database: Database) -> Signs:
+def look(database: Database) -> TableCounters:
     """Read the counters: no table, so it costs a round trip and no more."""
     [row] = database.rows(statement("dead_rows"), {})
-    return Signs._make(row)
+    return TableCounters._make(row)
 
 
-def horizon(database: Database) -> Holder | None:
+def oldest_snapshot(database: Database) -> SnapshotHolder | None:
     """Return who holds the oldest snapshot that this role can see; None if there is none."""
-    rows = database.rows(statement("horizon"), {})
-    return Holder._make(rows[0]) if rows else None
+    rows = database.rows(statement("oldest_snapshot"), {})
+    return SnapshotHolder._make(rows[0]) if rows else None
 
 
-def rights(database: Database) -> Rights | None:
+def privileges(database: Database) -> Privileges | None:
     """Return what the role may do; None where the tables are not there."""
-    rows = database.rows(statement("rights"), {})
-    return Rights._make(rows[0]) if rows else None
+    rows = database.rows(statement("maintenance_privileges"), {})
+    return Privileges._make(rows[0]) if rows else None
 
 
-def _is_useful(past: Past, signs: Signs, holder: Holder | None, threshold: int) -> bool:
+def _is_useful(past: VacuumHistory, signs: TableCounters, holder: SnapshotHolder | None, threshold: int) -> bool:
     """Whether more can be removed than by the last VACUUM; one of another session counts as if it had run just now."""
     xid = holder.xid if holder else None
     if past.vacuums not in (None, signs.vacuums):
@@ -146,20 +146,20 @@ def _is_useful(past: Past, signs: Signs, holder: Holder | None, threshold: int) 
     return False
 
 
-def _is_free(database: Database, past: Past) -> bool:
+def _is_free(database: Database, past: VacuumHistory) -> bool:
     """Whether this role may, and no other session is at it."""
-    allowed = rights(database)
+    allowed = privileges(database)
     if allowed is None or not allowed.may_vacuum:
         past.not_before = time.monotonic() + REFUSED_SECONDS
         if past.told != REMEDY:
             past.told = REMEDY
             logger.warning("The worker's role may not VACUUM pgqueue_jobs. %s", REMEDY)
         return False
-    [(is_taken,)] = database.rows(statement("being_vacuumed"), {})
+    [(is_taken,)] = database.rows(statement("vacuum_in_progress"), {})
     return not is_taken
 
 
-def _remember(past: Past, done: Vacuumed, after: Signs, holder: Holder | None) -> None:
+def _remember(past: VacuumHistory, done: VacuumResult, after: TableCounters, holder: SnapshotHolder | None) -> None:
     past.vacuums, past.horizon = after.vacuums, holder.xid if holder else None
     past.poor = past.poor + 1 if done.left > done.dead // 2 else 0
     pause = min(2.0**past.poor, LONGEST_PAUSE_SECONDS) if past.poor else 0.0

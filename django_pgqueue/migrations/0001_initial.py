@@ -7,9 +7,9 @@ from django.db.models.functions import Now
 from django.db.models.lookups import Exact, LessThanOrEqual
 
 from django_pgqueue.migrations._base import QueueMigration, RunFile
-from django_pgqueue.models import NO_COUNTS, Cause, Counts, Negative
+from django_pgqueue.models import NO_COUNTS, ErrorGroup, Negative, NumberArray
 
-STATUSES = ["scheduled", "queued", "waiting", "running", "held"]
+STATUSES = ["scheduled", "queued", "waiting", "running", "reserved"]
 REASONS = ["exhausted", "discarded", "lost", "killed", "expired", "unknown_task", "superseded"]
 CATCH_UPS = ["last", "none", "all"]
 
@@ -77,7 +77,9 @@ class Migration(QueueMigration):
                 ("lost", models.SmallIntegerField(db_default=0, help_text="How often a worker died with it.")),
                 (
                     "concurrency_limit",
-                    models.SmallIntegerField(null=True, help_text="So many jobs of the key may run at once."),
+                    models.SmallIntegerField(
+                        null=True, help_text="Maximum number of jobs of the key that run at once."
+                    ),
                 ),
                 (
                     "concurrency_slot",
@@ -110,11 +112,13 @@ class Migration(QueueMigration):
                 ),
                 (
                     "unique_for_seconds",
-                    models.IntegerField(db_default=0, help_text="The key is held for so long after success."),
+                    models.IntegerField(db_default=0, help_text="Seconds for which the key is held after success."),
                 ),
                 (
                     "awaited",
-                    models.BooleanField(db_default=False, help_text="Somebody waits for its end, which is announced."),
+                    models.BooleanField(
+                        db_default=False, help_text="True while a caller waits for its end, which is announced."
+                    ),
                 ),
                 (
                     "keep_seconds",
@@ -144,7 +148,9 @@ class Migration(QueueMigration):
                         fields=["worker_id"], name="pgqueue_jobs_running", condition=models.Q(status="running")
                     ),
                     models.Index(
-                        fields=["run_at"], name="pgqueue_jobs_due", condition=models.Q(status__in=["scheduled", "held"])
+                        fields=["run_at"],
+                        name="pgqueue_jobs_due",
+                        condition=models.Q(status__in=["scheduled", "reserved"]),
                     ),
                     models.Index(
                         models.F("concurrency_key"),
@@ -241,7 +247,7 @@ class Migration(QueueMigration):
                                 concurrency_slot__isnull=False,
                                 concurrency_slot__range=(1, models.F("concurrency_limit")),
                             )
-                            | models.Q(status__in=["scheduled", "waiting", "held"])
+                            | models.Q(status__in=["scheduled", "waiting", "reserved"])
                         ),
                         name="pgqueue_jobs_admitted",
                     ),
@@ -292,7 +298,7 @@ class Migration(QueueMigration):
                 (
                     "cause",
                     models.GeneratedField(
-                        expression=Cause(),
+                        expression=ErrorGroup(),
                         output_field=models.BigIntegerField(),
                         db_persist=True,
                         help_text="The same for jobs that died of the same.",
@@ -303,7 +309,7 @@ class Migration(QueueMigration):
                 "db_table": "pgqueue_dead_jobs",
                 "verbose_name": "dead job",
                 "verbose_name_plural": "dead jobs",
-                "permissions": [("requeue_deadjob", "Can requeue dead jobs")],
+                "permissions": [("retry_deadjob", "Can retry dead jobs")],
                 "indexes": [
                     models.Index(fields=["-died_at", "-id"], name="pgqueue_dead_jobs_age"),
                     models.Index(fields=["reason", "-died_at", "-id"], name="pgqueue_dead_jobs_reason"),
@@ -408,7 +414,7 @@ class Migration(QueueMigration):
                 "indexes": [
                     models.Index(
                         fields=["name"],
-                        name="pgqueue_queues_gated",
+                        name="pgqueue_queues_limited",
                         condition=models.Q(paused_at__isnull=False)
                         | models.Q(max_running__isnull=False)
                         | models.Q(rate_limit__isnull=False),
@@ -439,7 +445,7 @@ class Migration(QueueMigration):
             },
         ),
         migrations.CreateModel(
-            name="Head",
+            name="QueueHead",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("run_at", models.DateTimeField(help_text="Of the first job, at that time.")),
@@ -447,10 +453,12 @@ class Migration(QueueMigration):
                 ("queue", models.TextField()),
             ],
             options={
-                "db_table": "pgqueue_heads",
+                "db_table": "pgqueue_queue_heads",
                 "verbose_name": "head",
                 "verbose_name_plural": "heads",
-                "constraints": [models.UniqueConstraint(fields=["queue", "priority"], name="pgqueue_heads_place")],
+                "constraints": [
+                    models.UniqueConstraint(fields=["queue", "priority"], name="pgqueue_queue_heads_place")
+                ],
             },
         ),
         migrations.CreateModel(
@@ -609,9 +617,9 @@ class Migration(QueueMigration):
                 ),
                 (
                     "wait_buckets",
-                    Counts(db_default=NO_COUNTS, help_text="How many waited up to 1 ms, up to 2.5 ms, and so on."),
+                    NumberArray(db_default=NO_COUNTS, help_text="How many waited up to 1 ms, up to 2.5 ms, and so on."),
                 ),
-                ("run_buckets", Counts(db_default=NO_COUNTS, help_text="The same of how long they ran.")),
+                ("run_buckets", NumberArray(db_default=NO_COUNTS, help_text="The same of how long they ran.")),
             ],
             options={
                 "db_table": "pgqueue_stats",
@@ -636,7 +644,7 @@ class Migration(QueueMigration):
             bases=("django_pgqueue.stat",),
         ),
         migrations.CreateModel(
-            name="Operation",
+            name="BulkAction",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("created_at", models.DateTimeField("created at", db_default=NOW)),
@@ -669,18 +677,20 @@ class Migration(QueueMigration):
                 ("left", models.JSONField("left alone", db_default=EMPTY_OBJECT, help_text="How many, by the reason.")),
             ],
             options={
-                "db_table": "pgqueue_operations",
-                "verbose_name": "operation",
-                "verbose_name_plural": "operations",
+                "db_table": "pgqueue_bulk_actions",
+                "verbose_name": "bulk action",
+                "verbose_name_plural": "bulk actions",
                 "default_permissions": ("view",),
-                "permissions": [("stop_operation", "Can stop operations")],
+                "permissions": [("stop_bulkaction", "Can stop bulk actions")],
                 "indexes": [
-                    models.Index(fields=["next_at"], name="pgqueue_operations_open", condition=models.Q(ended_at=None)),
+                    models.Index(
+                        fields=["next_at"], name="pgqueue_bulk_actions_open", condition=models.Q(ended_at=None)
+                    ),
                 ],
                 "constraints": [
                     models.CheckConstraint(
                         condition=models.Q(rate=None) | models.Q(rate__isnull=False, rate__gt=0),
-                        name="pgqueue_operations_rate",
+                        name="pgqueue_bulk_actions_rate",
                     ),
                 ],
             },

@@ -53,7 +53,7 @@ class JobState:
     @property
     def has_finished(self) -> bool:
         """Whether it has succeeded."""
-        return self.status in (FINISHED, Status.HELD)
+        return self.status in (FINISHED, Status.RESERVED)
 
     @property
     def has_ended(self) -> bool:

@@ -26,7 +26,7 @@ from psycopg import sql
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection, number_array, only_reads, postgresql
 from django_pgqueue.db.errors import is_transient, one_line
-from django_pgqueue.db.notify import ENDS, announce_or_warn, of_queue
+from django_pgqueue.db.notify import ENDS, queue_payload, send_or_warn
 from django_pgqueue.db.queries import statement
 from django_pgqueue.results.lookup import JobState, find_many, may_be, unknown
 from django_pgqueue.retry_policy import reconnect_delay
@@ -57,14 +57,14 @@ TRY_AGAIN_SECONDS = 300.0
 """Interval between tries of LISTEN where no notification arrives."""
 
 
-class Live(NamedTuple):
+class LiveJob(NamedTuple):
     """A job that has not ended."""
 
     status: str
     is_noted: bool  # its end will be announced
 
 
-def look(database: QueueConnection, wanted: Mapping[int, bool]) -> dict[int, Live]:
+def look(database: QueueConnection, wanted: Mapping[int, bool]) -> dict[int, LiveJob]:
     """Return which of some jobs live, in a transaction of its own.
 
     A claim that comes just when a queued job is noted steps over the row, so workers are woken to look again.
@@ -73,11 +73,11 @@ def look(database: QueueConnection, wanted: Mapping[int, bool]) -> dict[int, Liv
         wanted: for each job, whether its end is to be announced.
     """
     parameters = {"ids": number_array(wanted), "wanted": list(wanted.values())}
-    rows = database.rows(statement("await_jobs"), parameters)
+    rows = database.rows(statement("watch_jobs"), parameters)
     missed = {queue for _, status, queue, _, is_new in rows if is_new and status == Status.QUEUED}
     if missed and conf.notify:
-        announce_or_warn(database, sorted(map(of_queue, missed)))
-    return {job_id: Live(status, is_noted) for job_id, status, _, is_noted, _ in rows}
+        send_or_warn(database, sorted(map(queue_payload, missed)))
+    return {job_id: LiveJob(status, is_noted) for job_id, status, _, is_noted, _ in rows}
 
 
 class Waiter(Future[JobState]):
@@ -94,7 +94,7 @@ class Waiter(Future[JobState]):
 
 
 @dataclass(slots=True)
-class Watched:
+class WaitedJob:
     """A job that callers wait for."""
 
     waiters: list[Waiter] = field(default_factory=list)
@@ -103,7 +103,7 @@ class Watched:
     look_at: float = 0.0  # when next, monotonic
 
 
-class Watch:
+class WaiterLoop:
     """The thread's part. Not safe for two threads at once.
 
     Args:
@@ -112,9 +112,9 @@ class Watch:
 
     def __init__(self, alias: str, bell: socket.socket) -> None:
         self._database = QueueConnection(alias, "waiting")
-        self._ear = Ear(conf.listen_database if alias == conf.database else alias)
+        self._ear = ResultListener(conf.listen_database if alias == conf.database else alias)
         self._bell = bell
-        self._jobs: dict[int, Watched] = {}
+        self._jobs: dict[int, WaitedJob] = {}
         self._due: list[tuple[float, int]] = []  # a heap of when to look at which; what says otherwise by now is void
         self._ended: set[int] = set()  # announced, or missed by a look: their state is to be read
         self._failures = 0
@@ -125,7 +125,7 @@ class Watch:
         for waiter in waiters:
             job = self._jobs.get(waiter.job_id)
             if job is None:
-                job = self._jobs[waiter.job_id] = Watched()
+                job = self._jobs[waiter.job_id] = WaitedJob()
                 self._look_at(waiter.job_id, job, time.monotonic())
             job.waiters.append(waiter)
             waiter.status = job.status
@@ -219,7 +219,7 @@ class Watch:
             for waiter in self._jobs[job_id].waiters:
                 waiter.status = found.status
 
-    def _is_wanted(self, job: Watched) -> bool:
+    def _is_wanted(self, job: WaitedJob) -> bool:
         """Whether the end of a job is to be announced from now on."""
         return self._ear.connection is not None and job.looks > 0
 
@@ -230,7 +230,7 @@ class Watch:
         job.looks += 1
         self._look_at(job_id, job, time.monotonic() + pause)
 
-    def _look_at(self, job_id: int, job: Watched, when: float) -> None:
+    def _look_at(self, job_id: int, job: WaitedJob, when: float) -> None:
         job.look_at = when
         heapq.heappush(self._due, (when, job_id))
 
@@ -241,7 +241,7 @@ class Watch:
                 self._ended.discard(job_id)
                 if isinstance(state, Exception) or state.has_ended:
                     self._leave(job_id, state)
-                elif job_id in self._jobs:  # it was requeued meanwhile
+                elif job_id in self._jobs:  # it was retried meanwhile
                     self._look_again(job_id, is_noted=False)
 
     def _leave(self, job_id: int, state: JobState | BaseException) -> None:
@@ -259,7 +259,7 @@ class Watch:
 # LISTEN for announced ends; workers have ``worker.listener`` for work
 
 
-class Ear:
+class ResultListener:
     """The connection that listens; None where that is of no use, or not possible at the moment.
 
     Attributes:
@@ -331,7 +331,7 @@ def waiter_for(alias: str, job_id: int) -> Waiter:
         return waiter
     with _lock:
         if alias not in _hubs:
-            _hubs[alias] = Hub(alias)
+            _hubs[alias] = WaiterHub(alias)
         _hubs[alias].add(waiter)
     return waiter
 
@@ -345,7 +345,7 @@ def stop_all() -> None:
         hub.stop()
 
 
-class Hub:
+class WaiterHub:
     """The callers that wait by one database, and the life of the thread that serves them."""
 
     def __init__(self, alias: str) -> None:
@@ -381,7 +381,7 @@ class Hub:
         bell, button = socket.socketpair()
         button.setblocking(False)
         try:
-            watch, name = Watch(self._alias, bell), f"pgqueue-waiting-{self._alias}"
+            watch, name = WaiterLoop(self._alias, bell), f"pgqueue-waiting-{self._alias}"
             thread = threading.Thread(target=self._serve, args=(watch,), name=name, daemon=True)
             thread.start()
         except BaseException:  # the next one tries anew
@@ -395,7 +395,7 @@ class Hub:
             with contextlib.suppress(BlockingIOError):  # the socket is full of rings that the thread has not read
                 self._button.send(b"!")
 
-    def _serve(self, watch: Watch) -> None:
+    def _serve(self, watch: WaiterLoop) -> None:
         """Serve the callers that wait, until there have been none for a while."""
         try:
             while not self._has_ended(is_over=watch.is_over()):
@@ -431,7 +431,7 @@ class Hub:
             return new
 
 
-_hubs: dict[str, Hub] = {}
+_hubs: dict[str, WaiterHub] = {}
 _lock = threading.Lock()
 _inherited: list[Any] = []
 """What a copy of this process made by fork has got of the original's: connections that only the original may use."""

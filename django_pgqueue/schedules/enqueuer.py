@@ -24,7 +24,7 @@ from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.schedules.manage import ScheduleRow
 from django_pgqueue.schedules.periodic import declared
 from django_pgqueue.schedules.recurrence import SHORTEST
-from django_pgqueue.schedules.sync import Declaration, declare
+from django_pgqueue.schedules.sync import SyncResult, sync_schedules
 from django_pgqueue.services import SPELL_SECONDS
 from django_pgqueue.states import CatchUp
 
@@ -53,14 +53,14 @@ LOCKED_SECONDS = 0.2  # what is due and is still there is being seen to by anoth
 
 
 @dataclass
-class Fired:
+class FireResult:
     """Result of a pass."""
 
     jobs: int = 0
     payloads: set[str] = field(default_factory=set)  # of wake-ups that are to be sent
     next_seconds: float | None = None  # until the next tick; None: there is none
 
-    def add(self, other: "Fired") -> None:
+    def add(self, other: "FireResult") -> None:
         self.jobs += other.jobs
         self.payloads |= other.payloads
 
@@ -79,7 +79,7 @@ def directly(_: str, call: Callable[[], Ticks]) -> Ticks:
     return call()
 
 
-class Turn(NamedTuple):
+class DueSchedule(NamedTuple):
     """Work on one schedule that is due."""
 
     row: ScheduleRow
@@ -97,7 +97,7 @@ def fire_due(
     now: dt.datetime | None = None,
     known: Mapping[str, Sequence[str]] | None = None,
     compute: Compute = directly,
-) -> Fired:
+) -> FireResult:
     """Make jobs of the ticks of up to ``limit`` schedules, 1 to 1,000, that are due.
 
     The jobs and the next tick of a schedule are written in one transaction, which waits for no lock. A schedule that
@@ -114,7 +114,7 @@ def fire_due(
     known = {"names": list(declared()), "tasks": registry.answering()} if known is None else known
     coming = database.rows(sized("next_schedules", ladder_size(limit)), {**known, "now": now})
     due = [schedule_id for schedule_id, seconds in coming if seconds <= 0]
-    fired = Fired(next_seconds=max(coming[0][1], 0.0) if coming else None)
+    fired = FireResult(next_seconds=max(coming[0][1], 0.0) if coming else None)
     for start in range(0, len(due), MOST_TOGETHER):
         if start and time.monotonic() >= until:
             break
@@ -123,7 +123,7 @@ def fire_due(
     return fired
 
 
-def _turns(rows: Sequence[ScheduleRow], compute: Compute, until: float) -> Iterator[Turn]:
+def _turns(rows: Sequence[ScheduleRow], compute: Compute, until: float) -> Iterator[DueSchedule]:
     for position, row in enumerate(rows):
         if position and time.monotonic() >= until:
             return
@@ -136,7 +136,7 @@ def _take(database: QueueConnection, ids: Sequence[int], now: dt.datetime | None
     return [ScheduleRow._make(row) for row in rows]
 
 
-def _fire(database: QueueConnection, turns: Sequence[Turn], now: dt.datetime | None) -> Fired:
+def _fire(database: QueueConnection, turns: Sequence[DueSchedule], now: dt.datetime | None) -> FireResult:
     """Move schedules on in one transaction, in smaller ones where one of them fails."""
     try:
         return _move(database, turns, now)
@@ -147,20 +147,20 @@ def _fire(database: QueueConnection, turns: Sequence[Turn], now: dt.datetime | N
     except Exception as error:  # noqa: BLE001 - whatever is odd about one is not to stop the others
         reason = error
     if len(turns) > 1:
-        fired, half = Fired(), len(turns) // 2
+        fired, half = FireResult(), len(turns) // 2
         for part in (turns[:half], turns[half:]):
             fired.add(_fire(database, part, now))
         return fired
     if is_locked(reason):
-        return Fired()  # an open transaction has enqueued a job with the same unique key
+        return FireResult()  # an open transaction has enqueued a job with the same unique key
     return _move(database, [_passed(turns[0].row, _told(reason))], now)
 
 
-def _move(database: QueueConnection, turns: Sequence[Turn], now: dt.datetime | None) -> Fired:
+def _move(database: QueueConnection, turns: Sequence[DueSchedule], now: dt.datetime | None) -> FireResult:
     """Write the jobs and the next ticks of schedules; one that was changed since it was looked at is left alone."""
     if not turns:
-        return Fired()
-    fired = Fired()
+        return FireResult()
+    fired = FireResult()
     inserted: list[tuple[TaskDefinition, InsertResult]] = []
     with database.transaction():
         database.rows(statement("lock_timeout"), {"milliseconds": LOCK_MILLISECONDS})
@@ -178,7 +178,9 @@ def _move(database: QueueConnection, turns: Sequence[Turn], now: dt.datetime | N
     return fired
 
 
-def _enqueue(database: QueueConnection, turn: Turn, inserted: list[tuple[TaskDefinition, InsertResult]]) -> list[int]:
+def _enqueue(
+    database: QueueConnection, turn: DueSchedule, inserted: list[tuple[TaskDefinition, InsertResult]]
+) -> list[int]:
     """Insert the jobs of a schedule; return their ids. ``inserted`` gets what is announced after the commit."""
     args, kwargs = turn.arguments
     spread = dt.timedelta(seconds=spread_seconds(turn.row.name, turn.row.jitter_seconds))
@@ -192,7 +194,7 @@ def _enqueue(database: QueueConnection, turn: Turn, inserted: list[tuple[TaskDef
     return ids
 
 
-def _advance(database: QueueConnection, turns: Sequence[Turn], jobs: Sequence[list[int]]) -> None:
+def _advance(database: QueueConnection, turns: Sequence[DueSchedule], jobs: Sequence[list[int]]) -> None:
     parameters = {
         "ids": [turn.row.id for turn in turns],
         "ticks": [turn.row.next_at for turn in turns],
@@ -202,10 +204,10 @@ def _advance(database: QueueConnection, turns: Sequence[Turn], jobs: Sequence[li
         "errors": [turn.error for turn in turns],
     }
     if len(database.rows(statement("advance_schedules"), parameters)) != len(turns):
-        raise RuntimeError("a tick was moved on by somebody else, though its schedule was locked")
+        raise RuntimeError("another session has advanced a schedule that was locked here")
 
 
-def _turn(row: ScheduleRow, compute: Compute) -> Turn:
+def _turn(row: ScheduleRow, compute: Compute) -> DueSchedule:
     """Decide which ticks of a schedule become jobs, and compute their keys."""
     try:
         task, args, kwargs = row.call()
@@ -214,7 +216,7 @@ def _turn(row: ScheduleRow, compute: Compute) -> Turn:
         made: Ticks = [(tick, task) for tick in ticks[:MOST_TICKS]]
         if task.keys_by != options.NONE:
             made = compute(row.name, lambda: [(tick, task.with_keys(args, kwargs)) for tick, _ in made])
-        return Turn(row, following[0], made, (args, kwargs))
+        return DueSchedule(row, following[0], made, (args, kwargs))
     except PgQueueError as error:
         return _passed(row, str(error))
     except Exception as error:  # noqa: BLE001 - as from a function of the project that computes a key
@@ -231,12 +233,12 @@ def _ticks(row: ScheduleRow) -> list[dt.datetime]:
     return ticks[max(len(ticks) - wanted, 0) :]
 
 
-def _passed(row: ScheduleRow, error: str) -> Turn:
+def _passed(row: ScheduleRow, error: str) -> DueSchedule:
     """Let a schedule that cannot be enqueued wait for its next tick."""
     try:
-        return Turn(row, row.rhythm().next_after(row.now, known=row.next_at), error=error)
+        return DueSchedule(row, row.rhythm().next_after(row.now, known=row.next_at), error=error)
     except PgQueueError:
-        return Turn(row, row.now + PUT_OFF, error=error)
+        return DueSchedule(row, row.now + PUT_OFF, error=error)
 
 
 def _told(error: Exception) -> str:
@@ -244,7 +246,7 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
-def _tell(turn: Turn) -> None:
+def _tell(turn: DueSchedule) -> None:
     row = turn.row
     if turn.error:
         if turn.error != row.last_error:
@@ -265,8 +267,8 @@ def spread_seconds(name: str, jitter_seconds: float) -> float:
 # The maintenance task
 
 
-class Scheduler:
-    """Two duties of the steward.
+class PeriodicEnqueuer:
+    """Two duties of maintenance.
 
     Args:
         announce: called with the payloads of wake-ups, once jobs are committed.
@@ -286,7 +288,7 @@ class Scheduler:
         """Bring code and table together, at the start and every minute; return the seconds until the next time."""
         now = time.monotonic()
         if now >= self._declare_at:
-            self._tell(declare(self._database))
+            self._tell(sync_schedules(self._database))
             self._declare_at = now + DECLARE_SECONDS
         return self._declare_at - now
 
@@ -311,7 +313,7 @@ class Scheduler:
         self._look_at = time.monotonic() + pause
         return pause
 
-    def _tell(self, found: Declaration) -> None:
+    def _tell(self, found: SyncResult) -> None:
         for name in found.new:
             logger.info("Schedule %s is new", name)
         for name in found.changed:

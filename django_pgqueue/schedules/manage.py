@@ -11,7 +11,7 @@ from django_pgqueue.db.connections import CallerConnection, Database
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidSchedule
 from django_pgqueue.schedules.periodic import stored_options
-from django_pgqueue.schedules.recurrence import Rhythm
+from django_pgqueue.schedules.recurrence import Recurrence
 from django_pgqueue.tasks import enqueue_one
 
 logger = logging.getLogger("django_pgqueue")
@@ -36,9 +36,9 @@ class ScheduleRow(NamedTuple):
     next_at: dt.datetime
     now: dt.datetime  # by the clock of the database
 
-    def rhythm(self) -> Rhythm:
+    def rhythm(self) -> Recurrence:
         """Return its ticks; raise InvalidSchedule where it has none."""
-        return rhythm_of(self.cron, self.every_seconds, self.timezone)
+        return recurrence_of(self.cron, self.every_seconds, self.timezone)
 
     def is_as(self, other: "ScheduleRow | None") -> bool:
         """Whether this is what the row still says; the times at which it was looked at do not count."""
@@ -57,7 +57,7 @@ class ScheduleRow(NamedTuple):
         return task.using(**stored_options(task, options)), tuple(args), kwargs
 
 
-def rhythm_of(cron: str, every_seconds: float | None, timezone: str) -> Rhythm:
+def recurrence_of(cron: str, every_seconds: float | None, timezone: str) -> Recurrence:
     """Return the ticks of a schedule as its row has them.
 
     Raises:
@@ -67,7 +67,7 @@ def rhythm_of(cron: str, every_seconds: float | None, timezone: str) -> Rhythm:
         every = None if every_seconds is None else dt.timedelta(seconds=every_seconds)
     except (OverflowError, ValueError) as error:
         raise InvalidSchedule(f"every is {every_seconds!r} seconds, which is no time: {error}.") from error
-    return Rhythm(cron, every, timezone)
+    return Recurrence(cron, every, timezone)
 
 
 def pause_schedules(names: Iterable[str], *, by: str, database: str | None = None) -> list[str]:
@@ -102,7 +102,7 @@ def resume_schedules(names: Iterable[str], *, by: str, database: str | None = No
     """
     caller = CallerConnection(database)
     next_ats = {
-        schedule_id: rhythm_of(cron, every_seconds, timezone).next_after(now, known=next_at)
+        schedule_id: recurrence_of(cron, every_seconds, timezone).next_after(now, known=next_at)
         for schedule_id, _, cron, every_seconds, timezone, next_at, now in caller.rows(
             statement("paused_schedules"), {"names": list(names)}
         )
@@ -130,7 +130,7 @@ def run_schedules(names: Iterable[str], *, by: str, database: str | None = None)
     for row in rows:
         task, args, kwargs = row.call()
         jobs[row.name] = enqueue_one(task.using(database=caller.alias), args, kwargs, schedule_id=row.id).id
-    caller.rows(statement("note_jobs"), {"names": list(jobs), "job_ids": list(jobs.values())})
+    caller.rows(statement("save_last_jobs"), {"names": list(jobs), "job_ids": list(jobs.values())})
     if jobs:
         logger.info("Run now by %s: schedules %s", by, jobs)
     return jobs
@@ -164,7 +164,7 @@ GONE = LastJob("gone")
 
 def last_jobs(database: Database, ids: Iterable[int]) -> dict[int, LastJob]:
     """Return what became of these jobs; those of which nothing was kept are missing."""
-    rows = database.rows(statement("outcomes"), {"ids": list(ids)})
+    rows = database.rows(statement("last_job_outcomes"), {"ids": list(ids)})
     return {
         job_id: LastJob("retrying" if status == "scheduled" and attempts else status, reason)
         for job_id, status, attempts, reason in rows

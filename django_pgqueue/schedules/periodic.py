@@ -12,7 +12,7 @@ from django_pgqueue import registry
 from django_pgqueue.exceptions import ConfigurationError, InvalidSchedule
 from django_pgqueue.options import TaskOptions
 from django_pgqueue.registry import TaskDefinition
-from django_pgqueue.schedules.recurrence import Rhythm
+from django_pgqueue.schedules.recurrence import Recurrence
 from django_pgqueue.states import CatchUp
 
 
@@ -29,17 +29,17 @@ LONGEST_JITTER_SECONDS = 24 * 3600
 HIGHEST_CATCH_UP_LIMIT = 10_000
 NOT_FOR_SCHEDULES = {"run_at", "database"}
 
-_declared: "dict[str, Declared]" = {}
+_declared: "dict[str, DeclaredSchedule]" = {}
 _left_out: dict[str, Any] = {}  # tasks of the framework that another backend runs, by the name of their schedule
 
 
 @dataclass(frozen=True, kw_only=True)
-class Declared:
+class DeclaredSchedule:
     """A schedule as the code has it."""
 
     name: str
     task: TaskDefinition
-    rhythm: Rhythm
+    rhythm: Recurrence
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
     options: Mapping[str, Any]  # of using(); JSON
@@ -97,10 +97,10 @@ def periodic(
             )
         check_arguments(task, args, kwargs or {})
         register(
-            Declared(
+            DeclaredSchedule(
                 name=_name(task.name if name is None else name),
                 task=task,
-                rhythm=Rhythm(cron, every, timezone or settings.TIME_ZONE),
+                rhythm=Recurrence(cron, every, timezone or settings.TIME_ZONE),
                 args=args,
                 kwargs=kwargs or {},
                 options=stored_options(task, options),
@@ -113,7 +113,7 @@ def periodic(
     return declare
 
 
-def register(schedule: Declared) -> None:
+def register(schedule: DeclaredSchedule) -> None:
     """Add a schedule to those that the code declares. A module loaded again replaces its own."""
     other = _declared.get(schedule.name)
     if other is not None and (other.task is schedule.task or _origin(other.task) != _origin(schedule.task)):
@@ -124,7 +124,7 @@ def register(schedule: Declared) -> None:
     _declared[schedule.name] = schedule
 
 
-def declared() -> Mapping[str, Declared]:
+def declared() -> Mapping[str, DeclaredSchedule]:
     """Return the schedules that the code declares, by name."""
     return dict(_declared)
 

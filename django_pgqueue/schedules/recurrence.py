@@ -36,7 +36,7 @@ HOW = (
 
 
 @dataclass(frozen=True, slots=True)
-class Rhythm:
+class Recurrence:
     """The ticks of one schedule.
 
     Args:
@@ -109,12 +109,12 @@ class Rhythm:
 
     def _after(self, instant: dt.datetime) -> Iterator[dt.datetime]:
         """Go through the ticks of the cron entry that are later than ``instant``, in UTC."""
-        for tick in _Clock(_fields(self.cron), instant.astimezone(_zone(self.timezone))):
+        for tick in _CronClock(_fields(self.cron), instant.astimezone(_zone(self.timezone))):
             if (utc := tick.astimezone(dt.UTC)) > instant:  # a time of day has passed once its first instant has
                 yield utc
 
 
-class _Clock(CronSim):
+class _CronClock(CronSim):
     """A cron entry that goes from hour to hour of its clock, also where one is skipped or repeated by half."""
 
     def advance_hour(self) -> bool:
@@ -135,7 +135,7 @@ def _check_every(every: dt.timedelta) -> None:
 
 def _check_cron(cron: str, zone: ZoneInfo) -> None:
     try:
-        next(_Clock(_fields(cron), dt.datetime(2000, 1, 1, tzinfo=zone)))
+        next(_CronClock(_fields(cron), dt.datetime(2000, 1, 1, tzinfo=zone)))
     except CronSimError as error:
         raise InvalidSchedule(f"cron is {cron!r}: {str(error).lower()}. {HOW}") from error
     except StopIteration as error:

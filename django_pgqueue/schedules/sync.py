@@ -18,7 +18,7 @@ from django_pgqueue.db.errors import is_locked
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidArguments
 from django_pgqueue.jobs.serialization import encode
-from django_pgqueue.schedules.periodic import Declared, declared
+from django_pgqueue.schedules.periodic import DeclaredSchedule, declared
 
 LOCK_MILLISECONDS = 20
 """Timeout of the wait for a name that an open transaction has just taken."""
@@ -27,7 +27,7 @@ TIMING = ("cron", "every_seconds", "timezone")
 
 
 @dataclass
-class Declaration:
+class SyncResult:
     """Result of a pass, by names of schedules."""
 
     new: list[str] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Declaration:
     strange: dict[str, str] = field(default_factory=dict)  # made in the admin, with a task that is unknown here
 
 
-class Standing(NamedTuple):
+class StoredSchedule(NamedTuple):
     """A row as ``declared_schedules.sql`` returns it."""
 
     name: str
@@ -50,13 +50,15 @@ class Standing(NamedTuple):
     definition: str  # JSON text
 
 
-def declare(database: QueueConnection) -> Declaration:
+def sync_schedules(database: QueueConnection) -> SyncResult:
     """Add the schedules that the code declares, change those that it has changed, and forget those long gone.
 
     The phase of an interval and the tick of an entry that is as it was stay. Edits made in the admin stay too.
     """
-    wanted, found = declared(), Declaration()
-    rows = [Standing._make(row) for row in database.rows(statement("declared_schedules"), {"names": list(wanted)})]
+    wanted, found = declared(), SyncResult()
+    rows = [
+        StoredSchedule._make(row) for row in database.rows(statement("declared_schedules"), {"names": list(wanted)})
+    ]
     standing = {row.name: row for row in rows}
     found.gone = sorted(set(standing) - set(wanted))
     found.taken = sorted(row.name for row in rows if row.name in wanted and not row.is_of_code)
@@ -65,15 +67,15 @@ def declare(database: QueueConnection) -> Declaration:
         _write(database, definitions, standing, found)
     if found.gone:
         found.forgotten = _names(database, "forget_schedules", {})
-    found.strange = dict(database.rows(statement("strange_schedules"), {"tasks": registry.answering()}))
+    found.strange = dict(database.rows(statement("flag_unknown_tasks"), {"tasks": registry.answering()}))
     return found
 
 
 def _write(
     database: QueueConnection,
     definitions: Mapping[str, dict[str, Any]],
-    standing: Mapping[str, Standing],
-    found: Declaration,
+    standing: Mapping[str, StoredSchedule],
+    found: SyncResult,
 ) -> None:
     [(now,)] = database.rows("SELECT statement_timestamp()", {})
     new = [{**definitions[name], "next_at": _first_at(name, now)} for name in sorted(set(definitions) - set(standing))]
@@ -106,7 +108,7 @@ def _add(database: QueueConnection, definition: dict[str, Any]) -> list[str]:
         return []
 
 
-def _definitions(wanted: Mapping[str, Declared], found: Declaration) -> Iterator[tuple[str, dict[str, Any]]]:
+def _definitions(wanted: Mapping[str, DeclaredSchedule], found: SyncResult) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, schedule in wanted.items():
         try:
             yield name, definition_of(schedule)
@@ -114,7 +116,7 @@ def _definitions(wanted: Mapping[str, Declared], found: Declaration) -> Iterator
             found.wrong[name] = str(error)
 
 
-def definition_of(schedule: Declared) -> dict[str, Any]:
+def definition_of(schedule: DeclaredSchedule) -> dict[str, Any]:
     """Return a declared schedule as its row is to have it.
 
     Raises:
@@ -140,7 +142,7 @@ def _first_at(name: str, now: dt.datetime) -> str:
     return declared()[name].rhythm.next_after(now).isoformat()
 
 
-def _next_at(row: Standing, before: dict[str, Any], definition: dict[str, Any], now: dt.datetime) -> str | None:
+def _next_at(row: StoredSchedule, before: dict[str, Any], definition: dict[str, Any], now: dt.datetime) -> str | None:
     """Return the next tick where it is another now.
 
     An interval is counted from the latest tick. So two workers, one of which still has the old code, that change the

@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 
 from django_pgqueue import registry
 from django_pgqueue.conf import conf
-from django_pgqueue.db.notify import WakeUp
+from django_pgqueue.db.notify import Notification
 from django_pgqueue.jobs.redaction import scrubber, shown
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.registry import TaskDefinition
@@ -363,7 +363,7 @@ def _already_run(alias: str, expected: Expected) -> list[str]:
 def _callbacks(alias: str) -> list[str]:
     """Say that something waits for a commit which a TestCase never makes."""
     connection = connections[alias]
-    waiting = [hook for _, hook, *_ in connection.run_on_commit if not isinstance(hook, WakeUp)]
+    waiting = [hook for _, hook, *_ in connection.run_on_commit if not isinstance(hook, Notification)]
     if not waiting or not connection.in_atomic_block:
         return []
     callbacks = (

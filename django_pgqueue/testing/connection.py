@@ -8,7 +8,7 @@ from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.pq import TransactionStatus
 
-from django_pgqueue.db.connections import Answer, CallerConnection, Parameters, QueueConnection, Row
+from django_pgqueue.db.connections import CallerConnection, Parameters, PendingResult, QueueConnection, Row
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import ConfigurationError
 
@@ -31,8 +31,8 @@ class TestConnection(CallerConnection, QueueConnection):
             return []  # it would be left behind in the test's transaction; and no other session holds a lock
         return super().rows(sql, parameters)
 
-    def send(self, sql: str, parameters: Parameters) -> Answer:
-        return Rows(self.rows(sql, parameters))
+    def send(self, sql: str, parameters: Parameters) -> PendingResult:
+        return FetchedRows(self.rows(sql, parameters))
 
     def notify(self, sql: str, parameters: Parameters) -> None:
         pass
@@ -64,7 +64,7 @@ def is_of_test(block: Any) -> bool:
     return bool(block._from_testcase)  # noqa: SLF001 - Django's own tests know no other way
 
 
-class Rows(NamedTuple):
+class FetchedRows(NamedTuple):
     """An answer that is there already."""
 
     rows: list[Row]

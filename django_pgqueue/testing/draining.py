@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 from django_pgqueue.conf import conf
 from django_pgqueue.testing.connection import must_be_migrated
 from django_pgqueue.testing.run import Report, Work, raise_error
-from django_pgqueue.testing.selection import AnyTask, Wanted
+from django_pgqueue.testing.selection import AnyTask, Selection
 from django_pgqueue.testing.time import Clock, travel
 
 __unittest = True  # unittest leaves the frames of such modules out of its tracebacks
@@ -64,7 +64,7 @@ def run_jobs(
     must_be_migrated(alias)
     work = Work(
         alias,
-        Wanted.of(queue, task),
+        Selection.of(queue, task),
         limit=limit,
         handle_error=raise_error if errors == "raise" else None,
     )

@@ -14,10 +14,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import JobFailed
 from django_pgqueue.jobs.context import current_job
-from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.testing.connection import is_of_test
 from django_pgqueue.testing.run import Work, raise_error, work_under_way
-from django_pgqueue.testing.selection import Wanted
+from django_pgqueue.testing.selection import Selection
 
 __unittest = True
 
@@ -35,7 +35,7 @@ def run_soon(alias: str, ids: Collection[int]) -> None:
 
 def _run(alias: str, ids: Collection[int]) -> None:
     handle_error = raise_error if conf.immediate_errors == "raise" else None  # what has failed is logged in any case
-    Work(alias, Wanted(Served(), ids=set(ids)), handle_error=handle_error).run_due()
+    Work(alias, Selection(QueueSelector(), ids=set(ids)), handle_error=handle_error).run_due()
 
 
 def _after_commit(connection: BaseDatabaseWrapper, ids: Collection[int]) -> None:

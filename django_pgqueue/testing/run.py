@@ -20,28 +20,29 @@ from django.db.models.functions import Now
 
 from django_pgqueue import registry
 from django_pgqueue.db.errors import is_refusal
-from django_pgqueue.db.notify import WakeUp
+from django_pgqueue.db.notify import Notification
 from django_pgqueue.exceptions import JobControl, JobFailed, JobInterrupted, PgQueueError, ResultRefused
 from django_pgqueue.flow import concurrency
 from django_pgqueue.flow.concurrency import LOCKED_AT_ONCE
-from django_pgqueue.flow.queue_limits import Gate, send_gates
+from django_pgqueue.flow.queue_limits import QueueLimits, send_limits
 from django_pgqueue.jobs import ack, claim
 from django_pgqueue.jobs.context import CurrentJob, write_alone
+from django_pgqueue.jobs.dead_letter import expired_entry
 from django_pgqueue.jobs.executor import arun, run, sought
 from django_pgqueue.jobs.failure import failure, unknown_task
-from django_pgqueue.jobs.interrupts import LaneBorder, ThreadBorder
+from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
 from django_pgqueue.maintenance.concurrency_sweeper import sweep
 from django_pgqueue.maintenance.expirer import expire
-from django_pgqueue.maintenance.pending_work import look
+from django_pgqueue.maintenance.pending_work import pending_work
 from django_pgqueue.maintenance.promoter import promote
-from django_pgqueue.maintenance.unique_keys import prune_tombstones, retake
+from django_pgqueue.maintenance.unique_keys import prune_reserved, reacquire_keys
 from django_pgqueue.models import Job
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.states import Reason, Status
 from django_pgqueue.testing.assertions import to_run
 from django_pgqueue.testing.connection import TestConnection, is_broken, is_of_test
-from django_pgqueue.testing.selection import Wanted, aware
+from django_pgqueue.testing.selection import Selection, aware
 from django_pgqueue.worker.in_flight import in_place_of
 from django_pgqueue.worker.job_log import report_all
 
@@ -216,14 +217,14 @@ def _decides(error: BaseException) -> bool:
 AnyTask = TaskDefinition
 
 
-class Performance(NamedTuple):
+class RunResult(NamedTuple):
     """What a run came to, and what it has raised."""
 
     outcome: Outcome
     error: BaseException | None
 
 
-def perform(task: AnyTask, job: ClaimedJob, current: CurrentJob) -> Performance:
+def perform(task: AnyTask, job: ClaimedJob, current: CurrentJob) -> RunResult:
     """Run a job as a slot of a worker does, then what it has left for after its commit.
 
     In a test's transaction a handler that breaks it is rolled back as a whole, so that the test can go on; any other
@@ -241,12 +242,12 @@ def perform(task: AnyTask, job: ClaimedJob, current: CurrentJob) -> Performance:
     except Exception as error:  # noqa: BLE001 - as if the handler had raised it, whose commit it follows
         outcome = performance.outcome
         is_over = outcome.fate not in (Fate.SUCCEEDED, Fate.REPEATED)
-        return Performance(outcome if is_over else failure(task, job, error, current), performance.error or error)
+        return RunResult(outcome if is_over else failure(task, job, error, current), performance.error or error)
     return performance
 
 
-class _ThreadBorder(ThreadBorder):
-    """One that sees what a run raises: it is left inside the ``except``."""
+class _ThreadInterrupts(ThreadInterrupts):
+    """Interrupts that keep what a run raises: ``leave()`` is called inside the ``except``."""
 
     raised: BaseException | None = None
 
@@ -255,8 +256,8 @@ class _ThreadBorder(ThreadBorder):
         self.raised = sys.exception() or self.raised
 
 
-class _LaneBorder(LaneBorder):
-    """The same for ``async def`` tasks, whose border is left in a ``finally``."""
+class _LaneInterrupts(LaneInterrupts):
+    """The same for ``async def`` tasks, for which ``leave()`` is called in a ``finally``."""
 
     raised: BaseException | None = None
 
@@ -265,21 +266,21 @@ class _LaneBorder(LaneBorder):
         self.raised = sys.exception() or self.raised
 
 
-def _call(task: AnyTask, job: ClaimedJob, current: CurrentJob) -> Performance:
-    border = _ThreadBorder()
-    outcome = run(task, job, current, border)
-    return Performance(outcome, border.raised)
+def _call(task: AnyTask, job: ClaimedJob, current: CurrentJob) -> RunResult:
+    interrupts = _ThreadInterrupts()
+    outcome = run(task, job, current, interrupts)
+    return RunResult(outcome, interrupts.raised)
 
 
-def _call_async(task: AnyTask, job: ClaimedJob, current: CurrentJob) -> Performance:
+def _call_async(task: AnyTask, job: ClaimedJob, current: CurrentJob) -> RunResult:
     """Run it in an event loop of its own; the sync code that it calls, as the ORM, comes back to this thread."""
 
-    async def perform() -> Performance:
-        border = _LaneBorder(asyncio.get_running_loop())
-        outcome = await arun(task, job, current, border)
-        return Performance(outcome, border.raised)
+    async def perform() -> RunResult:
+        interrupts = _LaneInterrupts(asyncio.get_running_loop())
+        outcome = await arun(task, job, current, interrupts)
+        return RunResult(outcome, interrupts.raised)
 
-    call: Callable[[], Performance] = async_to_sync(perform)
+    call: Callable[[], RunResult] = async_to_sync(perform)
     return contextvars.copy_context().run(call)  # which would bring the run's context variables back otherwise
 
 
@@ -307,7 +308,7 @@ def _run_hooks(connection: BaseDatabaseWrapper, number: int) -> None:
     while len(connection.run_on_commit) > number:
         entry: Any = connection.run_on_commit.pop(number)
         _, hook, is_robust = entry
-        if isinstance(hook, WakeUp):
+        if isinstance(hook, Notification):
             continue
         try:
             hook()
@@ -338,7 +339,9 @@ class Work:
         python_clock: entered around each run.
     """
 
-    def __init__(self, alias: str, wanted: Wanted, *, limit: int | None = None, handle_error: Handler | None) -> None:
+    def __init__(
+        self, alias: str, wanted: Selection, *, limit: int | None = None, handle_error: Handler | None
+    ) -> None:
         self.alias = alias
         self.wanted = wanted
         self.limit = limit
@@ -384,24 +387,24 @@ class Work:
 
     def _claim(self) -> ClaimedJob | None:
         self._attend()
-        gates, _ = send_gates(self.database).read()
+        by_queue, _ = send_limits(self.database).read()
         for head in self._heads():
-            gate = gates.get(head.queue)
-            if head.queue not in self._shut and not (gate and gate.is_paused) and (job := self._take(head, gate)):
+            limits = by_queue.get(head.queue)
+            if head.queue not in self._shut and not (limits and limits.is_paused) and (job := self._take(head, limits)):
                 return job
         return None
 
     def _attend(self) -> None:
-        """Do what a steward does for jobs that can run but cannot be claimed yet, and for their keys."""
-        chores, promoted = look(self.database), False
-        if chores.due_seconds is not None and chores.due_seconds <= 0:
+        """Do what maintenance does for jobs that can run but cannot be claimed yet, and for their keys."""
+        pending, promoted = pending_work(self.database), False
+        if pending.due_seconds is not None and pending.due_seconds <= 0:
             while any(promote(self.database)):
                 promoted = True
-        if chores.has_tombstones:
-            prune_tombstones(self.database)
-        if chores.has_started:
-            retake(self.database, limit=1000)
-        if (chores.has_waiting or promoted) and (keys := sweep(self.database).keys):
+        if pending.has_reserved:
+            prune_reserved(self.database)
+        if pending.has_started:
+            reacquire_keys(self.database, limit=1000)
+        if (pending.has_waiting or promoted) and (keys := sweep(self.database).keys):
             concurrency.admit(self.database, keys[:LOCKED_AT_ONCE])
 
     def _heads(self) -> list[Job]:
@@ -416,9 +419,9 @@ class Work:
         queued = Job.objects.using(self.alias).filter(status=Status.QUEUED, run_at__lte=Now())
         return queued.order_by("queue", "-priority", "run_at", "pk")
 
-    def _take(self, head: Job, gate: Gate | None) -> ClaimedJob | None:
+    def _take(self, head: Job, limits: QueueLimits | None) -> ClaimedJob | None:
         """Claim a job; None where its queue lets none in, or another session holds it."""
-        if gate and gate.is_limited:
+        if limits and limits.is_limited:
             return self._take_limited(head)
         before = -head.priority, aware(head.run_at).timestamp(), head.pk - 1
         claimed = claim.send(self.database, head.queue, limit=1, worker_id=WORKER, above=before)
@@ -452,12 +455,12 @@ class Work:
         if self._handle_error:
             self._handle_error(outcome, error, run)
 
-    def _perform(self, job: ClaimedJob, current: CurrentJob) -> Performance:
+    def _perform(self, job: ClaimedJob, current: CurrentJob) -> RunResult:
         if job.has_expired:
-            return Performance(Outcome(job, Fate.DIED, reason=Reason.EXPIRED, error={"error": "expired"}), None)
+            return RunResult(Outcome(job, Fate.DIED, reason=Reason.EXPIRED, error=expired_entry()), None)
         task = registry.find(job.task) or (sought(job) if job.rest else None)
         if task is None:
-            return Performance(unknown_task(job), None)
+            return RunResult(unknown_task(job), None)
         current.is_cancelled = job.was_killed
         with self.python_clock():
             return perform(task, job, current)
@@ -480,7 +483,7 @@ class Work:
         )
         return (
             f"run_jobs() has made {len(self.runs):,} runs and there are still jobs to run, which looks like a chain "
-            f"without an end: {often}. Give it a limit= to make so many runs and leave the rest, or an earlier until=."
+            f"without an end: {often}. Give it a limit=, or an earlier until=, to leave some of them."
         )
 
 

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from django_pgqueue import registry
-from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.schedules.periodic import declared
 
@@ -18,7 +18,7 @@ AnyTask = Any
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Selection:
     """What a job must have to be run.
 
     Attributes:
@@ -27,12 +27,12 @@ class Wanted:
         ids: of jobs; None: any.
     """
 
-    served: Served
+    served: QueueSelector
     names: frozenset[str] | None = None
     ids: set[int] | None = None
 
     @classmethod
-    def of(cls, queue: str | Iterable[str] | None, task: AnyTask | Iterable[AnyTask] | None) -> "Wanted":
+    def of(cls, queue: str | Iterable[str] | None, task: AnyTask | Iterable[AnyTask] | None) -> "Selection":
         """Make one of what ``run_jobs`` takes.
 
         Raises:
@@ -40,9 +40,9 @@ class Wanted:
         """
         words = () if queue is None else (queue,) if isinstance(queue, str) else tuple(queue)
         if task is None:
-            return cls(Served.of(words))
+            return cls(QueueSelector.of(words))
         chosen = task if isinstance(task, list | tuple | set | frozenset) else [task]
-        return cls(Served.of(words), frozenset(name for one in chosen for name in names_of(task_of(one))))
+        return cls(QueueSelector.of(words), frozenset(name for one in chosen for name in names_of(task_of(one))))
 
     def conditions(self) -> dict[str, Any]:
         """Return what a query for such jobs filters by, but for the queues."""

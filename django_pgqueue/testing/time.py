@@ -18,10 +18,10 @@ from django.db import Error, connections, transaction
 
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.exceptions import ConfigurationError
-from django_pgqueue.flow.queue_limits import send_gates
+from django_pgqueue.flow.queue_limits import send_limits
 from django_pgqueue.models import Job
 from django_pgqueue.schedules.enqueuer import fire_due
-from django_pgqueue.schedules.sync import declare
+from django_pgqueue.schedules.sync import sync_schedules
 from django_pgqueue.states import Status
 from django_pgqueue.testing.connection import is_broken
 from django_pgqueue.testing.run import MOST_RUNS, EndlessJobs, Work
@@ -125,7 +125,7 @@ def travel(
     end = _end(until, now)
     with clock.stopped(now):
         if fires:
-            declare(work.database)
+            sync_schedules(work.database)
         for _ in range(MOST_MOVES):
             work.now = now = clock.now()
             if clock_of_python is not None:
@@ -158,7 +158,7 @@ def _fire(work: Work) -> float | None:
 
 def _next(work: Work, now: dt.datetime, tick: float | None) -> dt.datetime | None:
     """Return the next moment at which something becomes due; None if there is none."""
-    _, pause_seconds = send_gates(work.database).read()
+    _, pause_seconds = send_limits(work.database).read()
     seconds = [pause_seconds, *work.token_seconds(), math.inf if tick is None else tick]
     found = [now + dt.timedelta(seconds=each) for each in seconds if 0 < each < math.inf]
     due = (Status.SCHEDULED, Status.QUEUED, Status.WAITING)

@@ -17,9 +17,9 @@ import django
 from django.apps import apps
 from django.db import connections
 
-from django_pgqueue.jobs.counters import Meter
+from django_pgqueue.jobs.counters import ProcessCounters
 from django_pgqueue.worker.logging_setup import configure
-from django_pgqueue.worker.shared_state import Marks
+from django_pgqueue.worker.shared_state import SharedState
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -29,12 +29,13 @@ LINGER_SECONDS = 3.0
 SWITCH_SECONDS = 0.0005
 """Maximum time for which a computing thread keeps the interpreter from others: a tenth of Python's default.
 
-Beside one job in pure Python, every other thread waits for this time when it wakes, the pump and the other slots too.
+Beside one job in pure Python, every other thread waits for this time when it wakes, the consumer and the other slots
+too.
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Brief:
+class ChildConfig:
     """Parameters of a child."""
 
     worker_id: int
@@ -45,7 +46,7 @@ class Brief:
     is_careful: bool = False  # it claims one job at a time at first: the process before it ended by an error
 
 
-def main(brief: Brief, orders: Connection, marks: Marks, meter: Meter | None = None) -> None:
+def main(brief: ChildConfig, orders: Connection, shared: SharedState, meter: ProcessCounters | None = None) -> None:
     """Run one worker process; the target of ``multiprocessing.Process``."""
     if not apps.ready:
         django.setup()
@@ -53,24 +54,24 @@ def main(brief: Brief, orders: Connection, marks: Marks, meter: Meter | None = N
     for alias, name in brief.databases.items():
         connections.settings[alias]["NAME"] = name
     from django_pgqueue.worker.cleanup import disown, watch_connections  # noqa: PLC0415
-    from django_pgqueue.worker.consumer import Pump  # noqa: PLC0415 - needs django.setup()
-    from django_pgqueue.worker.metrics import tell_of_enqueued  # noqa: PLC0415
+    from django_pgqueue.worker.consumer import Consumer  # noqa: PLC0415 - needs django.setup()
+    from django_pgqueue.worker.metrics import on_enqueued  # noqa: PLC0415
     from django_pgqueue.worker.slots import Slots  # noqa: PLC0415
 
     sys.setswitchinterval(SWITCH_SECONDS)
     watch_connections()
     outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    slots = Slots(brief.concurrency, marks, outbox)
-    pump = Pump(brief.worker_id, brief.queues, slots, marks, meter, is_careful=brief.is_careful)
+    slots = Slots(brief.concurrency, shared, outbox)
+    consumer = Consumer(brief.worker_id, brief.queues, slots, shared, meter, is_careful=brief.is_careful)
     if meter:
-        tell_of_enqueued(meter.enqueued)
+        on_enqueued(meter.enqueued)
         os.register_at_fork(after_in_child=meter.disown)
     os.register_at_fork(after_in_child=disown)
     os.register_at_fork(after_in_child=slots.disown)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides
-    signal.signal(signal.SIGTERM, lambda *_: pump.stop())
-    threading.Thread(target=obey, args=(orders.fileno(), pump, slots), name="pgqueue-orders", daemon=True).start()
-    pump.run()
+    signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+    threading.Thread(target=obey, args=(orders.fileno(), consumer, slots), name="pgqueue-orders", daemon=True).start()
+    consumer.run()
     threading.Thread(target=end_soon, name="pgqueue-end", daemon=True).start()
 
 
@@ -95,7 +96,7 @@ def end_soon() -> None:
         os._exit(0)
 
 
-def obey(orders: int, pump: Any, slots: Any) -> None:
+def obey(orders: int, consumer: Any, slots: Any) -> None:
     """Carry out the supervisor's orders, one a line; end the process when the supervisor is gone."""
     rest = b""
     while chunk := os.read(orders, 65536):
@@ -103,13 +104,13 @@ def obey(orders: int, pump: Any, slots: Any) -> None:
         for line in lines:
             match line.split(maxsplit=1):
                 case [b"wake"]:
-                    pump.wake()
+                    consumer.wake()
                 case [b"wake", queues]:
-                    pump.wake(json.loads(queues))
-                case [b"gates"]:
-                    pump.look_at_gates()
-                case [b"cancel", mark]:
-                    slots.cancel(int(mark))
+                    consumer.wake(json.loads(queues))
+                case [b"limits"]:
+                    consumer.look_at_limits()
+                case [b"cancel", run_id]:
+                    slots.cancel(int(run_id))
                 case [b"stop"]:
-                    pump.stop()
+                    consumer.stop()
     os._exit(1)

@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 
-from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.jobs.queue_selector import QueueSelector
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WorkerConfig:
     """Plan of one worker command; validated by the command before anything starts.
 
     Args:
-        queues: served in this order, as ``Served`` takes them; empty means all.
+        queues: served in this order, as ``QueueSelector`` takes them; empty means all.
         processes: worker processes, 1 or more.
         concurrency: jobs at once in each process, 1 or more.
         max_jobs: number of finished jobs after which a process is replaced, about; 0 never.
@@ -46,6 +46,6 @@ class Plan:
     metrics_host: str = "127.0.0.1"
 
     @property
-    def served(self) -> Served:
+    def served(self) -> QueueSelector:
         """The queues that are served, in their order."""
-        return Served.of(self.queues)
+        return QueueSelector.of(self.queues)

@@ -18,23 +18,24 @@ from django.db import Error
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.errors import is_of_connection, is_refusal, is_transient
-from django_pgqueue.db.notify import announce_or_warn, of_queue, tell_waiters
-from django_pgqueue.flow.queue_limits import Gates
+from django_pgqueue.db.notify import notify_waiters, queue_payload, send_or_warn
+from django_pgqueue.flow.queue_limits import PendingLimits
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import Claim
-from django_pgqueue.jobs.counters import Meter
-from django_pgqueue.jobs.tally import Tally
-from django_pgqueue.maintenance.concurrency_sweeper import Admissions
-from django_pgqueue.maintenance.queue_rows import note_queue
+from django_pgqueue.jobs.counters import ProcessCounters
+from django_pgqueue.jobs.dead_letter import expired_entry
+from django_pgqueue.jobs.tally import StatsBuffer
+from django_pgqueue.maintenance.concurrency_sweeper import AdmissionRequests
+from django_pgqueue.maintenance.queue_rows import register_queue
 from django_pgqueue.records import EXPIRED, ClaimedJob, Fate, Outcome, Receipt
 from django_pgqueue.states import Reason
-from django_pgqueue.worker.database_backoff import Trouble
-from django_pgqueue.worker.in_flight import APART_SECONDS, CAREFUL_SECONDS, Book, Held, Suspects, in_place_of
+from django_pgqueue.worker.database_backoff import DatabaseBackoff
+from django_pgqueue.worker.in_flight import APART_SECONDS, CAREFUL_SECONDS, Held, InFlight, Isolation, in_place_of
 from django_pgqueue.worker.job_log import report_all
-from django_pgqueue.worker.limits_cache import KnownGates
-from django_pgqueue.worker.progress import Sent
-from django_pgqueue.worker.queue_cursor import REMEMBERED, Intake
-from django_pgqueue.worker.shared_state import Marks
+from django_pgqueue.worker.limits_cache import LimitsCache
+from django_pgqueue.worker.progress import SentUpdates
+from django_pgqueue.worker.queue_cursor import REMEMBERED, QueueCursors
+from django_pgqueue.worker.shared_state import SharedState
 from django_pgqueue.worker.slots import Slots
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -43,7 +44,7 @@ LINGER_SECONDS = 0.01
 """Time in which outcomes are collected before they are written, while slots are busy."""
 
 TURNS = 4
-"""Number of turns of the pump for which work is fetched ahead,"""
+"""Number of turns of the consumer for which work is fetched ahead,"""
 
 LEAST_SECONDS, MOST_SECONDS = 0.03, 0.2
 """within these bounds, in seconds of work."""
@@ -72,27 +73,29 @@ class Errands:
         meter: as of ``Tally``.
     """
 
-    def __init__(self, database: QueueConnection, failed: Callable[[Error], None], meter: Meter | None = None) -> None:
+    def __init__(
+        self, database: QueueConnection, failed: Callable[[Error], None], meter: ProcessCounters | None = None
+    ) -> None:
         self._database = database
         self._failed = failed
         self._noted: set[str] = set()  # queues that have their rows, as far as this process can tell
-        self._tally = Tally(database, meter)
+        self._tally = StatsBuffer(database, meter)
 
     def call_others(self, queues: Collection[str]) -> None:
         """Announce work in queues that this process does not serve."""
         if queues and conf.notify:
-            self._try(lambda: announce_or_warn(self._database, sorted(map(of_queue, queues))))
+            self._try(lambda: send_or_warn(self._database, sorted(map(queue_payload, queues))))
 
     def tell_waiters(self, ids: Collection[int]) -> None:
         """Announce the ends of jobs whose results are waited for."""
         if ids:
-            self._try(lambda: tell_waiters(self._database, ids))
+            self._try(lambda: notify_waiters(self._database, ids))
 
     def note_queue(self, name: str) -> None:
         """See to it that a queue has a row in ``pgqueue_queues`` from its first use on."""
         if name not in self._noted and len(self._noted) < REMEMBERED:
             self._noted.add(name)
-            self._try(lambda: note_queue(self._database, name))
+            self._try(lambda: register_queue(self._database, name))
 
     def count(self, outcomes: Collection[Outcome], *, stale: Collection[int]) -> None:
         """Count what was written, as ``Tally.count`` does."""
@@ -116,7 +119,7 @@ class Errands:
 # Measured speed
 
 
-class Speed:
+class Prefetch:
     """Speed of this child and duration of a turn, which decide how much to fetch ahead."""
 
     def __init__(self) -> None:
@@ -146,7 +149,7 @@ class Speed:
 # The consumer itself
 
 
-class Turn(NamedTuple):
+class RoundTrip(NamedTuple):
     """Result of one turn.
 
     Attributes:
@@ -161,12 +164,12 @@ class Turn(NamedTuple):
     admitted: Collection[str]
 
 
-class Pump:
+class Consumer:
     """Keeps the slots of one child busy until it is told to stop.
 
     Args:
         worker_id: the process's id in ``pgqueue_workers``.
-        queues: those to serve, as ``Served`` takes them; empty means all.
+        queues: those to serve, as ``QueueSelector`` takes them; empty means all.
         meter: sums up what is done, for metrics; None: there are none.
         is_careful: claim one job at a time at first, see ``CAREFUL_SECONDS``.
     """
@@ -176,48 +179,48 @@ class Pump:
         worker_id: int,
         queues: tuple[str, ...],
         slots: Slots,
-        marks: Marks,
-        meter: Meter | None = None,
+        shared: SharedState,
+        meter: ProcessCounters | None = None,
         *,
         is_careful: bool = False,
     ) -> None:
         self.worker_id = worker_id
         self.slots = slots
         self.outbox = slots.outbox
-        self.database = QueueConnection(conf.database, f"pump {worker_id}")
-        self._marks = marks
+        self.database = QueueConnection(conf.database, f"consumer {worker_id}")
+        self._shared = shared
         self._meter = meter
-        self._book = Book(marks)
+        self._in_flight = InFlight(shared)
         self._fetched: list[Held] = []  # not yet handed over
-        self._gates = KnownGates()
-        self._intake = Intake(queues, self._gates)
-        self._limited: dict[int, str] = {}  # by cell: the queues of the jobs that were let in by a gate
-        self._admissions = Admissions()
-        self._news = slots.news
+        self._limits = LimitsCache()
+        self._cursors = QueueCursors(queues, self._limits)
+        self._limited: dict[int, str] = {}  # by cell: the queues of the jobs that were let in by a limit
+        self._admissions = AdmissionRequests()
+        self._updates = slots.news
         self._heard: deque[Collection[str] | None] = deque()  # queues that have work; None: perhaps any
-        self._suspects = Suspects()
+        self._isolation = Isolation()
         self._careful_until = time.monotonic() + CAREFUL_SECONDS if is_careful else 0.0
         self._found_at = 0.0  # when a claim last brought jobs, monotonic
         self._returned: set[str] = set()  # the queues of jobs that are given back: others may be free for them
-        self._unbegun: set[int] = set()  # marks of jobs that no slot had begun when that was last looked at
+        self._unbegun: set[int] = set()  # run ids of jobs that no slot had begun when that was last looked at
         self._look_again_at = 0.0  # monotonic
-        self._speed = Speed()
-        self._trouble = Trouble(marks)
-        self._errands = Errands(self.database, failed=lambda error: self._back_off(error, ()), meter=meter)
+        self._speed = Prefetch()
+        self._backoff = DatabaseBackoff(shared)
+        self._follow_ups = Errands(self.database, failed=lambda error: self._back_off(error, ()), meter=meter)
         self._is_told_to_stop = False
         self._stopping = False
 
     def run(self) -> None:
-        """Pump until stopped and empty."""
-        while not self._stopping or self._book.held():
+        """Claim and acknowledge until stopped and empty."""
+        while not self._stopping or self._in_flight.held():
             self._collect(self._patience())
             self._turn()
-            if time.monotonic() >= self._errands.add_at() and not self._trouble.seconds_left():
-                self._errands.add_counts()
-            self._marks.turned()
-        self._errands.add_counts(is_last=True)
+            if time.monotonic() >= self._follow_ups.add_at() and not self._backoff.seconds_left():
+                self._follow_ups.add_counts()
+            self._shared.turned()
+        self._follow_ups.add_counts(is_last=True)
         self.database.close()
-        self._marks.end_turns()
+        self._shared.end_turns()
 
     def stop(self) -> None:
         """Take no more jobs; may be called from a signal handler or any thread."""
@@ -229,35 +232,35 @@ class Pump:
         self._heard.append(queues)
         self.outbox.put(None)
 
-    def look_at_gates(self) -> None:
+    def look_at_limits(self) -> None:
         """Look now which queues are paused or limited; may be called from any thread."""
-        self._gates.tell()
+        self._limits.tell()
         self.outbox.put(None)
 
     # Waiting and collecting
 
     def _patience(self) -> float:
         """Return for how long to wait if nothing happens, in seconds."""
-        if pause := self._trouble.seconds_left():
+        if pause := self._backoff.seconds_left():
             return pause
-        if self._book.unwritten or self._fetched:
+        if self._in_flight.unwritten or self._fetched:
             return 0.0
         now = time.monotonic()
         until = min(
             now + STALLED_SECONDS,
             self._admissions.wait_until(),
-            self._gates.due_at(),
-            self._book.blocked_until(),
-            self._news.wait_until(),
-            self._errands.add_at(),
+            self._limits.due_at(),
+            self._in_flight.blocked_until(),
+            self._updates.wait_until(),
+            self._follow_ups.add_at(),
         )
-        if self._suspects.want_the_child():
-            until = min(until, self._suspects.until)
+        if self._isolation.want_the_child():
+            until = min(until, self._isolation.until)
         if self._is_hungry():
             until = min(until, self._claim_at())
         if self._has_unbegun():
-            until = min(until, self._gates.look_at())
-        if now < self._careful_until and self._book.outstanding():
+            until = min(until, self._limits.look_at())
+        if now < self._careful_until and self._in_flight.outstanding():
             until = min(until, max(self._found_at + APART_SECONDS, now + BEGUN_SECONDS))
         return max(until - now, 0.0)
 
@@ -284,7 +287,7 @@ class Pump:
 
     def _obey(self) -> None:
         while self._heard:
-            self._intake.hear(self._heard.popleft())
+            self._cursors.hear(self._heard.popleft())
         if self._is_told_to_stop and not self._stopping:
             self._stopping = True
             self._withdraw()
@@ -294,22 +297,22 @@ class Pump:
     def _turn(self) -> None:
         """Write outcomes and claim jobs; on trouble with the database keep what is unwritten for the next turn."""
         begun = time.monotonic()
-        if self._marks.has_lapsed():
+        if self._shared.has_lapsed():
             self._withdraw()
-            self.slots.refuse(self._marks.unbegun())
-            self._marks.resume()
-        if self._trouble.seconds_left():
+            self.slots.refuse(self._shared.unbegun())
+            self._shared.resume()
+        if self._backoff.seconds_left():
             return  # nothing is left to hand over after a failure
         self._release_stalled()
         self._start_suspect()
-        batch = self._book.batch(self._trouble.most)
+        batch = self._in_flight.batch(self._backoff.most)
         self._owe_admission(batch)
         if not batch and not self._has_reason(begun):
             self._hand_over()
             return
-        if self._trouble.failures:
+        if self._backoff.failures:
             self._work_apart(batch, begun)
-        elif self._work(batch, begun) and self._intake.has_to_retry():
+        elif self._work(batch, begun) and self._cursors.has_to_retry():
             self._claim_apart()
 
     def _work(self, batch: dict[int, Outcome], begun: float, *, admits: bool = True, claims: bool = True) -> bool:
@@ -321,7 +324,7 @@ class Pump:
             self._recover(error, batch)
             return False
         if admits:
-            self._trouble.over()  # before the errands, which may meet some
+            self._backoff.over()  # before the errands, which may meet some
         self._close(batch, turn, begun)
         return True
 
@@ -336,7 +339,7 @@ class Pump:
         if self._work({}, begun, claims=False):
             self._claim_apart()
 
-    def _exchange(self, outcomes: Collection[Outcome], begun: float, *, admits: bool, claims: bool) -> Turn:
+    def _exchange(self, outcomes: Collection[Outcome], begun: float, *, admits: bool, claims: bool) -> RoundTrip:
         """Send all that is to be written and asked in one transaction, then take in what came back.
 
         Raises:
@@ -344,23 +347,25 @@ class Pump:
         """
         self.database.may_be_committed = False
         with self.database.transaction():
-            gates = self._gates.look(self.database) if admits else None
-            sent = self._news.send(self.database, outcomes)
+            limits = self._limits.look(self.database) if admits else None
+            sent = self._updates.send(self.database, outcomes)
             locked = self._without_last_news(outcomes, sent)
             outcomes = [outcome for outcome in outcomes if outcome.job.id not in locked] if locked else outcomes
             answers = ack.send(self.database, outcomes)
-            admission = self._admissions.send(self.database, limit=self._trouble.most) if admits else None
+            admission = self._admissions.send(self.database, limit=self._backoff.most) if admits else None
             claim = self._claim() if claims else None
             self._hand_over()
         found = self._take(claim, begun) if claim is not None else None
-        if gates is not None:
-            self._heed(gates)
+        if limits is not None:
+            self._heed(limits)
         admitted = self._admissions.took(admission) if admission else frozenset()
-        self._news.took(sent)
+        self._updates.took(sent)
         receipt = self._without_doubt(outcomes, ack.receipt(self.database, outcomes, answers))
-        return Turn(replace(receipt, locked=receipt.locked | locked) if locked else receipt, claim, found, admitted)
+        return RoundTrip(
+            replace(receipt, locked=receipt.locked | locked) if locked else receipt, claim, found, admitted
+        )
 
-    def _without_last_news(self, outcomes: Collection[Outcome], sent: Sent | None) -> frozenset[int]:
+    def _without_last_news(self, outcomes: Collection[Outcome], sent: SentUpdates | None) -> frozenset[int]:
         """Return the ids of jobs whose rows were locked when the last news of their runs came.
 
         Their outcomes have to wait too: the lock may be gone before the next statement, and the news with the row.
@@ -370,7 +375,7 @@ class Pump:
 
     def _without_doubt(self, outcomes: Collection[Outcome], receipt: Receipt) -> Receipt:
         """Take those off the stale outcomes that an earlier turn has written though it has failed."""
-        doubtful = self._trouble.doubtful(outcomes, stale=receipt.stale)
+        doubtful = self._backoff.doubtful(outcomes, stale=receipt.stale)
         if not doubtful:
             return receipt
         recorded = ack.recorded(self.database, doubtful, worker_id=self.worker_id)
@@ -381,58 +386,58 @@ class Pump:
         begun = time.monotonic()
         if not self._may_claim(begun):
             return
-        self._hand_over()  # a queue that was set back may keep the pump long
-        self._intake.forget_asked()
+        self._hand_over()  # a queue that was set back may keep the consumer long
+        self._cursors.forget_asked()
         try:
             with self.database.transaction():
                 claim = self._claim(apart=True)
         except Error as error:
-            self._trouble.met_by_claim()
-            if not is_of_connection(error) or self._intake.ended_connection():
-                self._intake.failed(error, time.monotonic() - begun)
+            self._backoff.met_by_claim()
+            if not is_of_connection(error) or self._cursors.ended_connection():
+                self._cursors.failed(error, time.monotonic() - begun)
             self.database.close()
             return
         found = self._take(claim, begun) if claim is not None else None
-        self._close({}, Turn(Receipt(), claim, found, frozenset()), begun)
+        self._close({}, RoundTrip(Receipt(), claim, found, frozenset()), begun)
 
     def _take(self, claim: Claim, begun: float) -> int:
         """Accept the jobs that a claim has found; return how many."""
         jobs = claim.jobs()
-        self._intake.took(claim, jobs, time.monotonic() - begun)
+        self._cursors.took(claim, jobs, time.monotonic() - begun)
         if jobs:
             self._found_at = time.monotonic()
         self._accept(jobs, is_limited=claim.is_limited)
         return len(jobs)
 
-    def _close(self, batch: dict[int, Outcome], turn: Turn, begun: float) -> None:
+    def _close(self, batch: dict[int, Outcome], turn: RoundTrip, begun: float) -> None:
         """Settle the batch that was written, count the turn, and tell whom it concerns."""
         if self._meter:
             self._meter.turned(time.monotonic() - begun, claimed=turn.found, acked=len(batch))
         self._settle(batch, turn.receipt)
         finished = sum(outcome.fate is not Fate.RELEASED for outcome in batch.values())
-        self._marks.add_finished(finished)
+        self._shared.add_finished(finished)
         self._speed.measure(turns=time.monotonic() - begun, finished=finished)
-        self._errands.tell_waiters(turn.receipt.awaited)
+        self._follow_ups.tell_waiters(turn.receipt.awaited)
         if self._returned and batch:
-            self._errands.call_others(self._returned)
+            self._follow_ups.call_others(self._returned)
             self._returned.clear()
         if turn.admitted:
             self._tell_of(turn.admitted, turn.claim)
         if turn.claim is not None:
-            self._trouble.claimed()
-            self._errands.note_queue(turn.claim.queue)
+            self._backoff.claimed()
+            self._follow_ups.note_queue(turn.claim.queue)
 
     def _has_reason(self, now: float) -> bool:
         """Whether there is a reason to ask the database although there is nothing to write."""
         return (
             self._may_claim(now)
-            or now >= min(self._admissions.wait_until(), self._gates.due_at(), self._news.wait_until())
-            or (self._has_unbegun() and now >= self._gates.look_at())
+            or now >= min(self._admissions.wait_until(), self._limits.due_at(), self._updates.wait_until())
+            or (self._has_unbegun() and now >= self._limits.look_at())
         )
 
     def _has_unbegun(self) -> bool:
         """Whether jobs are held that would go back if their queues were paused."""
-        return self.slots.waiting() + self._suspects.waiting() > 0
+        return self.slots.waiting() + self._isolation.waiting() > 0
 
     def _owe_admission(self, batch: dict[int, Outcome]) -> None:
         """Note the concurrency keys of what is about to be written: the same transaction admits their next jobs.
@@ -443,26 +448,26 @@ class Pump:
         if limited:
             self._admissions.add(job.concurrency_key or "" for job in limited)
             for queue in {job.queue for job in limited}:
-                self._intake.lower(queue, min(job.place for job in limited if job.queue == queue))
+                self._cursors.lower(queue, min(job.place for job in limited if job.queue == queue))
 
     def _tell_of(self, queues: Collection[str], claim: Claim | None) -> None:
-        """Have the admitted jobs claimed: by this pump with its next turn, or else by the others."""
-        served = [] if self._stopping else self._intake.among(queues)
-        self._intake.hear([queue for queue in served if claim is None or queue != claim.queue])
-        self._errands.call_others(set(queues).difference(served))
+        """Have the admitted jobs claimed: by this consumer with its next turn, or else by the others."""
+        served = [] if self._stopping else self._cursors.among(queues)
+        self._cursors.hear([queue for queue in served if claim is None or queue != claim.queue])
+        self._follow_ups.call_others(set(queues).difference(served))
 
     def _may_claim(self, now: float) -> bool:
         return self._is_hungry() and now >= self._claim_at()
 
     def _claim_at(self) -> float:
         """Return when there will be a reason to claim, monotonic; in the past if there is one already."""
-        return max(self._intake.wait_until(), self._trouble.claim_at)
+        return max(self._cursors.wait_until(), self._backoff.claim_at)
 
     def _is_hungry(self) -> bool:
         return (
             not self._stopping
-            and self._marks.may_start()
-            and not self._suspects.want_the_child()
+            and self._shared.may_start()
+            and not self._isolation.want_the_child()
             and self._appetite() > 0
         )
 
@@ -474,31 +479,31 @@ class Pump:
         """
         if time.monotonic() < self._careful_until:
             return int(self._may_claim_carefully())
-        room = self.slots.concurrency + self._speed.prefetch - self._book.outstanding() - self.slots.checking()
+        room = self.slots.concurrency + self._speed.prefetch - self._in_flight.outstanding() - self.slots.checking()
         half = self._speed.prefetch // 2
-        return 0 if 0 < room < half else min(max(room, 0), max(half, self.slots.concurrency), self._book.room())
+        return 0 if 0 < room < half else min(max(room, 0), max(half, self.slots.concurrency), self._in_flight.room())
 
     def _may_claim_carefully(self) -> bool:
         """Whether the last job has ended, or has run long enough not to be what ends the process at once."""
-        outstanding = self._book.outstanding()
+        outstanding = self._in_flight.outstanding()
         may_be_beside = time.monotonic() >= self._found_at + APART_SECONDS and outstanding < self.slots.concurrency
-        return (not outstanding or may_be_beside) and not self._marks.unbegun()
+        return (not outstanding or may_be_beside) and not self._shared.unbegun()
 
     def _claim(self, *, apart: bool = False) -> Claim | None:
         """Send a claim if there is room for more jobs, and a queue that may have some."""
-        if not self._is_hungry() or time.monotonic() < self._trouble.claim_at:
+        if not self._is_hungry() or time.monotonic() < self._backoff.claim_at:
             return None
         room, limit = self.slots.concurrency - len(self._limited), self._appetite()
-        return self._intake.send(self.database, limit=limit, most_limited=room, worker_id=self.worker_id, apart=apart)
+        return self._cursors.send(self.database, limit=limit, most_limited=room, worker_id=self.worker_id, apart=apart)
 
     def _accept(self, jobs: list[ClaimedJob], *, is_limited: bool = False) -> None:
-        """Write all jobs into the book, then hand them over."""
-        fetched = self._book.hold(jobs)
+        """Write all jobs down, then hand them over."""
+        fetched = self._in_flight.hold(jobs)
         if is_limited:
             self._limited.update((cell, job.queue) for cell, job in fetched)
         if min(map(TIMEOUT, jobs), default=0) == EXPIRED:
             fetched = self._sort_out_expired(fetched)
-        self._fetched += self._suspects.sort_out(fetched)
+        self._fetched += self._isolation.sort_out(fetched)
         self._start_suspect()
         if len(jobs) < WORTHWHILE:
             self._hand_over()
@@ -506,9 +511,10 @@ class Pump:
 
     def _sort_out_expired(self, fetched: list[Held]) -> list[Held]:
         """Let those die that were not claimed in time; return the others."""
-        error = {"error": "expired"}  # the database adds by when it should have started
         expired = [(cell, job) for cell, job in fetched if job.has_expired]
-        self._end((cell, Outcome(job, Fate.DIED, reason=Reason.EXPIRED, error=error)) for cell, job in expired)
+        self._end(
+            (cell, Outcome(job, Fate.DIED, reason=Reason.EXPIRED, error=expired_entry())) for cell, job in expired
+        )
         return [(cell, job) for cell, job in fetched if not job.has_expired]
 
     def _hand_over(self) -> None:
@@ -522,30 +528,30 @@ class Pump:
         self._fetched.clear()
 
     def _start_suspect(self) -> None:
-        if suspect := self._suspects.next(others=self._book.outstanding() - self._suspects.waiting()):
+        if suspect := self._isolation.next(others=self._in_flight.outstanding() - self._isolation.waiting()):
             self.slots.accept(*suspect)
-            self._give_back(self._suspects.withdraw())  # another process may be free for them
+            self._give_back(self._isolation.withdraw())  # another process may be free for them
 
     def _settle(self, batch: dict[int, Outcome], receipt: Receipt) -> None:
-        settled = self._book.settle(batch, locked=receipt.locked)
-        self._trouble.settled(settled)
+        settled = self._in_flight.settle(batch, locked=receipt.locked)
+        self._backoff.settled(settled)
         report_all(settled, stale=receipt.stale)
-        self._errands.count(settled, stale=receipt.stale)
+        self._follow_ups.count(settled, stale=receipt.stale)
 
     # When things go wrong
 
     def _recover(self, error: Error, batch: dict[int, Outcome]) -> None:
         """After a failed turn: find the outcome that the database refuses, or wait and try again as it was."""
-        if is_refusal(error) or (self._trouble.failures and not is_transient(error)):
+        if is_refusal(error) or (self._backoff.failures and not is_transient(error)):
             self._admissions.forget()  # housekeeping finds them
-            self._news.forget()
+            self._updates.forget()
         if batch and is_refusal(error):
             self._write_apart(batch)
         else:
             self._back_off(error, batch.values())
 
     def _back_off(self, error: Error, outcomes: Collection[Outcome]) -> None:
-        self._trouble.met(error, outcomes, may_be_written=self.database.may_be_committed)
+        self._backoff.met(error, outcomes, may_be_written=self.database.may_be_committed)
         self.database.close()
 
     def _write_apart(self, batch: dict[int, Outcome]) -> None:
@@ -561,36 +567,36 @@ class Pump:
             else:
                 cells = list(batch)
                 for half in (cells[: len(cells) // 2], cells[len(cells) // 2 :]):
-                    if not self._trouble.seconds_left():  # else there was trouble with the half before
+                    if not self._backoff.seconds_left():  # else there was trouble with the half before
                         self._write_apart({cell: batch[cell] for cell in half})
         else:
             self._settle(batch, receipt)
-            self._errands.tell_waiters(receipt.awaited)
+            self._follow_ups.tell_waiters(receipt.awaited)
 
     def _replace(self, cell: int, outcome: Outcome, error: Error) -> None:
         """Record that an outcome could not be recorded; if even that fails, leave the job to its lease."""
         if other := in_place_of(outcome, error):
-            self._book.unwritten[cell] = other
+            self._in_flight.unwritten[cell] = other
         else:
-            self._book.abandon(cell)
+            self._in_flight.abandon(cell)
 
     # Giving back
 
     def _withdraw(self) -> None:
-        self._give_back([*self._fetched, *self._suspects.withdraw(), *self.slots.withdraw()])
+        self._give_back([*self._fetched, *self._isolation.withdraw(), *self.slots.withdraw()])
         self._fetched.clear()
 
-    def _heed(self, gates: Gates) -> None:
+    def _heed(self, limits: PendingLimits) -> None:
         """Learn which queues are paused or limited; give back what has not begun of those that are paused."""
-        changed = self._gates.heed(gates)
-        self._intake.gates_changed(changed)
-        if any(map(self._gates.is_paused, changed)):
-            unbegun = [*self._fetched, *self._suspects.withdraw(), *self.slots.withdraw()]
-            self._fetched = self._suspects.sort_out([held for held in unbegun if not self._is_paused(held)])
+        changed = self._limits.heed(limits)
+        self._cursors.limits_changed(changed)
+        if any(map(self._limits.is_paused, changed)):
+            unbegun = [*self._fetched, *self._isolation.withdraw(), *self.slots.withdraw()]
+            self._fetched = self._isolation.sort_out([held for held in unbegun if not self._is_paused(held)])
             self._give_back(filter(self._is_paused, unbegun))
 
     def _is_paused(self, held: Held) -> bool:
-        return self._gates.is_paused(held[1].queue)
+        return self._limits.is_paused(held[1].queue)
 
     def _give_back(self, unrun: Iterable[Held]) -> None:
         """Have jobs written as released; one that no slot has begun must not keep the child for itself either."""
@@ -600,10 +606,10 @@ class Pump:
 
     def _end(self, ended: Iterable[tuple[int, Outcome]]) -> None:
         """Take note that runs have ended, or will not begin; their outcomes are to be written."""
-        self._book.unwritten.update(ended)
-        self._suspects.ended(self._book.unwritten)
-        if self._limited and (cells := self._limited.keys() & self._book.unwritten.keys()):
-            self._intake.ended({self._limited.pop(cell) for cell in cells})
+        self._in_flight.unwritten.update(ended)
+        self._isolation.ended(self._in_flight.unwritten)
+        if self._limited and (cells := self._limited.keys() & self._in_flight.unwritten.keys()):
+            self._cursors.ended({self._limited.pop(cell) for cell in cells})
 
     def _release_stalled(self) -> None:
         """Give back what was fetched ahead and is not begun for a second: another worker may be free.
@@ -613,10 +619,10 @@ class Pump:
         now = time.monotonic()
         if now < self._look_again_at:
             return
-        unbegun = self._marks.unbegun() if self.slots.waiting() else set()
+        unbegun = self._shared.unbegun() if self.slots.waiting() else set()
         if stalled := unbegun & self._unbegun:
             waiting = self.slots.withdraw()
-            self._give_back((cell, job) for cell, job in waiting if job.mark in stalled)
-            self._fetched += [(cell, job) for cell, job in waiting if job.mark not in stalled]
+            self._give_back((cell, job) for cell, job in waiting if job.run_id in stalled)
+            self._fetched += [(cell, job) for cell, job in waiting if job.run_id not in stalled]
             self._speed.forget()
         self._unbegun, self._look_again_at = unbegun, now + STALLED_SECONDS

@@ -9,26 +9,26 @@ from django.db import Error
 from django_pgqueue.db.errors import is_too_much, one_line
 from django_pgqueue.records import Outcome
 from django_pgqueue.retry_policy import reconnect_delay
-from django_pgqueue.worker.shared_state import CAPACITY, Marks
+from django_pgqueue.worker.shared_state import CAPACITY, SharedState
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 
-class Trouble:
-    """Told to the supervisor through the marks, which probes of health read.
+class DatabaseBackoff:
+    """Told to the supervisor through the shared state, which probes of health read.
 
     Attributes:
         most: outcomes in one transaction; halved when they were too much.
-        in_doubt: marks of the jobs whose outcomes may have been written though the answer was lost.
+        in_doubt: run ids of the jobs whose outcomes may have been written though the answer was lost.
     """
 
-    def __init__(self, marks: Marks) -> None:
+    def __init__(self, shared: SharedState) -> None:
         self.most = CAPACITY
         self.in_doubt: set[int] = set()
         self.failures = 0
         self.claim_at = 0.0  # no claim before, monotonic
         self._failed_claims = 0  # in a row, sent apart
-        self._marks = marks
+        self._shared = shared
         self._reason = ""  # of the last failure
         self._retry_at = 0.0  # not before, monotonic
 
@@ -48,10 +48,10 @@ class Trouble:
         if is_too_much(error):
             self.most = max((len(outcomes) or self.most) // 2, 1)
         if may_be_written:
-            self.in_doubt.update(outcome.job.mark for outcome in outcomes)
+            self.in_doubt.update(outcome.job.run_id for outcome in outcomes)
         reason = one_line(error)
         if self.failures % 10 == 1 or reason != self._reason:
-            logger.warning("The pump cannot work with the database (failure %d): %s", self.failures, reason)
+            logger.warning("The consumer cannot work with the database (failure %d): %s", self.failures, reason)
         self._reason = reason
 
     def doubtful(self, outcomes: Iterable[Outcome], *, stale: Collection[int]) -> list[Outcome]:
@@ -65,18 +65,18 @@ class Trouble:
         """
         if not self.in_doubt:
             return []
-        return [outcome for outcome in outcomes if outcome.job.id in stale and outcome.job.mark in self.in_doubt]
+        return [outcome for outcome in outcomes if outcome.job.id in stale and outcome.job.run_id in self.in_doubt]
 
     def settled(self, outcomes: Iterable[Outcome]) -> None:
         """Take note that these outcomes are written, or can never be."""
         if self.in_doubt:
-            self.in_doubt.difference_update(outcome.job.mark for outcome in outcomes)
+            self.in_doubt.difference_update(outcome.job.run_id for outcome in outcomes)
 
     def over(self) -> None:
         """Take note that a turn has gone well."""
         self.most = min(self.most * 2, CAPACITY)
         if self.failures:
-            logger.warning("The pump works again after %d failures", self.failures)
+            logger.warning("The consumer works again after %d failures", self.failures)
         self.failures, self._retry_at = 0, 0.0
         self._note()
 
@@ -93,4 +93,4 @@ class Trouble:
             self._note()
 
     def _note(self) -> None:
-        self._marks.note_failures(max(self.failures, self._failed_claims))
+        self._shared.note_failures(max(self.failures, self._failed_claims))

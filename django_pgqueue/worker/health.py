@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from django_pgqueue.conf import conf
 
 UNTURNED_SECONDS = 3.0
-"""Maximum time between turns of a pump at work: it turns once a second at least."""
+"""Maximum time between turns of a consumer at work: it turns once a second at least."""
 
 STUCK_SECONDS = 300.0
 """Maximum time without progress: all time limits of a pass together are shorter."""
@@ -35,12 +35,12 @@ class ProcessFacts:
 
     pid: int
     is_at_work: bool
-    unturned_seconds: float  # since its pump has turned
+    unturned_seconds: float  # since its consumer has turned
     failures: int  # turns in a row that failed at the database
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class HealthFacts:
     """Facts from one look at a command."""
 
     is_stopping: bool
@@ -57,7 +57,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class HealthStatus:
     """Reasons why a command is not alive, and not ready; empty: it is."""
 
     dead: tuple[str, ...]
@@ -77,13 +77,13 @@ def stuck_seconds() -> float:
     return max(STUCK_SECONDS, 4.0 * conf.statement_timeout_seconds)
 
 
-def judge(facts: Facts) -> Verdict:
+def evaluate(facts: HealthFacts) -> HealthStatus:
     """Say what is wrong. What is not alive is not ready either."""
     dead = tuple(_dead(facts))
-    return Verdict(dead, dead + tuple(_unready(facts)))
+    return HealthStatus(dead, dead + tuple(_unready(facts)))
 
 
-def _dead(facts: Facts) -> Iterator[str]:
+def _dead(facts: HealthFacts) -> Iterator[str]:
     if facts.is_stopping:
         return  # the process manager that asked for it bounds the time
     if facts.unwatched_seconds > facts.stuck_seconds:
@@ -98,7 +98,7 @@ def _dead(facts: Facts) -> Iterator[str]:
             yield f"process {process.pid} has been stuck for {process.unturned_seconds:.0f} s"
 
 
-def _unready(facts: Facts) -> Iterator[str]:
+def _unready(facts: HealthFacts) -> Iterator[str]:
     if facts.is_stopping:
         yield "stopping"
     if facts.unbeaten_seconds > facts.lease_seconds * 2 / 3:
@@ -113,7 +113,7 @@ def _unready(facts: Facts) -> Iterator[str]:
         yield f"a job that could run has waited for {facts.oldest_seconds:.0f} s"
 
 
-def _idle_processes(facts: Facts) -> Iterator[str]:
+def _idle_processes(facts: HealthFacts) -> Iterator[str]:
     at_work = sum(process.is_at_work for process in facts.processes)
     if at_work < facts.planned:
         yield f"{at_work} of {facts.planned} processes are at work"

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.db.notify import announce_or_warn, of_queue
+from django_pgqueue.db.notify import queue_payload, send_or_warn
 from django_pgqueue.jobs import leases as heartbeat
 from django_pgqueue.jobs.ack import release
 from django_pgqueue.records import Lease
-from django_pgqueue.worker.processes import Crew
+from django_pgqueue.worker.processes import ProcessPool
 from django_pgqueue.worker.shared_state import now
-from django_pgqueue.worker.worker_process import Process, resident_bytes
+from django_pgqueue.worker.worker_process import WorkerProcess, resident_bytes
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -39,8 +39,8 @@ SIGN_OF_LIFE_SECONDS = 1.0
 """Interval between heartbeats of a command that has lost its session, until it has another."""
 
 
-class Session:
-    """That of this command. Set by the listener's thread, read by the heart's.
+class Liveness:
+    """That of this command. Set by the listener's thread, read by the heartbeat's.
 
     Args:
         changed: called when it has begun or ended.
@@ -77,7 +77,7 @@ class Session:
         return self._was_there and not self.pid
 
 
-class Absences:
+class SilentWorkers:
     """For how long others have been seen neither by their session nor by a heartbeat."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class Absences:
 
 
 @dataclass
-class Pulse:
+class HeartbeatMonitor:
     """For how long heartbeats have gone through without a failure or a gap."""
 
     lease_seconds: float
@@ -126,32 +126,34 @@ class Pulse:
         return self.has_stood(self.lease_seconds)
 
 
-class Heart:
-    """Renews the leases of the crew's processes, and reads what the database believes they are running.
+class Heartbeat:
+    """Renews the leases of the pool's processes, and reads what the database believes they are running.
 
     Args:
         told_to_stop: called, with every beat, while a stop of the command is requested; with who asked for it.
     """
 
-    def __init__(self, alias: str, crew: Crew, session: Session, *, told_to_stop: Callable[[str], None]) -> None:
-        self.pulse = Pulse(crew.lease_seconds)
-        self.database = QueueConnection(alias, "heartbeat", patience_seconds=max(crew.lease_seconds / 2, 2.0))
+    def __init__(
+        self, alias: str, pool: ProcessPool, session: Liveness, *, told_to_stop: Callable[[str], None]
+    ) -> None:
+        self.monitor = HeartbeatMonitor(pool.lease_seconds)
+        self.database = QueueConnection(alias, "heartbeat", patience_seconds=max(pool.lease_seconds / 2, 2.0))
         self._session = session
-        self._crew = crew
+        self._pool = pool
         self._told_to_stop = told_to_stop
         self._stuck: set[int] = set()  # worker ids of processes that did not turn at the last beat
-        self._strangers: dict[int, int] = {}  # marks of rows that their process did not know -> its turns then
+        self._strangers: dict[int, int] = {}  # run ids of rows that their process did not know -> its turns then
 
     def pass_once(self) -> float:
         """Beat once; return the seconds until the next beat."""
         try:
             all_stand = self._beat()
         except Exception:
-            self.pulse.stumble()
+            self.monitor.stumble()
             raise
         finally:
             self.mind_session()
-        seconds = min(self._crew.lease_seconds / 3, self._session.beat_seconds)
+        seconds = min(self._pool.lease_seconds / 3, self._session.beat_seconds)
         return seconds if all_stand else min(seconds, SIGN_OF_LIFE_SECONDS)
 
     def mind_session(self) -> None:
@@ -162,68 +164,70 @@ class Heart:
         """
         if not self._session.is_lost:
             return
-        for process in list(self._crew.living):
-            process.marks.shorten(self.pulse.last + min(SILENT_SECONDS, self._crew.lease_seconds))
+        for process in list(self._pool.living):
+            process.shared.shorten(self.monitor.last + min(SILENT_SECONDS, self._pool.lease_seconds))
 
     def _beat(self) -> bool:
         """Do what a heartbeat is for; return whether all leases were renewed. Else some rows were locked, or gone."""
-        processes = {process.worker_id: process for process in list(self._crew.living)}
+        processes = {process.worker_id: process for process in list(self._pool.living)}
         begun = now()
-        standing, stop_by = heartbeat.beat(
+        standing, stop_by = heartbeat.heartbeat(
             self.database,
             {worker_id: process.pid for worker_id, process in processes.items()},
-            lease_seconds=self._crew.lease_seconds,
+            lease_seconds=self._pool.lease_seconds,
             session_pid=self._session.pid,
             memory_bytes={worker_id: resident_bytes(process.pid) for worker_id, process in processes.items()},
         )
-        self.pulse.beat(begun)
+        self.monitor.beat(begun)
         for worker_id in standing & processes.keys():
-            if self._crew.is_stuck(processes[worker_id]):
-                processes[worker_id].marks.shorten(begun)
+            if self._pool.is_stuck(processes[worker_id]):
+                processes[worker_id].shared.shorten(begun)
             else:
-                processes[worker_id].marks.renew(begun + self._crew.lease_seconds)
+                processes[worker_id].shared.renew(begun + self._pool.lease_seconds)
         for worker_id in processes.keys() - standing:
-            self._crew.register_again(self.database, processes[worker_id])
+            self._pool.register_again(self.database, processes[worker_id])
         if stop_by is not None:
             self._told_to_stop(stop_by)
         self._compare_books(processes)
         return standing >= processes.keys()
 
-    def _compare_books(self, processes: dict[int, Process]) -> None:
-        """Pass cancel requests on; release rows that their process does not know although its pump has turned since.
+    def _compare_books(self, processes: dict[int, WorkerProcess]) -> None:
+        """Pass cancel requests on; release rows unknown to their process although its consumer has turned since.
 
-        It never got the answer to that claim. A pump that has not turned may still be writing down what it claimed.
+        It never got the answer to that claim. A consumer that has not turned may still be writing down what it claimed.
         """
-        turns = {worker_id: process.marks.turns() for worker_id, process in processes.items()}
-        leases = heartbeat.leases(self.database, list(processes))
+        turns = {worker_id: process.shared.turns() for worker_id, process in processes.items()}
+        leases = heartbeat.worker_leases(self.database, list(processes))
         killed = [lease for lease in leases if lease.is_cancelled]
         for worker_id, process in processes.items():
-            process.killed = frozenset(lease.mark for lease in killed if lease.worker_id == worker_id)
-            for mark in process.killed:
-                process.order("cancel", str(mark))
+            process.killed = frozenset(lease.run_id for lease in killed if lease.worker_id == worker_id)
+            for run_id in process.killed:
+                process.order("cancel", str(run_id))
         self._free_of_stuck(processes, leases)
-        since = {worker_id: process.marks.turns() for worker_id, process in processes.items()}
-        held = {worker_id: process.marks.held() for worker_id, process in processes.items()}
-        strangers = [lease for lease in leases if lease.mark not in held[lease.worker_id]]
-        if lost := [lease for lease in strangers if self._strangers.get(lease.mark, math.inf) < turns[lease.worker_id]]:
+        since = {worker_id: process.shared.turns() for worker_id, process in processes.items()}
+        held = {worker_id: process.shared.held() for worker_id, process in processes.items()}
+        strangers = [lease for lease in leases if lease.run_id not in held[lease.worker_id]]
+        if lost := [
+            lease for lease in strangers if self._strangers.get(lease.run_id, math.inf) < turns[lease.worker_id]
+        ]:
             logger.warning("Releasing %d jobs whose claim was committed but never answered", len(lost))
             self._release(lost)
-        self._strangers = {lease.mark: since[lease.worker_id] for lease in strangers}
+        self._strangers = {lease.run_id: since[lease.worker_id] for lease in strangers}
 
-    def _free_of_stuck(self, processes: dict[int, Process], leases: Sequence[Lease]) -> None:
-        """Give back what processes have fetched and not begun whose pumps do not turn. They cannot do so themselves.
+    def _free_of_stuck(self, processes: dict[int, WorkerProcess], leases: Sequence[Lease]) -> None:
+        """Give back what processes have fetched and not begun whose consumers do not turn. They cannot do it.
 
         Their right to begin jobs has ended, so one that turns again gives up what it believes to hold. But a slot may
         have asked for that right just before: what may start only once is left with its process.
         """
-        stuck = {worker_id for worker_id, process in processes.items() if self._crew.is_stuck(process)}
+        stuck = {worker_id for worker_id, process in processes.items() if self._pool.is_stuck(process)}
         for worker_id in stuck:
-            process, marks = processes[worker_id], processes[worker_id].marks
-            unbegun = set() if marks.may_start() else marks.unbegun()
+            process, shared = processes[worker_id], processes[worker_id].shared
+            unbegun = set() if shared.may_start() else shared.unbegun()
             mine = [lease for lease in leases if lease.worker_id == worker_id]
-            unrun = [lease for lease in mine if lease.mark in unbegun and lease.max_attempts > 1]
+            unrun = [lease for lease in mine if lease.run_id in unbegun and lease.max_attempts > 1]
             if worker_id not in self._stuck:
-                running = [f"job {lease.id} ({lease.task})" for lease in mine if lease.mark in marks.running()]
+                running = [f"job {lease.id} ({lease.task})" for lease in mine if lease.run_id in shared.running()]
                 logger.error(
                     "Process %d has not turned for %d s, while it runs %s: it begins nothing, and %d jobs go back",
                     *(process.pid, process.unturned_seconds, ", ".join(running[:5]) or "nothing", len(unrun)),
@@ -235,4 +239,4 @@ class Heart:
         """Give jobs back, and tell others of them: with notifications on, idle workers poll seldom."""
         released = set(release(self.database, leases)) if leases else set()
         if conf.notify and (queues := {lease.queue for lease in leases if lease.id in released}):
-            announce_or_warn(self.database, sorted(map(of_queue, queues)))
+            send_or_warn(self.database, sorted(map(queue_payload, queues)))

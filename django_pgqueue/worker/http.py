@@ -24,7 +24,7 @@ Headers = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """To a request for a page."""
 
     body: bytes
@@ -32,15 +32,15 @@ class Answer:
     status: HTTPStatus = HTTPStatus.OK
 
     @classmethod
-    def json(cls, document: Mapping[str, Any], status: HTTPStatus) -> "Answer":
+    def json(cls, document: Mapping[str, Any], status: HTTPStatus) -> "Response":
         return cls(json.dumps(document).encode() + b"\n", {"Content-Type": "application/json"}, status)
 
 
-Page = Callable[[Headers], Answer]
+Page = Callable[[Headers], Response]
 """Answers a request by its headers; in a thread of its own, several at once."""
 
 
-class Pages:
+class PageServer:
     """Listens from when it is made, answers from when it is started until it is closed.
 
     Args:
@@ -138,17 +138,17 @@ class Server(ThreadingHTTPServer):
         """Leave a client alone that hung up in the middle."""
         logger.debug("A request from %s was not answered", client_address)
 
-    def answer(self, path: str, headers: Headers) -> Answer:
+    def answer(self, path: str, headers: Headers) -> Response:
         """Return the answer to a request for a path."""
         if (page := self.pages.get(path)) is None:
             problems = [f"ask for {' or '.join(self.pages)}"]
-            return Answer.json({"ok": False, "problems": problems}, HTTPStatus.NOT_FOUND)
+            return Response.json({"ok": False, "problems": problems}, HTTPStatus.NOT_FOUND)
         try:
             return page(headers)
         except Exception:
             logger.exception("The page %s failed", path)
             problems = ["the page failed, the log says how"]
-            return Answer.json({"ok": False, "problems": problems}, HTTPStatus.INTERNAL_SERVER_ERROR)
+            return Response.json({"ok": False, "problems": problems}, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 class Handler(BaseHTTPRequestHandler):

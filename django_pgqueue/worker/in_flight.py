@@ -1,6 +1,6 @@
 """Jobs that are claimed and whose outcome is not written yet, and those of them that have to run alone.
 
-Each has a cell, the number of its place in the marks that the child shares with its supervisor. Its outcome is
+Each has a cell, the number of its place in the shared state that the child shares with its supervisor. Its outcome is
 unwritten, perhaps blocked because another session has locked its row, and written; then the cell is free.
 """
 
@@ -16,12 +16,12 @@ from django.db import Error
 from django_pgqueue import registry
 from django_pgqueue.db.errors import primary
 from django_pgqueue.exceptions import InvalidArguments
-from django_pgqueue.jobs.failure import describe
+from django_pgqueue.jobs.failure import error_entry
 from django_pgqueue.jobs.redaction import scrubber_of
 from django_pgqueue.log_lines import fields
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.states import MAX_LOST, Reason
-from django_pgqueue.worker.shared_state import CAPACITY, Marks
+from django_pgqueue.worker.shared_state import CAPACITY, SharedState
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -48,25 +48,25 @@ APART_SECONDS = 1.0
 """Minimum run of the last job before such a process claims another beside it: most jobs that crash do so sooner."""
 
 
-class Book:
-    """Kept by the pump; not safe for two threads at once.
+class InFlight:
+    """Kept by the consumer; not safe for two threads at once.
 
     Attributes:
         unwritten: outcomes that are to be written, by cell.
     """
 
-    def __init__(self, marks: Marks) -> None:
+    def __init__(self, shared: SharedState) -> None:
         self.unwritten: dict[int, Outcome] = {}
-        self._marks = marks
+        self._shared = shared
         self._free = list(range(CAPACITY))
         self._blocked: dict[int, Outcome] = {}  # by cell
         self._blocked_until = math.inf  # when to try those again, monotonic
         self._abandoned = 0  # outcomes that cannot be written at all; held until this process ends
 
     def hold(self, jobs: Sequence[ClaimedJob]) -> list[Held]:
-        """Write jobs down that were claimed, all at once: none may start while another is not in the marks."""
+        """Write jobs down that were claimed, all at once: none may start while another is not in the shared state."""
         cells = [self._free.pop() for _ in jobs]
-        self._marks.hold(cells, jobs)
+        self._shared.hold(cells, jobs)
         return list(zip(cells, jobs, strict=True))
 
     def room(self) -> int:
@@ -107,7 +107,7 @@ class Book:
             batch = {cell: outcome for cell, outcome in batch.items() if cell not in blocked}
             self._blocked |= blocked
             self._blocked_until = time.monotonic() + BLOCKED_SECONDS
-        self._marks.free(batch)
+        self._shared.free(batch)
         self._free.extend(batch)
         return batch.values()
 
@@ -123,7 +123,7 @@ class Book:
 # away. A job that is lost again may be the one; after the third time it is in ``dead_jobs``, and no other should be.
 
 
-class Suspects:
+class Isolation:
     """Those of one child, with their cells; not safe for two threads at once."""
 
     def __init__(self) -> None:
@@ -204,5 +204,5 @@ def in_place_of(outcome: Outcome, error: Error) -> Outcome | None:
     if "refused" in (outcome.error or {}):
         return None
     refused = InvalidArguments(f"The outcome was refused by the database: {primary(error)}")
-    story = describe(refused, scrub) | {"refused": outcome.fate.name.lower()}
+    story = error_entry(refused, scrub) | {"refused": outcome.fate.name.lower()}
     return Outcome(job, Fate.DIED, reason=Reason.DISCARDED, error=story)

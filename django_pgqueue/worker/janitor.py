@@ -14,11 +14,11 @@ from django.db import OperationalError
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection, Row
 from django_pgqueue.db.errors import is_too_slow
-from django_pgqueue.maintenance.partitions import keep_partitions
-from django_pgqueue.maintenance.pruner import Pruning
-from django_pgqueue.maintenance.vacuum import Past, vacuum
+from django_pgqueue.maintenance.partitions import maintain_partitions
+from django_pgqueue.maintenance.pruner import Pruner
+from django_pgqueue.maintenance.vacuum import VacuumHistory, vacuum
 from django_pgqueue.services import Duties
-from django_pgqueue.worker.processes import Crew
+from django_pgqueue.worker.processes import ProcessPool
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -36,21 +36,21 @@ LOOKS = 100
 """Number of looks, at most one a second, while the own children finish as many jobs as ask for a VACUUM."""
 
 
-class Janitor:
+class TableMaintenance:
     """Looks after the tables for one command.
 
     Args:
-        crew: its processes tell how many jobs they have finished, so an idle worker asks the database nothing.
+        pool: its processes tell how many jobs they have finished, so an idle worker asks the database nothing.
     """
 
-    def __init__(self, crew: Crew) -> None:
+    def __init__(self, pool: ProcessPool) -> None:
         self.database = QueueConnection(conf.maintenance_database, "maintenance")
-        self.duties = Duties(self._keep_partitions, Pruning(self.database).prune, self._vacuum)
-        self._crew = crew
-        self._past = Past()
+        self.duties = Duties(self._keep_partitions, Pruner(self.database).prune, self._vacuum)
+        self._pool = pool
+        self._past = VacuumHistory()
         self._partitions_at = self._look_at = 0.0
         self._blocked = 0  # times in a row that another session had locked the partitions
-        self._finished = 0  # by the crew, when last looked at
+        self._finished = 0  # by the pool, when last looked at
         self._vacuuming: psycopg.Connection[Row] | None = None
         self._stopping = False
 
@@ -69,7 +69,7 @@ class Janitor:
     def _keep_partitions(self) -> None:
         if time.monotonic() < self._partitions_at:
             return
-        kept = keep_partitions(self.database, retention_days=conf.retention_days)
+        kept = maintain_partitions(self.database, retention_days=conf.retention_days)
         self._blocked = self._blocked + 1 if kept.is_blocked else 0
         retry = min(2.0 ** min(self._blocked - 1, 10), LONGEST_RETRY_SECONDS)
         self._partitions_at = time.monotonic() + (retry if kept.is_blocked else CHORES_SECONDS)
@@ -94,7 +94,7 @@ class Janitor:
             self._vacuuming = None
 
     def _is_worth_a_look(self, threshold: int) -> bool:
-        finished = self._crew.finished()
+        finished = self._pool.finished()
         is_busy = finished - self._finished >= max(threshold // LOOKS, 1)
         if not is_busy and time.monotonic() < self._look_at:
             return False

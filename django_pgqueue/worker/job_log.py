@@ -8,8 +8,8 @@ from django.conf import settings
 
 from django_pgqueue import registry
 from django_pgqueue.conf import conf
-from django_pgqueue.jobs.executor import announce_from_duty
-from django_pgqueue.log_lines import FAILURES, Lines, fields
+from django_pgqueue.jobs.executor import send_from_maintenance
+from django_pgqueue.log_lines import FAILURES, MultiLine, fields
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.signals import job_died, job_expired
 from django_pgqueue.states import Reason
@@ -66,9 +66,9 @@ def report(outcome: Outcome, *, is_stale: bool) -> None:
 def _announce_unbegun(outcome: Outcome) -> None:
     job = outcome.job
     if outcome.reason is Reason.UNKNOWN_TASK:
-        announce_from_duty(job_died, job.task, job=job, outcome=outcome)
+        send_from_maintenance(job_died, job.task, job=job, outcome=outcome)
     elif outcome.reason is Reason.EXPIRED:
-        announce_from_duty(job_expired, ids=[job.id], database=conf.database)
+        send_from_maintenance(job_expired, ids=[job.id], database=conf.database)
 
 
 def _fields(outcome: Outcome, **more: Any) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _story(outcome: Outcome) -> str:
     is_wanted = settings.DEBUG or failures.isEnabledFor(logging.DEBUG)
     if outcome.fate is Fate.DIED and (task := registry.find(outcome.job.task)) and task.adapter:
         is_wanted = False  # the framework's own log has it
-    return Lines(f"{summary(outcome)}\n{trace}") if trace and is_wanted else summary(outcome)
+    return MultiLine(f"{summary(outcome)}\n{trace}") if trace and is_wanted else summary(outcome)
 
 
 def summary(outcome: Outcome) -> str:

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.flow.queue_limits import Gate, Gates, send_gates
+from django_pgqueue.flow.queue_limits import PendingLimits, QueueLimits, send_limits
 
 LOOK_SECONDS = 0.7
-"""Gates are read with the next statements after this; by themselves only where there is something to give back."""
+"""Limits are read with the next statements after this; by themselves only where there is something to give back."""
 
 TRY_SECONDS = 0.1
 """A queue that is full is tried again after this, and when one of its jobs has ended here."""
@@ -25,25 +25,25 @@ MOST_TRIES = 100
 """Maximum number of tries a second at queues that let nothing in, all together."""
 
 
-class Shut(NamedTuple):
+class ExhaustedQueue(NamedTuple):
     """A queue that let in less than was asked for."""
 
     until: float  # monotonic
     has_token: bool  # it is full, so that the end of a job may help
 
 
-class KnownGates:
-    """Those of one pump; not safe for two threads at once, except for ``tell``."""
+class LimitsCache:
+    """Those of one consumer; not safe for two threads at once, except for ``tell``."""
 
     def __init__(self) -> None:
-        self._gates: dict[str, Gate] = {}
-        self._shut: dict[str, Shut] = {}
+        self._limits: dict[str, QueueLimits] = {}
+        self._shut: dict[str, ExhaustedQueue] = {}
         self._look_at = 0.0  # monotonic
         self._pause_ends_at = math.inf  # of the first that does so by itself
         self._is_told = True
 
     def tell(self) -> None:
-        """Take note that gates have changed."""
+        """Take note that limits have changed."""
         self._is_told = True
 
     # Looking
@@ -56,20 +56,20 @@ class KnownGates:
         """Return when what is known is too old to go by, monotonic."""
         return self._look_at
 
-    def look(self, database: QueueConnection) -> Gates | None:
-        """Ask for the gates along with other statements, if what is known is not new; the answer is to be heeded."""
+    def look(self, database: QueueConnection) -> PendingLimits | None:
+        """Ask for the limits along with other statements, if what is known is not new; the answer is to be heeded."""
         if time.monotonic() < min(self.due_at(), self._look_at):
             return None
         self._is_told = False  # before the answer: what is told from here on may not be in it
-        return send_gates(database)
+        return send_limits(database)
 
-    def heed(self, answer: Gates) -> set[str]:
-        """Learn from the answer; return the queues whose gates have changed."""
-        before = self._gates
-        self._gates, seconds = answer.read()
+    def heed(self, answer: PendingLimits) -> set[str]:
+        """Learn from the answer; return the queues whose limits have changed."""
+        before = self._limits
+        self._limits, seconds = answer.read()
         now = time.monotonic()
         self._look_at, self._pause_ends_at = now + LOOK_SECONDS, now + max(seconds, SHORTEST_SECONDS)
-        changed = {queue for queue in {*before, *self._gates} if before.get(queue) != self._gates.get(queue)}
+        changed = {queue for queue in {*before, *self._limits} if before.get(queue) != self._limits.get(queue)}
         for queue in changed:
             self._shut.pop(queue, None)
         return changed
@@ -77,16 +77,16 @@ class KnownGates:
     # Knowing
 
     def is_paused(self, queue: str) -> bool:
-        gate = self._gates.get(queue)
-        return gate is not None and gate.is_paused
+        limits = self._limits.get(queue)
+        return limits is not None and limits.is_paused
 
     def is_limited(self, queue: str) -> bool:
-        gate = self._gates.get(queue)
-        return gate is not None and gate.is_limited
+        limits = self._limits.get(queue)
+        return limits is not None and limits.is_limited
 
     def is_open(self, queue: str) -> bool:
         """Whether a claim may find something there."""
-        return not self._gates or not (queue in self._shut or self.is_paused(queue))
+        return not self._limits or not (queue in self._shut or self.is_paused(queue))
 
     def shut(self, queue: str, token_seconds: float) -> None:
         """Leave a queue alone for a while that let in less than was asked for, and has more.
@@ -96,11 +96,11 @@ class KnownGates:
         Args:
             token_seconds: until there is one; 0 if there is, and the queue was full, or another session held its row.
         """
-        gate = self._gates.get(queue)
-        fill = gate.fill_seconds if gate else None
+        limits = self._limits.get(queue)
+        fill = limits.fill_seconds if limits else None
         pause = TRY_SECONDS if fill is None else min(TRY_SECONDS, fill / 2)
         pause = max(token_seconds, pause, SHORTEST_SECONDS, len(self._shut) / MOST_TRIES)
-        self._shut[queue] = Shut(time.monotonic() + pause * random.uniform(0.9, 1.1), token_seconds <= 0)  # noqa: S311
+        self._shut[queue] = ExhaustedQueue(time.monotonic() + pause * random.uniform(0.9, 1.1), token_seconds <= 0)  # noqa: S311
 
     def ended(self, queues: Iterable[str]) -> list[str]:
         """Return the queues to try now because a job of theirs has ended."""

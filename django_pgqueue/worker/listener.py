@@ -15,8 +15,8 @@ from psycopg import sql
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection, only_reads
 from django_pgqueue.db.errors import is_over_limit
-from django_pgqueue.db.notify import CHANNEL, ECHO, announce
-from django_pgqueue.worker.heartbeat import Session
+from django_pgqueue.db.notify import CHANNEL, ECHO, send_notification
+from django_pgqueue.worker.heartbeat import Liveness
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -60,7 +60,7 @@ class Listener:
         is_settled: set once the first try is over, however it went.
     """
 
-    def __init__(self, session: Session, heard: Callable[[set[str] | None], None]) -> None:
+    def __init__(self, session: Liveness, heard: Callable[[set[str] | None], None]) -> None:
         self.works: bool | None = None
         self.is_settled = threading.Event()
         self._alias = conf.listen_database
@@ -170,7 +170,7 @@ def listen(database: QueueConnection, connection: Any, notifies: str) -> str | N
 def _hears_not(connection: Any, other: QueueConnection, *, is_direct: bool) -> str | None:
     payload = ECHO + secrets.token_hex(8)
     try:
-        announce(other, [payload])
+        send_notification(other, [payload])
     except Error as error:
         if is_over_limit(error):
             return FULL

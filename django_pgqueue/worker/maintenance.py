@@ -6,25 +6,25 @@ from collections.abc import Callable, Collection, Mapping
 
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.db.notify import CANCEL, CHANNEL, announce_or_warn, of_queue
+from django_pgqueue.db.notify import CANCEL, CHANNEL, queue_payload, send_or_warn
 from django_pgqueue.jobs import leases as heartbeat
-from django_pgqueue.jobs.counters import Meter
-from django_pgqueue.jobs.tally import Tally
-from django_pgqueue.maintenance.bulk_runner import Operations
-from django_pgqueue.maintenance.concurrency_sweeper import Sweep
-from django_pgqueue.maintenance.expirer import Expiry
+from django_pgqueue.jobs.counters import ProcessCounters
+from django_pgqueue.jobs.tally import StatsBuffer
+from django_pgqueue.maintenance.bulk_runner import BulkActionRunner
+from django_pgqueue.maintenance.concurrency_sweeper import ConcurrencySweeper
+from django_pgqueue.maintenance.expirer import Expirer
 from django_pgqueue.maintenance.fair_keys import FairKeys
-from django_pgqueue.maintenance.pending_work import Chores, is_drained, look
-from django_pgqueue.maintenance.promoter import Promoted, promote
-from django_pgqueue.maintenance.queue_rows import end_pauses, note_queues
+from django_pgqueue.maintenance.pending_work import PendingWork, is_drained, pending_work
+from django_pgqueue.maintenance.promoter import PromoteResult, promote
+from django_pgqueue.maintenance.queue_rows import end_pauses, register_queues
 from django_pgqueue.maintenance.reaper import settle_dead_process
-from django_pgqueue.maintenance.unique_keys import UniqueKeys
-from django_pgqueue.schedules.enqueuer import Compute, Scheduler, directly
-from django_pgqueue.services import LONGEST_SLEEP_SECONDS, Duties, Slice, spell
-from django_pgqueue.worker.heartbeat import Pulse
-from django_pgqueue.worker.processes import Crew
+from django_pgqueue.maintenance.unique_keys import UniqueKeyKeeper
+from django_pgqueue.schedules.enqueuer import Compute, PeriodicEnqueuer, directly
+from django_pgqueue.services import LONGEST_SLEEP_SECONDS, AdaptiveBatch, Duties, spell
+from django_pgqueue.worker.heartbeat import HeartbeatMonitor
+from django_pgqueue.worker.processes import ProcessPool
 from django_pgqueue.worker.reaper import Reaper
-from django_pgqueue.worker.worker_process import Process
+from django_pgqueue.worker.worker_process import WorkerProcess
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -43,11 +43,11 @@ FINISH_SECONDS = 5.0
 LOCKED_SECONDS = 0.2  # another session has locked the due jobs that could not be promoted
 
 
-class Steward:
+class MaintenanceRunner:
     """Everything that any worker may do at any time, and what only this one can: settle and replace its children.
 
     Args:
-        pulse: says whether this worker may judge others.
+        monitor: says whether this worker may judge others.
         wake: called with what is announced to all, for the own children: queues that have work again.
         drained: called when the plan is to drain and nothing is left to do; None otherwise.
         meter: as of ``Tally``.
@@ -57,29 +57,29 @@ class Steward:
     def __init__(
         self,
         alias: str,
-        crew: Crew,
-        pulse: Pulse,
+        pool: ProcessPool,
+        monitor: HeartbeatMonitor,
         *,
         wake: Callable[[set[str]], None],
         drained: Callable[[], None] | None,
-        meter: Meter | None = None,
+        meter: ProcessCounters | None = None,
         compute: Compute = directly,
     ) -> None:
         self.database = QueueConnection(alias, "housekeeping")
-        self._crew = crew
+        self._pool = pool
         self._wake = wake
         self._drained = drained
-        self._promoting = Slice()
+        self._promoting = AdaptiveBatch()
         self._has_told = False  # of a pooler that statements cannot be prepared behind
-        self._chores = Chores()
+        self._chores = PendingWork()
         self._look_at_queues_at = 0.0  # not before, monotonic
-        self._sweep = Sweep(self.database, self._announce)
-        self._tally = Tally(self.database, meter)
-        self._reaper = Reaper(self.database, crew, pulse, tell=self._tell, tally=self._tally)
-        self._expiry = Expiry(self.database, self.admit, self._tally)
-        self._unique = UniqueKeys(self.database, self._tally)
-        self._scheduler = Scheduler(self.database, self._call, compute)
-        self._operations = Operations(self.database, self._pass_on)
+        self._sweep = ConcurrencySweeper(self.database, self._announce)
+        self._tally = StatsBuffer(self.database, meter)
+        self._reaper = Reaper(self.database, pool, monitor, tell=self._tell, tally=self._tally)
+        self._expiry = Expirer(self.database, self.admit, self._tally)
+        self._unique = UniqueKeyKeeper(self.database, self._tally)
+        self._scheduler = PeriodicEnqueuer(self.database, self._call, compute)
+        self._bulk_actions = BulkActionRunner(self.database, self._pass_on)
         self.duties = Duties(
             self.settle_ended,
             self._fill,
@@ -94,7 +94,7 @@ class Steward:
             self._promote,
             self._look_at_queues,
             FairKeys(self.database).keep_turns,
-            self._prune_tombstones,
+            self._prune_reserved,
             self._retake,
             self._admit,
             self._carry_on,
@@ -105,7 +105,7 @@ class Steward:
     def pass_once(self) -> float:
         """Do what is due; return the seconds until the next pass.
 
-        This thread may meet another server before the heart knows of it. There no session is visible yet.
+        This thread may meet another server before the heartbeat knows of it. There no session is visible yet.
         """
         try:
             return self.duties.pass_once()
@@ -129,8 +129,8 @@ class Steward:
         self._tally.add(is_last=True)
 
     def _fill(self) -> float | None:
-        self._crew.fill(self.database)
-        return self._crew.next_start_seconds()
+        self._pool.fill(self.database)
+        return self._pool.next_start_seconds()
 
     def _tell_of_pooler(self) -> None:
         if self.database.is_preparing is False and conf.prepared_statements is None and not self._has_told:
@@ -144,33 +144,33 @@ class Steward:
 
     def settle_ended(self) -> float | None:
         """Settle what ended children left, and remove their rows; return when to try the rest again, in seconds."""
-        for process in list(self._crew.ended):
+        for process in list(self._pool.ended):
             if self._settle(process) and not heartbeat.deregister(self.database, [process.worker_id]):
-                self._crew.ended.remove(process)
+                self._pool.ended.remove(process)
                 process.close()
             # else a row is locked, as by a heartbeat that does not know yet that the process has ended
-        if not self._crew.ended:
+        if not self._pool.ended:
             return None
-        is_soon = any(process.ended_seconds < SOON_SECONDS for process in list(self._crew.ended))
+        is_soon = any(process.ended_seconds < SOON_SECONDS for process in list(self._pool.ended))
         return UNSETTLED_SECONDS if is_soon else SOON_SECONDS
 
-    def _settle(self, process: Process) -> bool:
-        """Settle what is there of one; return whether nothing is left, nor can come, for which its marks are needed.
+    def _settle(self, process: WorkerProcess) -> bool:
+        """Settle what is there of one; return whether nothing is left, nor can come, that needs its shared state.
 
         The server may still be at a claim that a process sent which ended then, killed, or by a job that has called
         ``os._exit(0)``: it is committed all the same. But a session that outlives every statement is held by another
         process, a copy that a job has made by fork.
         """
         may_come = (
-            not process.marks.has_ended_turns()
+            not process.shared.has_ended_turns()
             and process.ended_seconds <= 2.0 * conf.statement_timeout_seconds
             and heartbeat.has_session(self.database, process.worker_id, is_pooled=self.database.is_pooled)
         )
-        leases = heartbeat.leases(self.database, [process.worker_id])
+        leases = heartbeat.worker_leases(self.database, [process.worker_id])
         settled = settle_dead_process(
             self.database,
             leases,
-            started=process.marks.started(),
+            started=process.shared.started(),
             overdue=process.overdue(),
             was_stopped=process.was_stopped,
             was_careful=process.was_careful,
@@ -186,7 +186,7 @@ class Steward:
 
     def _look(self) -> None:
         """Ask what there is to do: all that follows costs nothing where there is nothing."""
-        self._chores = look(self.database)
+        self._chores = pending_work(self.database)
 
     def _reap(self) -> float | None:
         return self._reaper.reap_lost() if self._chores.has_running else None
@@ -211,39 +211,39 @@ class Steward:
             pause = 0.0
         return pause
 
-    def _promote_slice(self) -> Promoted:
+    def _promote_slice(self) -> PromoteResult:
         with self._promoting.taken() as limit:
             return promote(self.database, limit=limit)
 
     def _fire_schedules(self) -> float | None:
         return self._scheduler.fire_schedules(self._chores.tick_seconds)
 
-    def _prune_tombstones(self) -> float | None:
-        return self._unique.prune_tombstones() if self._chores.has_tombstones else None
+    def _prune_reserved(self) -> float | None:
+        return self._unique.prune_reserved() if self._chores.has_reserved else None
 
     def _retake(self) -> float | None:
         return self._unique.retake() if self._chores.has_started else None
 
     def _admit(self) -> float:
-        return self._sweep.pass_once(anybody_waits=self._chores.has_waiting)
+        return self._sweep.pass_once(has_waiting=self._chores.has_waiting)
 
     def _add_counts(self) -> None:
         if time.monotonic() >= self._tally.add_at():
             self._tally.add()
 
     def _carry_on(self) -> float | None:
-        return self._operations.carry_on(self._chores.operation_seconds)
+        return self._bulk_actions.carry_on(self._chores.bulk_action_seconds)
 
     def _look_at_queues(self) -> None:
         if time.monotonic() >= self._look_at_queues_at:
-            note_queues(self.database)
+            register_queues(self.database)
             end_pauses(self.database)
             self._look_at_queues_at = time.monotonic() + QUEUES_SECONDS
 
     def _look_whether_drained(self) -> float | None:
         if self._drained is None:
             return None
-        if is_drained(self.database, served=self._crew.plan.served, worker_ids=self._crew.worker_ids()):
+        if is_drained(self.database, served=self._pool.plan.served, worker_ids=self._pool.worker_ids()):
             self._drained()
         return DRAIN_LOOK_SECONDS
 
@@ -255,12 +255,12 @@ class Steward:
     def _announce(self, queues: set[str]) -> None:
         """Wake the own children at once, other workers by NOTIFY."""
         if queues:
-            self._call({of_queue(queue) for queue in queues})
+            self._call({queue_payload(queue) for queue in queues})
 
     def _call(self, payloads: set[str]) -> None:
         self._wake(payloads)
         if conf.notify or CANCEL in payloads:
-            announce_or_warn(self.database, sorted(payloads))
+            send_or_warn(self.database, sorted(payloads))
 
     def _pass_on(self, announcements: Mapping[str, set[str]]) -> None:
         """Send what verbs have announced."""
@@ -268,4 +268,4 @@ class Steward:
             if channel == CHANNEL:
                 self._call(payloads)
             else:
-                announce_or_warn(self.database, sorted(payloads), channel=channel)
+                send_or_warn(self.database, sorted(payloads), channel=channel)

@@ -9,12 +9,12 @@ from typing import Any
 
 from django.db import connections
 
-from django_pgqueue.jobs.counters import HISTOGRAM_WIDTH, HISTOGRAMS, OTHERS, ROW_WIDTH, ROWS, Kind, Meter
+from django_pgqueue.jobs.counters import HISTOGRAM_WIDTH, HISTOGRAMS, OTHERS, ROW_WIDTH, ROWS, Kind, ProcessCounters
 from django_pgqueue.signals import job_enqueued
 
 
 @dataclass(frozen=True)
-class Sums:
+class CounterSums:
     """Laid out as in a meter.
 
     Attributes:
@@ -26,7 +26,7 @@ class Sums:
     histograms: list[list[float]] = field(default_factory=lambda: [[0.0] * HISTOGRAM_WIDTH for _ in HISTOGRAMS])
 
 
-class Meters:
+class CommandCounters:
     """The meters of a command; from any thread.
 
     Args:
@@ -36,27 +36,27 @@ class Meters:
     def __init__(self, most: int = ROWS) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._living: list[Meter] = []
-        self._past = Sums()
+        self._living: list[ProcessCounters] = []
+        self._past = CounterSums()
         self._named: set[Kind] = set()
 
-    def made(self) -> Meter:
+    def made(self) -> ProcessCounters:
         """Make a meter for a process that begins, or for the supervisor itself."""
-        meter = Meter()
+        meter = ProcessCounters()
         with self._lock:
             self._living.append(meter)
         return meter
 
-    def retire(self, meter: Meter) -> None:
+    def retire(self, meter: ProcessCounters) -> None:
         """Keep the sums of a process that has ended, and let go of its memory."""
         with self._lock:
             self._living.remove(meter)
             self._add(self._past, meter)
 
-    def sums(self) -> Sums:
+    def sums(self) -> CounterSums:
         """Read what all have done so far."""
         with self._lock:
-            found = Sums()
+            found = CounterSums()
             for kind, row in self._past.rows.items():
                 _add_to(found.rows[kind], row)
             for mine, past in zip(found.histograms, self._past.histograms, strict=True):
@@ -65,7 +65,7 @@ class Meters:
                 self._add(found, meter)
             return found
 
-    def _add(self, sums: Sums, meter: Meter) -> None:
+    def _add(self, sums: CounterSums, meter: ProcessCounters) -> None:
         for queue, task, row in meter.rows():
             _add_to(sums.rows[self._kind(queue, task)], row)
         for mine, more in zip(sums.histograms, meter.histograms(), strict=True):
@@ -82,7 +82,7 @@ class Meters:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
+class CommandMetrics:
     """Figures of one command.
 
     Attributes:
@@ -92,7 +92,7 @@ class Figures:
         pass_ages: by duty, for how many seconds it has not been done well.
     """
 
-    sums: Sums
+    sums: CounterSums
     processes: int
     slots: int
     busy: int
@@ -107,7 +107,7 @@ def _add_to(sums: list[float], more: Sequence[float] | Iterable[float]) -> None:
 # Counts of enqueued jobs
 
 
-def tell_of_enqueued(note: Callable[[str, str, int], None]) -> None:
+def on_enqueued(note: Callable[[str, str, int], None]) -> None:
     """Call ``note`` from here on with queue, task and number, in the thread that has enqueued and committed."""
 
     def tell(*, ids: Sequence[int], queue: str, task: str, database: str, **_: Any) -> None:

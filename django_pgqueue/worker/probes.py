@@ -11,16 +11,24 @@ from http import HTTPStatus
 from pathlib import Path
 
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.maintenance.pending_work import oldest_runnable
-from django_pgqueue.services import Loop
-from django_pgqueue.worker.config import Plan
-from django_pgqueue.worker.health import STALE_SECONDS, Facts, LoopFacts, ProcessFacts, Verdict, judge, stuck_seconds
-from django_pgqueue.worker.heartbeat import Pulse
-from django_pgqueue.worker.http import Answer, Headers, Page
-from django_pgqueue.worker.processes import Crew
+from django_pgqueue.services import ServiceRunner
+from django_pgqueue.worker.config import WorkerConfig
+from django_pgqueue.worker.health import (
+    STALE_SECONDS,
+    HealthFacts,
+    HealthStatus,
+    LoopFacts,
+    ProcessFacts,
+    evaluate,
+    stuck_seconds,
+)
+from django_pgqueue.worker.heartbeat import HeartbeatMonitor
+from django_pgqueue.worker.http import Headers, Page, Response
+from django_pgqueue.worker.processes import ProcessPool
 from django_pgqueue.worker.shared_state import now
-from django_pgqueue.worker.worker_process import Process
+from django_pgqueue.worker.worker_process import WorkerProcess
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -30,14 +38,14 @@ FRESH_SECONDS = 10.0
 """Maximum age of a verdict. One is made each second, so an older one means that the thread has stopped."""
 
 
-class Backlog:
+class BacklogProbe:
     """Asks the database how long jobs have to wait, seldom enough to take a tenth of one connection's time."""
 
     def __init__(self, alias: str, queues: tuple[str, ...]) -> None:
         self.database = QueueConnection(alias, "health")
         self.oldest = 0.0
         self.asked_at = time.monotonic()
-        self._served = Served.of(queues)
+        self._served = QueueSelector.of(queues)
 
     def pass_once(self) -> float:
         """Ask once; return the seconds until the next time."""
@@ -47,7 +55,7 @@ class Backlog:
         return min(max(LOOK_SECONDS, 10 * (self.asked_at - begun)), STALE_SECONDS / 2)
 
 
-class Health:
+class HealthMonitor:
     """Looks at one command once a second, and tells everyone who wants to know.
 
     Args:
@@ -58,17 +66,17 @@ class Health:
 
     def __init__(
         self,
-        crew: Crew,
-        pulse: Pulse,
-        backlog: Backlog,
-        loops: Sequence[Loop],
+        pool: ProcessPool,
+        monitor: HeartbeatMonitor,
+        backlog: BacklogProbe,
+        loops: Sequence[ServiceRunner],
         *,
         is_stopping: Callable[[], bool],
-        tell: Callable[[Verdict, bool], None],
+        tell: Callable[[HealthStatus, bool], None],
     ) -> None:
         self.watched_at = time.monotonic()  # written by the main thread
-        self._crew = crew
-        self._pulse = pulse
+        self._pool = pool
+        self._monitor = monitor
         self._loops = loops
         self._backlog = backlog
         self._is_stopping = is_stopping
@@ -78,18 +86,18 @@ class Health:
     def pass_once(self) -> float:
         """Judge, and tell; return the seconds until the next time."""
         facts = self._facts()
-        self._tell(judge(facts), sum(process.is_at_work for process in facts.processes) >= facts.planned)
+        self._tell(evaluate(facts), sum(process.is_at_work for process in facts.processes) >= facts.planned)
         return LOOK_SECONDS
 
-    def _facts(self) -> Facts:
-        plan, at = self._crew.plan, time.monotonic()
-        processes = [process for process in list(self._crew.living) if not process.is_leaving]
+    def _facts(self) -> HealthFacts:
+        plan, at = self._pool.plan, time.monotonic()
+        processes = [process for process in list(self._pool.living) if not process.is_leaving]
         self._turns = {process.worker_id: self._turned(process, at) for process in processes}
-        return Facts(
+        return HealthFacts(
             is_stopping=self._is_stopping(),
             unwatched_seconds=at - self.watched_at,
-            unbeaten_seconds=now() - self._pulse.last,
-            lease_seconds=self._crew.lease_seconds,
+            unbeaten_seconds=now() - self._monitor.last,
+            lease_seconds=self._pool.lease_seconds,
             planned=plan.processes,
             loops=tuple(loop_facts(loop) for loop in self._loops if loop.ident is not None),
             processes=tuple(
@@ -101,23 +109,23 @@ class Health:
             stuck_seconds=stuck_seconds(),
         )
 
-    def _turned(self, process: Process, at: float) -> tuple[int, float]:
-        turns, (before, since) = process.marks.turns(), self._turns.get(process.worker_id, (-1, at))
+    def _turned(self, process: WorkerProcess, at: float) -> tuple[int, float]:
+        turns, (before, since) = process.shared.turns(), self._turns.get(process.worker_id, (-1, at))
         return (turns, since) if turns == before else (turns, at)
 
 
-def loop_facts(loop: Loop) -> LoopFacts:
+def loop_facts(loop: ServiceRunner) -> LoopFacts:
     """Return what there is to know of a thread."""
     return LoopFacts(duty=loop.duty, is_alive=loop.is_alive(), pass_seconds=loop.pass_seconds(), failures=loop.failures)
 
 
-def process_facts(process: Process, *, unturned_seconds: float) -> ProcessFacts:
-    """Return what there is to know of a process; ``unturned_seconds``: seconds since its pump has turned."""
+def process_facts(process: WorkerProcess, *, unturned_seconds: float) -> ProcessFacts:
+    """Return what there is to know of a process; ``unturned_seconds``: seconds since its consumer has turned."""
     return ProcessFacts(
         pid=process.pid,
         is_at_work=process.is_at_work,
         unturned_seconds=unturned_seconds,
-        failures=process.marks.failures(),
+        failures=process.shared.failures(),
     )
 
 
@@ -127,11 +135,11 @@ def process_facts(process: Process, *, unturned_seconds: float) -> ProcessFacts:
 class Probes:
     """Passes verdicts on to the probes named in the plan or the environment."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: WorkerConfig) -> None:
         self._file = Path(plan.health_file) if plan.health_file else None
         self._systemd = os.environ.get("NOTIFY_SOCKET", "")
         self._is_started = False  # as systemd knows
-        self._verdict: Verdict | None = None
+        self._verdict: HealthStatus | None = None
         self._told_at = 0.0
         self._is_asked = bool(plan.health_port)
         self.pages: dict[str, Page] = {"/live": self._live, "/ready": self._ready}
@@ -141,7 +149,7 @@ class Probes:
         """Whether any probe is configured."""
         return bool(self._is_asked or self._file or self._systemd)
 
-    def tell(self, verdict: Verdict, is_at_work: bool) -> None:  # noqa: FBT001 - the two halves of what is told
+    def tell(self, verdict: HealthStatus, is_at_work: bool) -> None:  # noqa: FBT001 - the two halves of what is told
         """Take note of a verdict and pass it on; systemd first, as a disk that is full need not be its end."""
         self._verdict, self._told_at = verdict, time.monotonic()
         if self._systemd:
@@ -159,23 +167,25 @@ class Probes:
         if self._file:
             self._file.unlink(missing_ok=True)
 
-    def _live(self, _: Headers) -> Answer:
+    def _live(self, _: Headers) -> Response:
         """Answer whether the command is alive."""
         return self._answer(lambda verdict: verdict.dead)
 
-    def _ready(self, _: Headers) -> Answer:
+    def _ready(self, _: Headers) -> Response:
         """Answer whether it does its work."""
         return self._answer(lambda verdict: verdict.unready)
 
-    def _answer(self, problems_of: Callable[[Verdict], tuple[str, ...]]) -> Answer:
+    def _answer(self, problems_of: Callable[[HealthStatus], tuple[str, ...]]) -> Response:
         if self._verdict is None or time.monotonic() - self._told_at > FRESH_SECONDS:
-            problems: tuple[str, ...] = ("nobody has looked yet" if self._verdict is None else "nobody looks any more",)
+            problems: tuple[str, ...] = (
+                "no check of health has been made yet" if self._verdict is None else "checks of health have stopped",
+            )
         else:
             problems = problems_of(self._verdict)
         status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
-        return Answer.json({"ok": not problems, "problems": problems}, status)
+        return Response.json({"ok": not problems, "problems": problems}, status)
 
-    def _tell_systemd(self, verdict: Verdict, *, is_at_work: bool) -> None:
+    def _tell_systemd(self, verdict: HealthStatus, *, is_at_work: bool) -> None:
         lines = [f"STATUS={'; '.join(verdict.unready) or 'at work'}"]
         if is_at_work and not self._is_started:
             self._is_started = True
@@ -185,7 +195,7 @@ class Probes:
         notify(self._systemd, "\n".join(lines))
 
 
-def write(path: Path, verdict: Verdict) -> None:
+def write(path: Path, verdict: HealthStatus) -> None:
     """Rewrite the file, as a whole, where the command is alive; remove it where it is not."""
     if not verdict.is_live:
         path.unlink(missing_ok=True)

@@ -13,15 +13,15 @@ from django_pgqueue.db.connections import Database, QueueConnection
 from django_pgqueue.db.errors import is_locked
 from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs import leases
-from django_pgqueue.jobs.counters import Meter
+from django_pgqueue.jobs.counters import ProcessCounters
 from django_pgqueue.retry_policy import reconnect_delay
 from django_pgqueue.version import VERSION
-from django_pgqueue.worker.child import Brief
-from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.child import ChildConfig
+from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.health import stuck_seconds
-from django_pgqueue.worker.metrics import Meters
+from django_pgqueue.worker.metrics import CommandCounters
 from django_pgqueue.worker.shared_state import now
-from django_pgqueue.worker.worker_process import Process
+from django_pgqueue.worker.worker_process import WorkerProcess
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -32,7 +32,7 @@ STUCK_PART = 0.8
 """Maximum part of the time after which probes take a command for dead that a process of it may go without a turn."""
 
 
-class Crew:
+class ProcessPool:
     """Shared by the supervisor's threads. Lists are copied before they are walked.
 
     Args:
@@ -42,12 +42,14 @@ class Crew:
         meters: where they sum up what they do, for metrics; None: there are none.
     """
 
-    def __init__(self, plan: Plan, *, supervisor_id: int, lease_seconds: int, meters: Meters | None = None) -> None:
+    def __init__(
+        self, plan: WorkerConfig, *, supervisor_id: int, lease_seconds: int, meters: CommandCounters | None = None
+    ) -> None:
         self.plan = plan
         self.lease_seconds = lease_seconds
-        self.living: list[Process] = []
-        self._parting: list[Process] = []  # on their way from the living to those that have ended
-        self.ended: list[Process] = []  # their jobs are not settled yet
+        self.living: list[WorkerProcess] = []
+        self._parting: list[WorkerProcess] = []  # on their way from the living to those that have ended
+        self.ended: list[WorkerProcess] = []  # their jobs are not settled yet
         self.changed_read, self._changed = os.pipe()  # tells the main thread that there is news
         self._supervisor_id = supervisor_id
         self._meters = meters
@@ -55,7 +57,7 @@ class Crew:
         self._finished = 0  # jobs, by processes that have ended
         self._is_crowded_told = False
         self._closed = False
-        self._door = threading.Lock()  # held while a process is let in, and while the crew is closed
+        self._door = threading.Lock()  # held while a process is let in, and while the pool is closed
 
     def fill(self, database: Database) -> None:
         """Start a process in each place whose time has come."""
@@ -79,20 +81,20 @@ class Crew:
             self._closed = True
             self._vacancies.clear()
 
-    def part_with(self, process: Process) -> None:
+    def part_with(self, process: WorkerProcess) -> None:
         """Take an ended child off the list of the living; its jobs are to be settled, its place to be filled."""
         self._parting.append(process)
         self.living.remove(process)
-        self._finished += process.marks.finished()
+        self._finished += process.shared.finished()
         self._retire(process.meter)
         if process.is_replaced and (process.is_leaving or self._closed) and process.exit_code == 0:
             logger.info("Process %d is recycled", process.pid)
         elif process.is_replaced:
             logger.warning("Process %d ended (%s) while it was replaced", process.pid, ending(process.exit_code))
         elif not self._closed:
-            has_crashed = not process.was_stopped and (bool(process.exit_code) or not process.marks.has_ended_turns())
+            has_crashed = not process.was_stopped and (bool(process.exit_code) or not process.shared.has_ended_turns())
             failures = process.failures + 1 if has_crashed and process.is_young else 0
-            is_careful = has_crashed and bool(failures or process.marks.unbegun())
+            is_careful = has_crashed and bool(failures or process.shared.unbegun())
             logger.warning(
                 "Process %d ended (%s), starting another%s",
                 *(process.pid, ending(process.exit_code), ", careful at first" if is_careful else ""),
@@ -133,11 +135,11 @@ class Crew:
                 process.kill()
 
     def part_with_stuck(self) -> bool:
-        """Look whether the pumps of all turn, and end those that have not for minutes; to be called once a second.
+        """Look whether the consumers of all turn, and end those that have not for minutes; to be called once a second.
 
         Some job holds the interpreter, or all threads wait for each other: no time limit and no order is obeyed there.
-        So the jobs that run there pay for it. The time is longer than a pump may wait for the database, whose process
-        looks just the same from outside: what ends a process sooner, for another reason, costs no attempt.
+        So the jobs that run there pay for it. The time is longer than a consumer may wait for the database, whose
+        process looks just the same from outside: what ends a process sooner, for another reason, costs no attempt.
 
         Returns:
             Whether one turns again that had not for a lease.
@@ -153,8 +155,8 @@ class Crew:
                 process.unturned_seconds = 0.0
         return turns_again
 
-    def is_stuck(self, process: Process) -> bool:
-        """Whether the pump of a process has not turned for more than a lease."""
+    def is_stuck(self, process: WorkerProcess) -> bool:
+        """Whether the consumer of a process has not turned for more than a lease."""
         return process.unturned_seconds > self.lease_seconds
 
     def is_recycling(self) -> bool:
@@ -176,7 +178,7 @@ class Crew:
 
     def finished(self) -> int:
         """Return how many jobs all processes so far have run and written down."""
-        return self._finished + sum(process.marks.finished() for process in list(self.living))
+        return self._finished + sum(process.shared.finished() for process in list(self.living))
 
     def next_start_seconds(self) -> float | None:
         """Return the seconds until a place is to be filled; None if all are."""
@@ -186,7 +188,7 @@ class Crew:
         """Wake the main thread."""
         os.write(self._changed, b"!")
 
-    def register_again(self, database: QueueConnection, process: Process) -> None:
+    def register_again(self, database: QueueConnection, process: WorkerProcess) -> None:
         """Write a living process down whose row is gone: it was silent until others took it for dead.
 
         Or it has ended since the caller looked who lives, and was settled: then it gets no other row. Or its row is
@@ -215,7 +217,7 @@ class Crew:
                 process.replaces.leave()
                 process.replaces = None
 
-    def _is_crowded(self, worn: Process) -> bool:
+    def _is_crowded(self, worn: WorkerProcess) -> bool:
         """Whether too many old processes still run jobs for another to join them."""
         leaving = sum(process.is_leaving for process in list(self.living) if process is not worn)
         is_crowded = leaving >= self.plan.processes
@@ -239,7 +241,7 @@ class Crew:
             worker_id=worker_id,
         )
 
-    def _let_in(self, process: Process, vacancy: "Vacancy") -> bool:
+    def _let_in(self, process: WorkerProcess, vacancy: "Vacancy") -> bool:
         with self._door:
             if self._closed:
                 return False
@@ -258,14 +260,14 @@ class Crew:
                     Vacancy(vacancy.failures + 1, replaces=vacancy.replaces, is_careful=vacancy.is_careful)
                 )
 
-    def _discard(self, database: Database, worker_id: int, process: Process | None) -> None:
+    def _discard(self, database: Database, worker_id: int, process: WorkerProcess | None) -> None:
         """Forget a process that was not started, or not even made."""
         if process is not None:
             process.discard()
             self._retire(process.meter)
         leases.deregister(database, [worker_id])
 
-    def _made(self, worker_id: int, vacancy: "Vacancy") -> Process:
+    def _made(self, worker_id: int, vacancy: "Vacancy") -> WorkerProcess:
         """Make a process for a place; to be started.
 
         Raises:
@@ -273,19 +275,19 @@ class Crew:
         """
         plan = self.plan
         databases = {alias: connections[alias].settings_dict["NAME"] for alias in connections}
-        brief = Brief(
+        brief = ChildConfig(
             worker_id, plan.queues, plan.concurrency, plan.verbosity, databases, is_careful=vacancy.is_careful
         )
         meter = self._meters.made() if self._meters else None
         try:
-            process = Process(brief, plan, failures=vacancy.failures, replaces=vacancy.replaces, meter=meter)
+            process = WorkerProcess(brief, plan, failures=vacancy.failures, replaces=vacancy.replaces, meter=meter)
         except BaseException:
             self._retire(meter)
             raise
-        process.marks.extend(now() + self.lease_seconds)
+        process.shared.extend(now() + self.lease_seconds)
         return process
 
-    def _retire(self, meter: Meter | None) -> None:
+    def _retire(self, meter: ProcessCounters | None) -> None:
         if self._meters and meter:
             self._meters.retire(meter)
 
@@ -298,7 +300,7 @@ class Vacancy:
         is_careful: the process is to claim one job at a time at first, see ``CAREFUL_SECONDS``.
     """
 
-    def __init__(self, failures: int = 0, *, replaces: Process | None = None, is_careful: bool = False) -> None:
+    def __init__(self, failures: int = 0, *, replaces: WorkerProcess | None = None, is_careful: bool = False) -> None:
         self.failures = failures
         self.is_careful = is_careful
         self.replaces = replaces

@@ -11,11 +11,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
-from django_pgqueue.db.connections import Answer, QueueConnection
+from django_pgqueue.db.connections import PendingResult, QueueConnection
 from django_pgqueue.jobs import context
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.records import Outcome
-from django_pgqueue.worker.shared_state import Marks
+from django_pgqueue.worker.shared_state import SharedState
 
 PAUSE_SECONDS = 1.0
 """Minimum interval between two writes for one job; the first is made at once."""
@@ -24,7 +24,7 @@ AT_ONCE = 500
 """Maximum number of runs that go on to write at once, besides those that end."""
 
 
-class Sent:
+class SentUpdates:
     """News on their way.
 
     Args:
@@ -32,7 +32,7 @@ class Sent:
         ended: of these, the ones for which there is no later.
     """
 
-    def __init__(self, runs: Sequence[CurrentJob], ended: Sequence[CurrentJob], answer: Answer) -> None:
+    def __init__(self, runs: Sequence[CurrentJob], ended: Sequence[CurrentJob], answer: PendingResult) -> None:
         self.runs = runs
         self._ended = ended
         self._answer = answer
@@ -47,18 +47,18 @@ class Sent:
         return frozenset(run.id for run in self._ended) - self.written if self._ended else frozenset()
 
 
-class UnwrittenNews:
-    """The news that are not written yet. ``tell`` may be called from any thread, all else is the pump's.
+class PendingUpdates:
+    """The news that are not written yet. ``tell`` may be called from any thread, all else is the consumer's.
 
     Args:
-        ring: wakes the pump.
+        ring: wakes the consumer.
     """
 
-    def __init__(self, ring: Callable[[], None], marks: Marks) -> None:
+    def __init__(self, ring: Callable[[], None], shared: SharedState) -> None:
         self._ring = ring
-        self._marks = marks
+        self._shared = shared
         self._told: deque[CurrentJob] = deque()
-        self._pending: dict[int, CurrentJob] = {}  # by mark
+        self._pending: dict[int, CurrentJob] = {}  # by run_id
         self._sent: list[CurrentJob] = []  # whose news are on their way
 
     def tell(self, current: CurrentJob) -> None:
@@ -72,22 +72,24 @@ class UnwrittenNews:
             return 0.0
         return min((run.written_at + PAUSE_SECONDS for run in self._pending.values()), default=math.inf)
 
-    def send(self, database: QueueConnection, outcomes: Collection[Outcome]) -> Sent | None:
+    def send(self, database: QueueConnection, outcomes: Collection[Outcome]) -> SentUpdates | None:
         """Send what is due, and the last news of the runs whose outcomes are sent next; None if there are none."""
         while self._told:
             run = self._told.popleft()
-            self._pending[run.mark] = run
+            self._pending[run.run_id] = run
         if not self._pending:
             return None
-        now, ended = time.monotonic(), {outcome.job.mark for outcome in outcomes}
-        last = [run for mark, run in self._pending.items() if mark in ended]  # there is no later for them
+        now, ended = time.monotonic(), {outcome.job.run_id for outcome in outcomes}
+        last = [run for run_id, run in self._pending.items() if run_id in ended]  # there is no later for them
         due = (
-            run for mark, run in self._pending.items() if mark not in ended and now >= run.written_at + PAUSE_SECONDS
+            run
+            for run_id, run in self._pending.items()
+            if run_id not in ended and now >= run.written_at + PAUSE_SECONDS
         )
         self._sent = [*last, *itertools.islice(due, AT_ONCE)]
-        return Sent(self._sent, last, context.send(database, self._sent)) if self._sent else None
+        return SentUpdates(self._sent, last, context.send_updates(database, self._sent)) if self._sent else None
 
-    def took(self, sent: Sent | None) -> None:
+    def took(self, sent: SentUpdates | None) -> None:
         """Learn from the answer. What is locked is tried again; whose job is not held any more is heard no more."""
         if sent is None:
             return
@@ -95,12 +97,12 @@ class UnwrittenNews:
         for run in sent.runs:
             run.written_at = now
             if run.id in sent.written:
-                del self._pending[run.mark]
-            elif run.mark not in self._marks.held():
-                del self._pending[run.mark]
+                del self._pending[run.run_id]
+            elif run.run_id not in self._shared.held():
+                del self._pending[run.run_id]
                 run.tell = None
 
     def forget(self) -> None:
         """Give up what was sent last. What has been told since then is still to be written."""
         for run in self._sent:
-            self._pending.pop(run.mark, None)
+            self._pending.pop(run.run_id, None)

@@ -3,8 +3,8 @@
 The claim index keeps an entry for each row that was claimed until no snapshot can see the queued version any more, and
 VACUUM removes it. While a session holds an old snapshot, as a long report or a backup does, these entries pile up at
 the head of the queue, and each claim from the head walks over all of them. So most claims begin after the last job that
-was taken. What comes in below, as a higher priority, a late commit or a retry, is found by a full scan: after ten times
-as long as the last one took, or three times if it was announced, and after a second at most.
+was taken. What comes in below, as a higher priority, a late commit or a scheduled retry, is found by a full scan: after
+ten times as long as the last one took, or three times if it was announced, and after a second at most.
 
 A queue whose claim fails, as for a damaged row, is set back: it waits for a time of its own, and the next claim has its
 transaction to itself. If it was a full scan that failed, the claims in between go on. The look for queues that have
@@ -25,10 +25,10 @@ from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.jobs import claim
 from django_pgqueue.jobs.claim import Claim, Place, ready_queues
-from django_pgqueue.jobs.queue_selector import Served
+from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.records import ClaimedJob
 from django_pgqueue.retry_policy import reconnect_delay
-from django_pgqueue.worker.limits_cache import KnownGates
+from django_pgqueue.worker.limits_cache import LimitsCache
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -46,11 +46,11 @@ CALLED_SHARE = 3
 
 
 LONGEST_SETBACK_SECONDS = 60.0
-"""Maximum pause between two claims that fail; from the second one on it follows how long they keep the pump."""
+"""Maximum pause between two claims that fail; from the second one on it follows how long they keep the consumer."""
 
 
 @dataclass(slots=True)
-class Setback:
+class QueueBackoff:
     """A queue whose claims have failed, without anything else in their transaction."""
 
     failures: int  # in a row
@@ -65,7 +65,7 @@ class Setback:
 
 
 @dataclass(slots=True)
-class Shore:
+class QueueCursor:
     """State of one queue."""
 
     low_water: Place | None = None  # claims between full scans begin after it
@@ -91,20 +91,20 @@ class Shore:
         self.is_owed = claimed.above is not None or bool(jobs)
 
 
-class Intake:
+class QueueCursors:
     """Not safe for two threads at once.
 
     Args:
-        queues: those to claim from, as ``Served`` takes them; empty means all.
-        gates: what is known of their gates.
+        queues: those to claim from, as ``QueueSelector`` takes them; empty means all.
+        limits: what is known of their limits.
     """
 
-    def __init__(self, queues: tuple[str, ...], gates: KnownGates) -> None:
-        self._served = Served.of(queues)
-        self._gates = gates
+    def __init__(self, queues: tuple[str, ...], limits: LimitsCache) -> None:
+        self._served = QueueSelector.of(queues)
+        self._limits = limits
         self._ready: dict[str, None] = {}  # queues that may have work, in the order in which to ask them
-        self._shores: dict[str, Shore] = {}
-        self._setbacks: dict[str, Setback] = {}
+        self._cursors: dict[str, QueueCursor] = {}
+        self._setbacks: dict[str, QueueBackoff] = {}
         self._asked: tuple[str, bool] | None = None  # the last claim: its queue, "" for a look, and whether a full scan
         self._suspected: str | None = None  # likewise the queue with whose claim the connection ended the last time
         self._look_at = 0.0  # when to look at all queues again, monotonic
@@ -118,8 +118,8 @@ class Intake:
         else:
             self._add(queues)
             for queue in queues:
-                if shore := self._shores.get(queue):
-                    shore.called()
+                if cursor := self._cursors.get(queue):
+                    cursor.called()
                 if self._setbacks and self._is_out(queue):
                     self._setbacks[queue].called()
 
@@ -129,19 +129,19 @@ class Intake:
 
     def lower(self, queue: str, place: Place) -> None:
         """Take note that a queue may have work behind a place: the next claim begins there, or before."""
-        shore = self._shores.setdefault(queue, Shore())
-        if shore.low_water is not None:
-            shore.low_water = min(shore.low_water, place)
+        cursor = self._cursors.setdefault(queue, QueueCursor())
+        if cursor.low_water is not None:
+            cursor.low_water = min(cursor.low_water, place)
         self._add([queue])
 
     def wait_until(self) -> float:
         """Return when there will be a reason to claim, monotonic; in the past if there is one already."""
         if self._ready:
             return 0.0
-        shores = self._shores.items()
-        owed = (shore.full_scan_at for queue, shore in shores if shore.is_owed and not self._is_out(queue))
+        cursors = self._cursors.items()
+        owed = (cursor.full_scan_at for queue, cursor in cursors if cursor.is_owed and not self._is_out(queue))
         set_back = (setback.retry_at for setback in self._setbacks.values())
-        return min([self._next_look_at(), self._gates.reopen_at(), *owed, *set_back])
+        return min([self._next_look_at(), self._limits.reopen_at(), *owed, *set_back])
 
     def has_to_retry(self) -> bool:
         """Whether to claim apart: from a queue that was set back, or after a look at all queues that has failed."""
@@ -149,16 +149,16 @@ class Intake:
             return True
         return bool(self._setbacks) and self._due_setback() is not None
 
-    def gates_changed(self, queues: Iterable[str]) -> None:
+    def limits_changed(self, queues: Iterable[str]) -> None:
         """Take note that these queues were paused, resumed, limited or not."""
         for queue in queues:
             self._ready.pop(queue, None)
-            self._shores.pop(queue, None)  # a limited queue has none, and to a paused one no full scan is owed
+            self._cursors.pop(queue, None)  # a limited queue has none, and to a paused one no full scan is owed
         self._add(self._served.among(queues))
 
     def ended(self, queues: Iterable[str]) -> None:
         """Take note that jobs of these limited queues have ended, which may have been what kept others out."""
-        self._add(self._gates.ended(queues))
+        self._add(self._limits.ended(queues))
 
     def send(
         self, database: QueueConnection, *, limit: int, most_limited: int, worker_id: int, apart: bool = False
@@ -175,16 +175,16 @@ class Intake:
         self._asked = ("", False)
         if now >= self._next_look_at() and (apart or not self._failed_looks):
             self._look(database, now)
-        self._add(queue for queue, shore in self._shores.items() if shore.is_owed and now >= shore.full_scan_at)
-        self._add(self._gates.reopened())
+        self._add(queue for queue, cursor in self._cursors.items() if cursor.is_owed and now >= cursor.full_scan_at)
+        self._add(self._limits.reopened())
         queue = (self._retried(most_limited) if apart and self._setbacks else None) or self._next(most_limited)
         if queue is None:
             return None
-        if self._gates.is_limited(queue):
+        if self._limits.is_limited(queue):
             self._asked = (queue, False)
             return claim.send_limited(database, queue, limit=min(limit, most_limited), worker_id=worker_id)
-        shore = self._shores.setdefault(queue, Shore())
-        above = shore.above() if apart or queue not in self._setbacks else shore.low_water
+        cursor = self._cursors.setdefault(queue, QueueCursor())
+        above = cursor.above() if apart or queue not in self._setbacks else cursor.low_water
         self._asked = (queue, above is None)
         return claim.send(database, queue, limit=limit, worker_id=worker_id, above=above)
 
@@ -220,18 +220,18 @@ class Intake:
         if not queue:
             self._look_failed(error, seconds)
             return
-        now, before, shore = time.monotonic(), self._setbacks.get(queue), self._shores.get(queue)
+        now, before, cursor = time.monotonic(), self._setbacks.get(queue), self._cursors.get(queue)
         failures, reason = before.failures + 1 if before else 1, one_line(error)
         delay, seconds = reconnect_delay(failures), seconds if before else 0.0  # a lock may be gone the next time
         retry_at = now + max(delay, min(FULL_SCAN_SHARE * seconds, LONGEST_SETBACK_SECONDS))
         called_retry_at = now + max(delay, min(CALLED_SHARE * seconds, LONGEST_SETBACK_SECONDS))
         goes_on = False
-        if is_full_scan and shore is not None:
-            shore.full_scan_at = shore.called_scan_at = retry_at
+        if is_full_scan and cursor is not None:
+            cursor.full_scan_at = cursor.called_scan_at = retry_at
             goes_on = before is not None and before.is_of_full_scans
-            if before is None and shore.low_water is not None:
+            if before is None and cursor.low_water is not None:
                 retry_at = now  # by a claim above the low-water mark
-        self._setbacks[queue] = Setback(failures, retry_at, min(retry_at, called_retry_at), goes_on, reason)
+        self._setbacks[queue] = QueueBackoff(failures, retry_at, min(retry_at, called_retry_at), goes_on, reason)
         if self._is_out(queue):
             self._ready.pop(queue, None)
         if failures % 10 == 1 or (before and before.reason != reason):
@@ -276,9 +276,9 @@ class Intake:
         if claimed.is_limited:
             self._took_limited(claimed, len(jobs))
             return
-        self._shores[claimed.queue].took(claimed, jobs, seconds)
-        if len(self._shores) > REMEMBERED:
-            self._shores = {queue: shore for queue, shore in self._shores.items() if shore.is_owed}
+        self._cursors[claimed.queue].took(claimed, jobs, seconds)
+        if len(self._cursors) > REMEMBERED:
+            self._cursors = {queue: cursor for queue, cursor in self._cursors.items() if cursor.is_owed}
         if len(jobs) == claimed.limit:
             self._add([claimed.queue])  # where all are served, at the end: they take turns
 
@@ -287,7 +287,7 @@ class Intake:
         setback = self._setbacks.get(claimed.queue)
         if setback and claimed.above is not None:
             if not setback.is_of_full_scans:
-                setback.is_of_full_scans, setback.retry_at = True, self._shores[claimed.queue].full_scan_at
+                setback.is_of_full_scans, setback.retry_at = True, self._cursors[claimed.queue].full_scan_at
         elif setback:
             del self._setbacks[claimed.queue]
             logger.warning("Jobs of queue %r can be claimed again after %d failures", claimed.queue, setback.failures)
@@ -300,15 +300,15 @@ class Intake:
     def _retried(self, most_limited: int) -> str | None:
         """Return that queue; a limited one waits while this process holds as many of its jobs as it has slots."""
         queue = self._due_setback()
-        if queue and most_limited <= 0 and self._gates.is_limited(queue):
+        if queue and most_limited <= 0 and self._limits.is_limited(queue):
             self._setbacks[queue].retry_at = time.monotonic() + reconnect_delay(1)
             return None
         return queue
 
     def _is_out(self, queue: str) -> bool:
         """Whether a queue was set back altogether."""
-        setback, shore = self._setbacks.get(queue), self._shores.get(queue)
-        goes_on = setback is None or (setback.is_of_full_scans and shore is not None and shore.low_water is not None)
+        setback, cursor = self._setbacks.get(queue), self._cursors.get(queue)
+        goes_on = setback is None or (setback.is_of_full_scans and cursor is not None and cursor.low_water is not None)
         return not goes_on
 
     def _took_limited(self, claimed: Claim, number: int) -> None:
@@ -316,20 +316,20 @@ class Intake:
         if number == claimed.limit:
             self._add([claimed.queue])
         elif has_more:
-            self._gates.shut(claimed.queue, token_seconds)
+            self._limits.shut(claimed.queue, token_seconds)
 
     def _next(self, most_limited: int) -> str | None:
         """Return the queue to ask; a limited one waits while this process holds as many of its jobs as it has slots."""
         for queue in list(self._ready):
-            if most_limited > 0 or not self._gates.is_limited(queue):
+            if most_limited > 0 or not self._limits.is_limited(queue):
                 return queue
             del self._ready[queue]
-            self._gates.shut(queue, 0.0)
+            self._limits.shut(queue, 0.0)
         return None
 
     def _add(self, queues: Iterable[str]) -> None:
         if self._setbacks:
             queues = [queue for queue in queues if not self._is_out(queue)]
-        self._ready.update((queue, None) for queue in queues if self._gates.is_open(queue))
+        self._ready.update((queue, None) for queue in queues if self._limits.is_open(queue))
         if self._served.wanted and len(self._ready) > 1:
             self._ready = dict.fromkeys(self._served.among(self._ready))

@@ -6,12 +6,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.jobs import leases
-from django_pgqueue.jobs.tally import Tally
+from django_pgqueue.jobs.tally import StatsBuffer
 from django_pgqueue.maintenance.reaper import forget_workers, lapsed_workers, locked_workers, reap_gone, reap_lost
-from django_pgqueue.records import Reaped
-from django_pgqueue.services import Slice
-from django_pgqueue.worker.heartbeat import BEAT_SECONDS, RECONNECTED_SECONDS, SILENT_SECONDS, Absences, Pulse
-from django_pgqueue.worker.processes import Crew
+from django_pgqueue.records import ReapResult
+from django_pgqueue.services import AdaptiveBatch
+from django_pgqueue.worker.heartbeat import (
+    BEAT_SECONDS,
+    RECONNECTED_SECONDS,
+    SILENT_SECONDS,
+    HeartbeatMonitor,
+    SilentWorkers,
+)
+from django_pgqueue.worker.processes import ProcessPool
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -25,7 +31,7 @@ GAP_SECONDS = 2.0
 """Maximum time that counts from one look to the next: in a longer one the server may have stood still for all."""
 
 
-class Lapses:
+class LapsedLeases:
     """For how long the leases of others have been seen to have passed, or their rows to be locked.
 
     One look proves nothing: the clock of the database may have been put forward, or its server may have stood still for
@@ -63,11 +69,11 @@ class Lapses:
 
 
 class Reaper:
-    """Three duties of the steward.
+    """Three duties of maintenance.
 
     Args:
-        crew: the children of this command, of which it knows better than by their sessions.
-        pulse: says whether this worker may judge others.
+        pool: the children of this command, of which it knows better than by their sessions.
+        monitor: says whether this worker may judge others.
         tell: called with the queues and the concurrency keys of the jobs that were reaped.
         tally: counts them.
     """
@@ -75,21 +81,21 @@ class Reaper:
     def __init__(
         self,
         database: QueueConnection,
-        crew: Crew,
-        pulse: Pulse,
+        pool: ProcessPool,
+        monitor: HeartbeatMonitor,
         *,
         tell: Callable[[Collection[str], Collection[str]], None],
-        tally: Tally,
+        tally: StatsBuffer,
     ) -> None:
         self._database = database
-        self._crew = crew
-        self._pulse = pulse
+        self._pool = pool
+        self._monitor = monitor
         self._tell = tell
         self._tally = tally
-        self._reaping = Slice()
-        self._lapses = Lapses()
-        self._locks_of_lost, self._locks_of_gone = Lapses(), Lapses()
-        self._absences = Absences()
+        self._reaping = AdaptiveBatch()
+        self._lapses = LapsedLeases()
+        self._locks_of_lost, self._locks_of_gone = LapsedLeases(), LapsedLeases()
+        self._absences = SilentWorkers()
         self._judge_from = 0.0  # not before, by sessions; monotonic
         self._forget_at = self._reap_at = self._look_at = 0.0  # likewise
 
@@ -109,11 +115,11 @@ class Reaper:
         Returns:
             0 where there may be more, else None.
         """
-        if not self._pulse.is_steady() or time.monotonic() < self._reap_at:
+        if not self._monitor.is_steady() or time.monotonic() < self._reap_at:
             return None
         self._reap_at = time.monotonic() + REAP_SECONDS
         lapsed = lapsed_workers(self._database, session_seconds=BEAT_SECONDS)
-        silent = self._lapses.silent(lapsed, unknown_seconds=self._pulse.lease_seconds / 3)
+        silent = self._lapses.silent(lapsed, unknown_seconds=self._monitor.lease_seconds / 3)
         if not (lost := self._judged(silent, self._locks_of_lost)):
             return None
         with self._reaping.taken() as limit:
@@ -133,7 +139,7 @@ class Reaper:
         Returns:
             0 where there may be more, else None.
         """
-        is_new_here = not self._pulse.has_stood(RECONNECTED_SECONDS) or time.monotonic() < self._judge_from
+        is_new_here = not self._monitor.has_stood(RECONNECTED_SECONDS) or time.monotonic() < self._judge_from
         if is_new_here or not has_running:
             self._absences.forget()
         elif time.monotonic() >= self._look_at:
@@ -147,9 +153,9 @@ class Reaper:
         return None
 
     def _absent(self) -> set[int]:
-        return set(leases.absent(self._database, seconds=SILENT_SECONDS)).difference(self._crew.worker_ids())
+        return set(leases.silent_workers(self._database, seconds=SILENT_SECONDS)).difference(self._pool.worker_ids())
 
-    def _judged(self, worker_ids: Collection[int], locks: Lapses) -> list[int]:
+    def _judged(self, worker_ids: Collection[int], locks: LapsedLeases) -> list[int]:
         """Return those whose jobs may be taken: of locked rows, only those that have been locked for a lease.
 
         Until then their processes may live and be unable to say so, and they get the time for it afterwards. But what
@@ -160,12 +166,12 @@ class Reaper:
         """
         locked = locked_workers(self._database, worker_ids) if worker_ids else set()
         released = locks.known() - locked
-        overdue = locks.silent(dict.fromkeys(locked, self._pulse.lease_seconds), unknown_seconds=0.0)
+        overdue = locks.silent(dict.fromkeys(locked, self._monitor.lease_seconds), unknown_seconds=0.0)
         self._lapses.forget(released)
         spared = (locked | released).difference(overdue)
         return [worker_id for worker_id in worker_ids if worker_id not in spared]
 
-    def _report(self, reaped: Reaped, limit: int) -> bool:
+    def _report(self, reaped: ReapResult, limit: int) -> bool:
         """Tell what was reaped; return whether that is as much as was to be."""
         if reaped.returned or reaped.dead:
             logger.warning("Reaped jobs of lost workers: %d go back, %d dead", reaped.returned, reaped.dead)

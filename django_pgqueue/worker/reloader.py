@@ -118,7 +118,7 @@ class Reloader:
         """
         logger.info("Watching %d files: the worker starts again when one changes", len(self._known))
         with stop_signals(self._note):
-            self._worker = Worker(self._command)
+            self._worker = ReloadedWorker(self._command)
             while (code := self._turn()) is None:
                 pass
         return code if code >= 0 else 128 - code
@@ -176,7 +176,7 @@ class Reloader:
     def _start_again(self) -> None:
         self._has_reloaded = True
         self._known = self._latest
-        self._worker = Worker(self._command)
+        self._worker = ReloadedWorker(self._command)
 
     def _judge(self, code: int) -> int | None:
         """Return the exit code of a worker that has ended by itself, unless a change may help."""
@@ -188,7 +188,7 @@ class Reloader:
         return None
 
 
-class Worker:
+class ReloadedWorker:
     """One worker command that was started, to its end."""
 
     def __init__(self, command: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ FETCHED, RUNNING, ENDED = 0, 1, 2
 """How far a job that is held has come."""
 
 
-class Marks:
+class SharedState:
     """One cell for each job a child holds. Written by the child, read by the supervisor; ``deadline`` the other way."""
 
     def __init__(self, context: SpawnContext | None = None) -> None:
@@ -43,7 +43,7 @@ class Marks:
         self._started = started.cast("b")
         self._counts = counts.cast("q")  # turns, finished jobs, failures in a row, jobs with a time limit, end
         self._deadline = deadline.cast("d")
-        self._limited = limited.cast("q")  # the mark of the last job in this cell that had a time limit
+        self._limited = limited.cast("q")  # the run_id of the last job in this cell that had a time limit
         self._limits = limits.cast("d")  # and when that passes, monotonic
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -56,12 +56,12 @@ class Marks:
         """Note that the job of this cell is being called: from here on its attempt counts."""
         self._started[cell] = RUNNING
 
-    def limit(self, cell: int, mark: int, until: float) -> None:
+    def limit(self, cell: int, run_id: int, until: float) -> None:
         """Note that the job of this cell, which is being called, is to be over at an instant, monotonic.
 
-        Under its mark: the next job in this cell need not take it back.
+        Under its run_id: the next job in this cell need not take it back.
         """
-        self._limits[cell], self._limited[cell] = until, mark
+        self._limits[cell], self._limited[cell] = until, run_id
         self._counts[3] += 1
 
     def end(self, cell: int) -> None:
@@ -79,45 +79,45 @@ class Marks:
             self._held[cell] = 0
 
     def held(self) -> set[int]:
-        """Return the marks of all jobs the child holds."""
+        """Return the run ids of all jobs the child holds."""
         return set(self._held)
 
     def started(self) -> set[int]:
-        """Return the marks of all jobs that were started and whose outcome is not known to be written."""
-        return {mark for mark, started in zip(self._held, self._started, strict=True) if mark and started}
+        """Return the run ids of all jobs that were started and whose outcome is not known to be written."""
+        return {run_id for run_id, started in zip(self._held, self._started, strict=True) if run_id and started}
 
     def unbegun(self) -> set[int]:
-        """Return the marks of all jobs that are held and were not started."""
-        return {mark for mark, started in zip(self._held, self._started, strict=True) if mark and not started}
+        """Return the run ids of all jobs that are held and were not started."""
+        return {run_id for run_id, started in zip(self._held, self._started, strict=True) if run_id and not started}
 
     def running(self) -> set[int]:
-        """Return the marks of jobs that are in a slot."""
-        return {mark for mark, state in zip(self._held, self._started, strict=True) if mark and state == RUNNING}
+        """Return the run ids of jobs that are in a slot."""
+        return {run_id for run_id, state in zip(self._held, self._started, strict=True) if run_id and state == RUNNING}
 
     def busy(self) -> int:
         """Return how many jobs are in a slot."""
         return self._started.tobytes().count(RUNNING)
 
     def overdue(self, at: float) -> set[int]:
-        """Return the marks of jobs that are in a slot although their time limit had passed at an instant, monotonic."""
+        """Return the run ids of jobs that were in a slot past their time limit at an instant, monotonic."""
         if not self._counts[3]:
             return set()
         limits = zip(self._limited, self._limits, strict=True)
-        return self.running() & {mark for mark, until in limits if until < at}
+        return self.running() & {run_id for run_id, until in limits if until < at}
 
     def turned(self) -> None:
-        """Note that a turn of the pump is over: whatever was claimed in it is in the book."""
+        """Note that a turn of the consumer is over: what was claimed in it is written down."""
         self._counts[0] += 1
 
     def turns(self) -> int:
         return self._counts[0]
 
     def end_turns(self) -> None:
-        """Note that the pump has ended: all that it has claimed is settled, and its connection is closed."""
+        """Note that the consumer has ended: all that it has claimed is settled, and its connection is closed."""
         self._counts[4] = 1
 
     def has_ended_turns(self) -> bool:
-        """Whether the pump has ended; what ends the process earlier, with whatever exit code, ends it in the middle."""
+        """Whether the consumer has ended. What ends the process earlier, with any exit code, ends it in the middle."""
         return self._counts[4] > 0
 
     def add_finished(self, number: int) -> None:

@@ -22,12 +22,12 @@ from django_pgqueue import registry
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.executor import arun, run, sought
 from django_pgqueue.jobs.failure import failure, unknown_task
-from django_pgqueue.jobs.interrupts import Border, LaneBorder, ThreadBorder
+from django_pgqueue.jobs.interrupts import Interrupts, LaneInterrupts, ThreadInterrupts
 from django_pgqueue.records import ClaimedJob, Ended, Fate, Outcome
 from django_pgqueue.worker.cleanup import check_connections, drop_connections, is_tidy, opened, own_caches, tidy
-from django_pgqueue.worker.progress import UnwrittenNews
-from django_pgqueue.worker.shared_state import Marks
-from django_pgqueue.worker.timeouts import Limits, Run
+from django_pgqueue.worker.progress import PendingUpdates
+from django_pgqueue.worker.shared_state import SharedState
+from django_pgqueue.worker.timeouts import Run, Timeouts
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -47,30 +47,30 @@ class Slots:
 
     Args:
         concurrency: how many plain tasks run at once in threads, and how many ``async def`` tasks in the event loop.
-        marks: where a job is marked as started.
+        shared: where a job is noted as started.
         outbox: where outcomes go.
     """
 
-    def __init__(self, concurrency: int, marks: Marks, outbox: "queue.SimpleQueue[Ended | None]") -> None:
+    def __init__(self, concurrency: int, shared: SharedState, outbox: "queue.SimpleQueue[Ended | None]") -> None:
         self.concurrency = concurrency
         self.outbox = outbox
         self._running: dict[int, Run] = {}  # by cell
-        self._doomed: set[int] = set()  # marks of jobs that were killed before a slot began them
-        self._refused: set[int] = set()  # marks of jobs that were not begun when the process's lease lapsed
-        self._limits = Limits(self._running)
-        self._marks = marks
+        self._doomed: set[int] = set()  # run ids of jobs that were killed before a slot began them
+        self._refused: set[int] = set()  # run ids of jobs that were not begun when the process's lease lapsed
+        self._limits = Timeouts(self._running)
+        self._shared = shared
         self._inbox: queue.SimpleQueue[Work] = queue.SimpleQueue()
         self._put_back: deque[Work] = deque()  # by slots that check their connections first
         self._checking: set[object] = set()  # slots that check their connections, and can begin nothing meanwhile
         self._threads = 0
         self._lanes = Lanes(self)
-        self.news = UnwrittenNews(lambda: outbox.put(None), marks)
+        self.news = PendingUpdates(lambda: outbox.put(None), shared)
         self._tell = self.news.tell
 
     def accept(self, cell: int, job: ClaimedJob) -> None:
         """Hand a claimed job over; at once an outcome if its task is unknown.
 
-        Called by the pump, which whatever stands in a row must not end.
+        Called by the consumer, which whatever stands in a row must not end.
         """
         task = registry.find(job.task) or (sought(job) if job.rest else None)
         if task is None:
@@ -93,7 +93,7 @@ class Slots:
 
     @contextlib.contextmanager
     def check(self, slot: object) -> Iterator[None]:
-        """Count a slot as one that checks its connections; when it has done so, the pump may claim for it."""
+        """Count a slot as one that checks its connections; when it has done so, the consumer may claim for it."""
         self._checking.add(slot)
         try:
             yield
@@ -111,35 +111,35 @@ class Slots:
         except queue.Empty:
             return [(cell, job) for cell, job, _ in unrun]
 
-    def cancel(self, mark: int) -> None:
-        """Stop the job of this mark, which was killed; repeating it does nothing. One not begun will not run."""
-        self._doomed.add(mark)  # before looking who runs: a slot that begins looks the other way round
-        for job, current, border in self._running.copy().values():
-            if job.mark == mark and not current.is_cancelled:
+    def cancel(self, run_id: int) -> None:
+        """Stop the job of this run_id, which was killed; repeating it does nothing. One not begun will not run."""
+        self._doomed.add(run_id)  # before looking who runs: a slot that begins looks the other way round
+        for job, current, interrupts in self._running.copy().values():
+            if job.run_id == run_id and not current.is_cancelled:
                 current.is_cancelled = True
-                current.stop_at = time.monotonic() + border.courtesy_seconds
+                current.stop_at = time.monotonic() + interrupts.courtesy_seconds
                 self._limits.mind(current)
-        self._doomed &= self._marks.held()
+        self._doomed &= self._shared.held()
 
-    def refuse(self, marks: set[int]) -> None:
+    def refuse(self, run_ids: set[int]) -> None:
         """Begin none of these jobs any more: a slot may just have taken one, and others may have run it by now."""
-        self._refused = marks
+        self._refused = run_ids
 
-    def begin(self, cell: int, job: ClaimedJob, border: Border) -> CurrentJob | None:
+    def begin(self, cell: int, job: ClaimedJob, interrupts: Interrupts) -> CurrentJob | None:
         """Mark a job as started, unless the process's lease has passed meanwhile: then it goes back unrun."""
-        if not self._marks.may_start() or (self._refused and job.mark in self._refused):
+        if not self._shared.may_start() or (self._refused and job.run_id in self._refused):
             self.outbox.put((cell, Outcome(job, Fate.RELEASED)))
             return None
-        self._marks.start(cell)
+        self._shared.start(cell)
         current = CurrentJob(job, self._tell)
-        self._running[cell] = job, current, border
+        self._running[cell] = job, current, interrupts
         if job.timeout_seconds or self._doomed:
             self._limit(cell, job, current)
         return current
 
     def end(self, cell: int, outcome: Outcome) -> None:
         del self._running[cell]
-        self._marks.end(cell)
+        self._shared.end(cell)
         self.outbox.put((cell, outcome))
 
     def disown(self) -> None:
@@ -151,15 +151,15 @@ class Slots:
 
     def _limit(self, cell: int, job: ClaimedJob, current: CurrentJob) -> None:
         """Set the time of a job that has just begun; one that was killed gets none, and dies before it runs."""
-        if job.was_killed or job.mark in self._doomed:
+        if job.was_killed or job.run_id in self._doomed:
             current.is_cancelled = True
         elif job.timeout_seconds:
             current.stop_at = time.monotonic() + job.timeout_seconds
-            self._marks.limit(cell, job.mark, current.stop_at)
+            self._shared.limit(cell, job.run_id, current.stop_at)
             self._limits.mind(current)
 
     def _work(self) -> None:
-        ended, caches, border = time.monotonic(), own_caches(), ThreadBorder(opened())
+        ended, caches, interrupts = time.monotonic(), own_caches(), ThreadInterrupts(opened())
         while True:
             work = (self._put_back and _popped(self._put_back)) or self._inbox.get()
             if time.monotonic() - ended > IDLE_SECONDS and opened():
@@ -169,23 +169,23 @@ class Slots:
                     continue
                 work = checked
             cell, job, task = work
-            current = self.begin(cell, job, border)
+            current = self.begin(cell, job, interrupts)
             if current is None:
                 continue
             try:
-                outcome = run(task, job, current, border)
+                outcome = run(task, job, current, interrupts)
             except BaseException as error:  # noqa: BLE001 - a slot must outlive whatever a job brings
-                border.leave()
+                interrupts.leave()
                 outcome = failure(task, job, error, current)
-            if border.was_hit:
-                border.was_hit = False
+            if interrupts.was_hit:
+                interrupts.was_hit = False
                 drop_connections()
             tidy(caches)
             ended = time.monotonic()
             self.end(cell, outcome)
 
     def _check(self, work: Work) -> Work | None:
-        """Check this thread's connections, and return the job to begin then; None: the pump has withdrawn it.
+        """Check this thread's connections, and return the job to begin then; None: the consumer has withdrawn it.
 
         A server that does not answer may keep the check waiting. So the job is put back for that time: a job
         that a slot has taken and not begun can be neither given back nor killed, and its time limit has not begun.
@@ -267,7 +267,7 @@ class Lanes:
     def _open(self, lane: "Lane") -> None:
         self._opening += 1
         task = asyncio.get_running_loop().create_task(self._run(lane), context=lane.context.copy())
-        lane.border.task = task
+        lane.interrupts.task = task
 
     async def _run(self, lane: "Lane") -> None:
         """Run the next job, which may be cancelled; then tidy up, which may not; then go on with the one after it.
@@ -281,14 +281,14 @@ class Lanes:
             work = _popped(self._pending)
         finally:
             self._opening -= 1
-        if work is None:  # the pump has withdrawn it
+        if work is None:  # the consumer has withdrawn it
             self._free.append(lane)
             return
         cell, job, task = work
         try:
-            if current := self._slots.begin(cell, job, lane.border):
+            if current := self._slots.begin(cell, job, lane.interrupts):
                 try:
-                    outcome = await arun(task, job, current, lane.border)
+                    outcome = await arun(task, job, current, lane.interrupts)
                 except BaseException as error:  # noqa: BLE001 - a lane must outlive whatever a job brings
                     outcome = failure(task, job, error, current)
                 if not await lane.is_tidy():
@@ -326,7 +326,7 @@ class Lane:
     """One place in the event loop, with a context and a thread for sync code of its own."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.border = LaneBorder(loop)
+        self.interrupts = LaneInterrupts(loop)
         self.context = contextvars.copy_context()
         self._sensitive = ThreadSensitiveContext()
         self.context.run(SyncToAsync.thread_sensitive_context.set, self._sensitive)  # as entering it does

@@ -21,21 +21,21 @@ from typing import Any
 from django.db import Error, OperationalError, connections
 
 from django_pgqueue.conf import conf
-from django_pgqueue.db.notify import CANCEL, OPERATE, gates_of, keys_of, queues_of
+from django_pgqueue.db.notify import CANCEL, OPERATE, keys_in, limits_in, queues_in
 from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.maintenance.user_code import KeyThread, UserThread
-from django_pgqueue.services import Loop
+from django_pgqueue.services import ServiceRunner
 from django_pgqueue.signals import sent_elsewhere
 from django_pgqueue.version import VERSION
-from django_pgqueue.worker.config import Plan
-from django_pgqueue.worker.heartbeat import Heart, Session
-from django_pgqueue.worker.http import Address, Page, Pages
-from django_pgqueue.worker.janitor import Janitor
+from django_pgqueue.worker.config import WorkerConfig
+from django_pgqueue.worker.heartbeat import Heartbeat, Liveness
+from django_pgqueue.worker.http import Address, Page, PageServer
+from django_pgqueue.worker.janitor import TableMaintenance
 from django_pgqueue.worker.listener import Listener
-from django_pgqueue.worker.maintenance import Steward
-from django_pgqueue.worker.metrics import Figures, Meters, tell_of_enqueued
-from django_pgqueue.worker.probes import Backlog, Health, Probes
-from django_pgqueue.worker.processes import Crew
+from django_pgqueue.worker.maintenance import MaintenanceRunner
+from django_pgqueue.worker.metrics import CommandCounters, CommandMetrics, on_enqueued
+from django_pgqueue.worker.probes import BacklogProbe, HealthMonitor, Probes
+from django_pgqueue.worker.processes import ProcessPool
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -77,14 +77,16 @@ class Supervisor:
         ConfigurationError: probes or metrics cannot be answered at the planned address.
     """
 
-    def __init__(self, plan: Plan, metrics: Callable[[Callable[[], Figures]], Page] | None = None) -> None:
+    def __init__(
+        self, plan: WorkerConfig, metrics: Callable[[Callable[[], CommandMetrics]], Page] | None = None
+    ) -> None:
         self.plan = plan
         self._probes = Probes(plan)
-        self._pages = Pages(self._planned_pages(metrics(self.figures) if metrics else None))
-        self._meters = Meters()
+        self._pages = PageServer(self._planned_pages(metrics(self.figures) if metrics else None))
+        self._meters = CommandCounters()
         meter = self._meters.made() if metrics else None
         self.alias = conf.database
-        self.crew = Crew(
+        self.pool = ProcessPool(
             plan,
             supervisor_id=secrets.randbits(63),
             lease_seconds=conf.lease_seconds,
@@ -94,38 +96,40 @@ class Supervisor:
         self._is_long_told = False
         self._is_unguarded = False  # the main module runs its command whenever it is imported
         self._stop_until: float | None = None  # stopping: how long to wait for running jobs, monotonic
-        session = Session(changed=self._session_changed)
-        self._heart = Heart(self.alias, self.crew, session, told_to_stop=self._told_to_stop)
+        session = Liveness(changed=self._session_changed)
+        self._heartbeat = Heartbeat(self.alias, self.pool, session, told_to_stop=self._told_to_stop)
         self._receivers, self._keys = UserThread("signals"), KeyThread()
-        self._steward = Steward(
+        self._maintenance = MaintenanceRunner(
             self.alias,
-            self.crew,
-            self._heart.pulse,
+            self.pool,
+            self._heartbeat.monitor,
             wake=self._heard,
             drained=self._drained if plan.drain else None,
             meter=meter,
             compute=self._keys.compute,
         )
         self._listener = Listener(session, self._heard)
-        self._janitor = Janitor(self.crew)
-        self._heart_loop = Loop("heartbeat", self._heart.pass_once, longest_pause=conf.lease_seconds / 3)
-        self._house_loop = Loop("housekeeping", self._keep_house, stop=self._steward.duties.stop)
-        self._listen_loop = Loop("listener", self._listener.pass_once, stop=self._listener.stop)
-        self._janitor_loop = Loop("maintenance", self._janitor.pass_once, stop=self._janitor.stop)
-        self._loops = (self._house_loop, self._heart_loop, self._listen_loop, self._janitor_loop)
-        self._backlog = Backlog(self.alias, plan.queues)
-        self._backlog_loop = Loop("look at the backlog", self._backlog.pass_once)
-        self._health = Health(
-            self.crew,
-            self._heart.pulse,
+        self._janitor = TableMaintenance(self.pool)
+        self._heartbeat_loop = ServiceRunner(
+            "heartbeat", self._heartbeat.pass_once, longest_pause=conf.lease_seconds / 3
+        )
+        self._house_loop = ServiceRunner("housekeeping", self._keep_house, stop=self._maintenance.duties.stop)
+        self._listen_loop = ServiceRunner("listener", self._listener.pass_once, stop=self._listener.stop)
+        self._janitor_loop = ServiceRunner("maintenance", self._janitor.pass_once, stop=self._janitor.stop)
+        self._loops = (self._house_loop, self._heartbeat_loop, self._listen_loop, self._janitor_loop)
+        self._backlog = BacklogProbe(self.alias, plan.queues)
+        self._backlog_loop = ServiceRunner("look at the backlog", self._backlog.pass_once)
+        self._health = HealthMonitor(
+            self.pool,
+            self._heartbeat.monitor,
             self._backlog,
-            (self._house_loop, self._heart_loop, self._backlog_loop),
+            (self._house_loop, self._heartbeat_loop, self._backlog_loop),
             is_stopping=lambda: self._is_stopping,
             tell=self._probes.tell,
         )
-        self._health_loop = Loop("health", self._health.pass_once)
+        self._health_loop = ServiceRunner("health", self._health.pass_once)
         if meter:
-            tell_of_enqueued(meter.enqueued)
+            on_enqueued(meter.enqueued)
 
     def run(self) -> None:
         """Work until drained or told to stop by SIGTERM or SIGINT; a second signal does not wait for running jobs.
@@ -139,11 +143,11 @@ class Supervisor:
         try:
             with stop_signals(self._stop_on):
                 self._start()
-                while self.crew.living or not self._is_stopping:
+                while self.pool.living or not self._is_stopping:
                     self._watch()
                 self._finish()
         finally:
-            for process in self.crew.living:
+            for process in self.pool.living:
                 process.kill()
             self._pages.close()
             self._probes.close()
@@ -154,16 +158,16 @@ class Supervisor:
                 'if __name__ == "__main__":  or start the worker by python -m django pgqueue_worker.'
             )
 
-    def figures(self) -> Figures:
+    def figures(self) -> CommandMetrics:
         """Tell what this command does and has done; from any thread."""
-        living, at = list(self.crew.living), time.monotonic()
-        done_at = {**self._steward.duties.done_at, **self._janitor.duties.done_at}
+        living, at = list(self.pool.living), time.monotonic()
+        done_at = {**self._maintenance.duties.done_at, **self._janitor.duties.done_at}
         done_at |= {loop.duty: loop.done_at for loop in self._loops if loop.done_at is not None}
-        return Figures(
+        return CommandMetrics(
             sums=self._meters.sums(),
             processes=len(living),
             slots=len(living) * self.plan.concurrency,
-            busy=sum(process.marks.busy() for process in living),
+            busy=sum(process.shared.busy() for process in living),
             pass_ages={duty: at - done for duty, done in done_at.items()},
         )
 
@@ -171,7 +175,7 @@ class Supervisor:
         """Stop gracefully; called again, stop now. May be called from a signal handler or any thread."""
         grace = 0.0 if self._is_stopping else self.plan.grace_seconds
         self._stop_until = time.monotonic() + grace
-        self.crew.ring()
+        self.pool.ring()
 
     def _planned_pages(self, metrics: Page | None) -> dict[Address, dict[str, Page]]:
         pages: dict[Address, dict[str, Page]] = defaultdict(dict)
@@ -191,7 +195,7 @@ class Supervisor:
 
     def _start(self) -> None:
         self._house_loop.start()
-        self._heart_loop.start()
+        self._heartbeat_loop.start()
         self._janitor_loop.start()
         self._start_probes()
         self._pages.start()
@@ -220,46 +224,48 @@ class Supervisor:
     def _watch(self) -> None:
         """Wait until a child ends, a signal comes or a moment has passed; see to it."""
         self._health.watched_at = time.monotonic()
-        news = self.crew.changed_read
-        sentinels = [process.sentinel for process in self.crew.living]
-        is_impatient = self._is_stopping or self.crew.is_recycling()
+        news = self.pool.changed_read
+        sentinels = [process.sentinel for process in self.pool.living]
+        is_impatient = self._is_stopping or self.pool.is_recycling()
         ready = wait([*sentinels, news], timeout=0.2 if is_impatient else 1.0)
         if news in ready:
             os.read(news, 1024)
             self._beat_now()  # a new child's pid is to be written down
-        for process in list(self.crew.living):
+        for process in list(self.pool.living):
             if process.has_ended(is_ending=process.sentinel in ready):
                 if process.is_unguarded:
                     self._is_unguarded = True
-                    self.crew.close()
+                    self.pool.close()
                     self.stop()
-                self.crew.part_with(process)
+                self.pool.part_with(process)
                 self._house_loop.wake()
         while self._signals_seen:
             name = self._signals_seen.pop(0)
             logger.info("Stopping on %s%s", name, self._patience_after(name))
-        self.crew.part_with_deaf()
-        if self.crew.part_with_stuck():
+        self.pool.part_with_deaf()
+        if self.pool.part_with_stuck():
             self._beat_now()  # it may begin jobs again once its lease is renewed
         self._tell_of_long_duty()
         if self._stop_until is not None:
             self._press_to_stop(self._stop_until)
-        elif self.crew.recycle():
+        elif self.pool.recycle():
             self._house_loop.wake()
 
     def _keep_house(self) -> float:
         with sent_elsewhere(self._receivers.call_later):
-            return self._steward.pass_once()
+            return self._maintenance.pass_once()
 
     def _tell_of_long_duty(self) -> None:
         """Name the duty in which housekeeping hangs, as where a receiver of a signal does not come back."""
-        seconds = self._steward.duties.doing_seconds()
+        seconds = self._maintenance.duties.doing_seconds()
         if seconds < LONG_SECONDS:
             self._is_long_told = False
         elif not self._is_long_told:
             self._is_long_told = True
             logger.error(
-                "Housekeeping has been at its duty %s for %d s, and does no other", self._steward.duties.doing, seconds
+                "Housekeeping has been at its duty %s for %d s, and does no other",
+                self._maintenance.duties.doing,
+                seconds,
             )
 
     def _patience_after(self, name: str) -> str:
@@ -267,38 +273,38 @@ class Supervisor:
         grace = (self._stop_until or 0.0) - time.monotonic()
         if grace <= 0:
             return ", not waiting for jobs"
-        if not (busy := sum(process.marks.busy() for process in list(self.crew.living))):
+        if not (busy := sum(process.shared.busy() for process in list(self.pool.living))):
             return ""
         again = "press Ctrl-C again to stop now" if name == "SIGINT" else "a second signal stops now"
         return f": waiting up to {grace:.0f} s for {busy} running job{'s' if busy > 1 else ''}; {again}"
 
     def _press_to_stop(self, until: float) -> None:
         """Tell the children to stop, and end those whose time is over."""
-        self.crew.close()
-        self.crew.order("stop")
+        self.pool.close()
+        self.pool.order("stop")
         if time.monotonic() > until:
-            for process in list(self.crew.living):
+            for process in list(self.pool.living):
                 logger.warning("Process %d has not stopped in time and is ended", process.pid)
                 process.kill()
 
     def _finish(self) -> None:
         """Settle what the children left, remove their rows, close everything."""
-        self.crew.close()
+        self.pool.close()
         self._probes.stopping()
         for loop in self._loops:
             loop.stop()
         for loop in self._loops:
             if loop.is_alive():
                 loop.join(FAREWELL_SECONDS)
-        for process in list(self.crew.living):  # came in while the door was being closed
+        for process in list(self.pool.living):  # came in while the door was being closed
             process.kill()
             process.has_ended(is_ending=True)
-            self.crew.part_with(process)
+            self.pool.part_with(process)
         try:
             if self._house_loop.is_alive():
-                raise OperationalError(f"housekeeping is still at its duty {self._steward.duties.doing}")
+                raise OperationalError(f"housekeeping is still at its duty {self._maintenance.duties.doing}")
             with sent_elsewhere(self._receivers.call_later):
-                self._steward.finish()
+                self._maintenance.finish()
         except Error as error:
             logger.warning("What this worker left is not settled, its leases will run out: %s", error)
         self._keys.close(0)
@@ -311,8 +317,8 @@ class Supervisor:
     def _close_connections(self) -> None:
         """Close those of threads that have ended; one that has not may be in the middle of using its own."""
         for loop, owner in (
-            (self._house_loop, self._steward.database),
-            (self._heart_loop, self._heart.database),
+            (self._house_loop, self._maintenance.database),
+            (self._heartbeat_loop, self._heartbeat.database),
             (self._listen_loop, self._listener),
             (self._janitor_loop, self._janitor.database),
         ):
@@ -338,25 +344,25 @@ class Supervisor:
             self.stop()
 
     def _beat_now(self) -> None:
-        self._heart_loop.wake()
+        self._heartbeat_loop.wake()
 
     def _session_changed(self) -> None:
-        self._heart.mind_session()
+        self._heartbeat.mind_session()
         self._beat_now()
 
     def _heard(self, payloads: set[str] | None) -> None:
         """Wake the children for queues they serve, and the threads that payloads are for; None stands for all."""
         if payloads is None or CANCEL in payloads:
             self._beat_now()
-        if keys := {""} if payloads is None else keys_of(payloads):
-            self._steward.admit(keys)
+        if keys := {""} if payloads is None else keys_in(payloads):
+            self._maintenance.admit(keys)
             self._house_loop.wake()
         if payloads is None:
-            self.crew.order("wake")
+            self.pool.order("wake")
             return
         if OPERATE in payloads:
             self._house_loop.wake()
-        if self.plan.served.among(gates_of(payloads)):
-            self.crew.order("gates")
-        if queues := self.plan.served.among(queues_of(payloads)):
-            self.crew.order("wake", json.dumps(queues))
+        if self.plan.served.among(limits_in(payloads)):
+            self.pool.order("limits")
+        if queues := self.plan.served.among(queues_in(payloads)):
+            self.pool.order("wake", json.dumps(queues))

@@ -11,7 +11,7 @@ import time
 
 from django_pgqueue.exceptions import JobKilled, TimeLimitExceeded
 from django_pgqueue.jobs.context import CurrentJob
-from django_pgqueue.jobs.interrupts import Border
+from django_pgqueue.jobs.interrupts import Interrupts
 from django_pgqueue.log_lines import fields
 from django_pgqueue.records import ClaimedJob
 
@@ -26,11 +26,11 @@ REPEAT_SECONDS = 2.0
 SOON_SECONDS = 0.05
 """Interval after which an interruption that had no effect is tried again."""
 
-Run = tuple[ClaimedJob, CurrentJob, Border]
+Run = tuple[ClaimedJob, CurrentJob, Interrupts]
 """A job that is running in a slot."""
 
 
-class Limits:
+class Timeouts:
     """Watches the runs of one child.
 
     Args:
@@ -73,13 +73,13 @@ class Limits:
         """Interrupt the runs whose time has come; return when the next one's will, monotonic."""
         now = time.monotonic()
         runs = self._running.copy().values()
-        for job, current, border in runs:
+        for job, current, interrupts in runs:
             if current.stop_at <= now:
-                _press(job, current, border, now)
+                _press(job, current, interrupts, now)
         return min((current.stop_at for _, current, _ in runs), default=math.inf)
 
 
-def _press(job: ClaimedJob, current: CurrentJob, border: Border, now: float) -> None:
+def _press(job: ClaimedJob, current: CurrentJob, interrupts: Interrupts, now: float) -> None:
     """Interrupt a run; one that was interrupted long ago is left alone."""
     if not current.interrupted_at:
         current.interrupted_at = now
@@ -92,5 +92,5 @@ def _press(job: ClaimedJob, current: CurrentJob, border: Border, now: float) -> 
             extra=fields(job),
         )
     else:
-        is_hit = border.interrupt(current, JobKilled if current.is_cancelled else TimeLimitExceeded)
+        is_hit = interrupts.interrupt(current, JobKilled if current.is_cancelled else TimeLimitExceeded)
         current.stop_at = now + (REPEAT_SECONDS if is_hit else SOON_SECONDS)

@@ -9,11 +9,11 @@ import select
 import time
 from pathlib import Path
 
-from django_pgqueue.jobs.counters import Meter
+from django_pgqueue.jobs.counters import ProcessCounters
 from django_pgqueue.worker import child
-from django_pgqueue.worker.config import Plan
+from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.in_flight import CAREFUL_SECONDS
-from django_pgqueue.worker.shared_state import Marks
+from django_pgqueue.worker.shared_state import SharedState
 from django_pgqueue.worker.timeouts import PATIENCE_SECONDS
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -37,12 +37,12 @@ MIB = 2**20
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-class Process:
+class WorkerProcess:
     """One child: its process, the pipe of its orders and the memory shared with it.
 
     Attributes:
-        unturned_seconds: for how long its pump has not turned, as far as that was looked at; 0 while it is starting:
-            before its first turn, or a job in that.
+        unturned_seconds: for how long its consumer has not turned, as far as that was looked at; 0 while it is
+            starting: before its first turn, or a job in that.
 
     Args:
         plan: says how many jobs and how much memory it may use up before it is replaced.
@@ -53,12 +53,12 @@ class Process:
 
     def __init__(
         self,
-        brief: child.Brief,
-        plan: Plan,
+        brief: child.ChildConfig,
+        plan: WorkerConfig,
         *,
         failures: int = 0,
-        replaces: "Process | None" = None,
-        meter: Meter | None = None,
+        replaces: "WorkerProcess | None" = None,
+        meter: ProcessCounters | None = None,
     ) -> None:
         self.worker_id = brief.worker_id
         self.failures = failures
@@ -70,16 +70,16 @@ class Process:
         self._max_memory_mb = plan.max_memory_mb or math.inf
         self.was_stopped = False
         self._is_crash = False
-        self.killed: frozenset[int] = frozenset()  # the marks of jobs that were killed
-        self._pressed: dict[int, float] = {}  # marks of jobs that are to stop -> since when, monotonic
+        self.killed: frozenset[int] = frozenset()  # the run ids of jobs that were killed
+        self._pressed: dict[int, float] = {}  # run ids of jobs that are to stop -> since when, monotonic
         self._given_up_at: float | None = None
         self._ended_at: float | None = None
         self.pid = 0  # kept for those who speak of it when it is gone
-        self.marks = Marks(SPAWN)
+        self.shared = SharedState(SPAWN)
         self.meter = meter
         self._orders_read, self._orders = SPAWN.Pipe(duplex=False)
         self._process = SPAWN.Process(
-            target=child.main, args=(brief, self._orders_read, self.marks, meter), name=f"pgqueue-{brief.worker_id}"
+            target=child.main, args=(brief, self._orders_read, self.shared, meter), name=f"pgqueue-{brief.worker_id}"
         )
         self._started_at = self._looked_at = time.monotonic()
         self._turns = 0  # when it was last looked at
@@ -122,21 +122,21 @@ class Process:
     def was_careful(self) -> bool:
         """Whether it has ended by itself while it claimed one job at a time."""
         lived = (self._ended_at or math.inf) - self._started_at
-        has_ended_itself = not self.was_stopped and not self.marks.has_ended_turns()
+        has_ended_itself = not self.was_stopped and not self.shared.has_ended_turns()
         return self._is_careful and has_ended_itself and lived < CAREFUL_SECONDS
 
     @property
     def is_at_work(self) -> bool:
         """Whether it has looked for jobs."""
-        return self.marks.turns() > 0
+        return self.shared.turns() > 0
 
     def look(self) -> None:
-        """Take note whether its pump has turned; to be called about once a second, by one thread.
+        """Take note whether its consumer has turned; to be called about once a second, by one thread.
 
         The first turn may be kept from its end too, by a job that was claimed in it.
         """
-        turns, at = self.marks.turns(), time.monotonic()
-        if turns != self._turns or not (turns or self.marks.busy()):
+        turns, at = self.shared.turns(), time.monotonic()
+        if turns != self._turns or not (turns or self.shared.busy()):
             self.unturned_seconds = 0.0
         else:
             self.unturned_seconds += min(at - self._looked_at, LOOK_SECONDS)
@@ -145,7 +145,7 @@ class Process:
     @property
     def is_unguarded(self) -> bool:
         """Whether it ended before it could begin, as will every other one; a job may have ended it by the same code."""
-        has_claimed = self.marks.started() or self.marks.unbegun()
+        has_claimed = self.shared.started() or self.shared.unbegun()
         return self.exit_code == UNGUARDED and not self.is_at_work and not has_claimed
 
     def excess(self) -> str | None:
@@ -154,7 +154,7 @@ class Process:
         Memory does not count before the first job and in the first 10 seconds: a limit below what the code alone takes
         must not keep the supervisor busy with replacing.
         """
-        finished = self.marks.finished()
+        finished = self.shared.finished()
         if self._given_up_at is not None:
             return "it runs jobs that do not stop"
         if finished >= self._max_jobs:
@@ -165,24 +165,24 @@ class Process:
         return None
 
     def overdue(self) -> set[int]:
-        """Return the marks of jobs whose time limit has passed while they ran; of a process that ended, by then."""
-        return self.marks.overdue(time.monotonic() if self._ended_at is None else self._ended_at)
+        """Return the run ids of jobs whose time limit has passed while they ran; of a process that ended, by then."""
+        return self.shared.overdue(time.monotonic() if self._ended_at is None else self._ended_at)
 
     def deaf(self) -> set[int]:
-        """Return the marks of jobs that ignored a stop request for several seconds. Poll this."""
-        pressed = self.overdue() | (self.killed and self.marks.running() & self.killed)
+        """Return the run ids of jobs that ignored a stop request for several seconds. Poll this."""
+        pressed = self.overdue() | (self.killed and self.shared.running() & self.killed)
         at = time.monotonic()
-        self._pressed = {mark: self._pressed.get(mark, at) for mark in pressed}
-        return {mark for mark, since in self._pressed.items() if at - since >= PATIENCE_SECONDS}
+        self._pressed = {run_id: self._pressed.get(run_id, at) for run_id in pressed}
+        return {run_id for run_id, since in self._pressed.items() if at - since >= PATIENCE_SECONDS}
 
     def give_up(self, *, is_stuck: bool = False) -> bool:
         """Let it finish what it runs beside jobs that do not stop; return whether that was not known before.
 
         Args:
-            is_stuck: its pump has not turned for long, and may begin nothing for that reason.
+            is_stuck: its consumer has not turned for long, and may begin nothing for that reason.
         """
         is_new = self._given_up_at is None
-        is_away = not (self.marks.may_start() or is_stuck)  # no outcome can be written while the database is away
+        is_away = not (self.shared.may_start() or is_stuck)  # no outcome can be written while the database is away
         if is_new or is_away:
             self._given_up_at = time.monotonic()
         self.leave()
@@ -190,7 +190,7 @@ class Process:
 
     def is_hopeless(self, deaf: set[int], grace_seconds: float) -> bool:
         """Whether nothing but deaf jobs is left in a process that was given up, or the others have had their time."""
-        others = self.marks.started() - deaf
+        others = self.shared.started() - deaf
         patience = grace_seconds if others else MOMENT_SECONDS
         return self._given_up_at is not None and time.monotonic() - self._given_up_at >= patience
 

@@ -16,7 +16,7 @@ def mail_server(port: int) -> Controller:
 
 
 def received(most: int | None = None) -> list[EmailMessage]:
-    """Return all mails, or so many, latest first."""
+    """Return all mails, or a number of them, latest first."""
     files = sorted((settings.MAIL_FOLDER / "new").glob("*"), key=lambda file: file.stat().st_mtime_ns, reverse=True)
     return [message_from_bytes(file.read_bytes(), policy=email.policy.default) for file in files[:most]]
 

@@ -1,4 +1,4 @@
-"""What the courier knows."""
+"""Models of the courier."""
 
 from django.db import models
 

@@ -1,4 +1,4 @@
-"""Starts the web server and the worker as anybody would, by ``manage.py``, and stops them."""
+"""Starts the web server and the worker as a developer would, by ``manage.py``, and stops them."""
 
 import contextlib
 import os
@@ -53,7 +53,7 @@ def stop(process: subprocess.Popen) -> None:
 
 
 def free_port(wanted: int) -> int:
-    """Return ``wanted`` or the next port that nobody listens on; 0 wants any.
+    """Return ``wanted`` or the next port that no process listens on; 0 wants any.
 
     It is listened on a moment later. So any is one below those that the kernel gives to clients in the meantime.
     """

@@ -1,4 +1,4 @@
-"""What stands there when the curtain rises: a paused queue, a limited one, and work that waits."""
+"""The data that the demo begins with: a paused queue, a limited one, and work that waits."""
 
 from django.db import connection
 

@@ -1,6 +1,6 @@
 """More work than the shop's own, of all kinds: so that the pages of the admin have something to show.
 
-Whoever reads how tasks are written reads ``shop/tasks.py``. Here work is only played: it waits, and now and then fails.
+How tasks are written is shown by ``shop/tasks.py``. Here work is only played: it waits, and now and then fails.
 """
 
 import datetime as dt
@@ -25,7 +25,7 @@ def print_label(order_id: int) -> None:
 
 @task(queue="newsletter", keep=False)
 def send_newsletter(subscriber: str) -> None:
-    """Send one copy; the mail provider takes so many in a time, and the queue has that limit."""
+    """Send one copy; the mail provider limits the rate, and the queue has that limit."""
     time.sleep(random.uniform(0.1, 0.4))
 
 

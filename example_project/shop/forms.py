@@ -17,7 +17,7 @@ class FilesInput(forms.ClearableFileInput):
 
 
 class PhotosField(forms.FileField):
-    """Several files. Whether they are images is found out by the worker, not while somebody waits for the page."""
+    """Several files. Whether they are images is found out by the worker, not while a customer waits for the page."""
 
     widget = FilesInput(attrs={"accept": ",".join(f".{name}" for name in Photo.FORMATS)})
 

@@ -1,4 +1,4 @@
-"""Where jobs are, for pages that show it. A job keeps its id for life, so an id saved beside an order is enough."""
+"""Look up the state of jobs for pages. A job keeps its id for life, so an id saved beside an order is enough."""
 
 from collections.abc import Iterable
 

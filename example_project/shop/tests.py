@@ -1,4 +1,4 @@
-"""What customers and staff set off, and what its jobs come to: ``manage.py test shop``."""
+"""Tests of the jobs that customers and staff set off: ``manage.py test shop``."""
 
 import datetime as dt
 import io

@@ -1,4 +1,4 @@
-"""Tasks of Django's Tasks framework for the tests, in a module that nobody looks for: workers find it by its path."""
+"""Tasks of Django's Tasks framework for the tests, in a module that is not looked for: workers find it by its path."""
 
 import asyncio
 

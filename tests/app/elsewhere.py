@@ -1,4 +1,4 @@
-"""Tasks that nobody imports, unless a setting names this module."""
+"""Tasks that are not imported, unless a setting names this module."""
 
 from tests.app.contract import add, task
 

@@ -183,7 +183,7 @@ async def slow_to_tidy() -> None:
 
 @task(max_attempts=1)
 def hold_the_gil(seconds: float) -> None:
-    """As regular expressions that backtrack: calls into C, of a second each, that let nobody else run."""
+    """As regular expressions that backtrack: calls into C, of a second each, that let no other thread run."""
 
     mark("start")
     deadline = time.monotonic() + seconds
@@ -213,7 +213,7 @@ async def cancel_itself() -> None:
 
 @task(max_attempts=1)
 async def leave_a_cancel_behind() -> None:
-    """As a watchdog does that nobody has called off."""
+    """As a watchdog does that was not called off."""
     await arecord.func("start")
     asyncio.get_running_loop().call_soon(asyncio.current_task().cancel)
 
@@ -350,7 +350,7 @@ def spin_atomic(seconds: float) -> None:
 
 @task(backoff=600)
 def swallow(times: int) -> None:
-    """Take no notice of so many interruptions, wherever they come."""
+    """Ignore a number of interruptions, wherever they come."""
     deadline, has_begun = time.monotonic() + 600, False
     while True:
         try:
@@ -384,7 +384,7 @@ async def aswallow(times: int) -> None:
 
 @task(backoff=600)
 def backtrack() -> None:
-    """One call into C, of days, that lets nobody else in this process run."""
+    """One call into C, of days, that lets no other thread of this process run."""
     mark("start")
     in_c_with_the_interpreter()
 
@@ -406,7 +406,7 @@ def exclusive(key: str) -> None:
     job_id = current_job().id
     with connection.cursor() as cursor:
         cursor.execute(ENTER, [key, job_id])
-        mark(key if cursor.rowcount else "somebody else is there")
+        mark(key if cursor.rowcount else "another session is there")
     Place.objects.filter(key=key, job_id=job_id).delete()
 
 

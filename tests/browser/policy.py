@@ -1,4 +1,4 @@
-"""What every page of the tests is served under: the policy of a careful site."""
+"""Content Security Policy of every page of the tests: the policy of a careful site."""
 
 from collections.abc import Callable
 

@@ -9,10 +9,10 @@ from django.utils.http import urlencode
 
 import tests.app.tasks as app
 from django_pgqueue import limit_queue, pause_queue
-from django_pgqueue.jobs.actions import MOVE, REQUEUE, kill
+from django_pgqueue.jobs.actions import MOVE, RETRY, kill
 from django_pgqueue.jobs.bulk_actions import begin
 from django_pgqueue.jobs.search import Filter
-from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation, Schedule, Stat, Worker
+from django_pgqueue.models import BulkAction, DeadJob, FinishedJob, Job, Schedule, Stat, Worker
 from tests.browser.tab import DESKTOP, PHONE
 from tests.test_schedules import make
 from tests.test_staff_health import worker
@@ -29,13 +29,13 @@ def life(live_server) -> None:
     pause_queue("mail", by="eve", reason="the mail server moves")
     dead = app.fail.enqueue("no luck").id
     kill([dead], by="eve")
-    error = {"error": "ValueError", "message": "no luck", "traceback": "Traceback: x", "attempt": 1}
+    error = {"kind": "failed", "error": "ValueError", "message": "no luck", "traceback": "Traceback: x", "attempt": 1}
     DeadJob.objects.update(errors=[{**error, "at": "2026-01-02T03:04:05+00:00"}], reason="exhausted")
     finished(queue="mail", task=app.record.name, args=["one"], result="recorded one")
     make("hourly")
-    begun = begin(REQUEUE, Filter(queues=("default",)), by="eve", rate=5, expected=20)
-    Operation.objects.filter(pk=begun).update(
-        done=8, outcome={"requeued": 8}, left={"key_held": 2}, started_at=timezone.now()
+    begun = begin(RETRY, Filter(queues=("default",)), by="eve", rate=5, expected=20)
+    BulkAction.objects.filter(pk=begun).update(
+        done=8, outcome={"retried": 8}, left={"key_held": 2}, started_at=timezone.now()
     )
     holds = worker(memory_bytes=80 * 2**20, queues=["mail", "default"]).pk
     Job.objects.create(task=app.record.name, status="running", lease_token=1, worker_id=holds)
@@ -68,12 +68,12 @@ PAGES = {
     "queue": lambda: f"{APP}queue/mail/change/",
     "schedules": lambda: f"{APP}schedule/",
     "schedule": lambda: page_of(Schedule.objects.first()),
-    "operations": lambda: f"{APP}operation/",
-    "operation": lambda: page_of(Operation.objects.first()),
+    "bulk_actions": lambda: f"{APP}bulkaction/",
+    "bulk_action": lambda: page_of(BulkAction.objects.first()),
     "workers": lambda: f"{APP}worker/",
     "worker": lambda: page_of(Worker.objects.first()),
     "new schedule": lambda: f"{APP}schedule/add/",
-    "everything that matches": lambda: f"{APP}deadjob/requeue/matching/?reason=exhausted",
+    "everything that matches": lambda: f"{APP}deadjob/retry/matching/?reason=exhausted",
     "move everything that matches": lambda: f"{APP}job/move/matching/",
 }
 
@@ -109,7 +109,11 @@ def busy(live_server) -> None:
     )
     gone = Job.objects.create(pk=last + 3, **rows)
     kill([gone.pk], by="eve")
-    error = {"error": "requests.exceptions.ConnectionError", "message": "HTTPSConnectionPool(host='mail'): refused"}
+    error = {
+        "kind": "failed",
+        "error": "requests.exceptions.ConnectionError",
+        "message": "HTTPSConnectionPool(host='mail'): refused",
+    }
     DeadJob.objects.update(errors=[error], reason="exhausted", attempts=10, died_at=now - dt.timedelta(hours=26))
     minute = now.replace(second=0, microsecond=0) - dt.timedelta(minutes=20)
     Stat.objects.create(minute=minute, queue="notifications", task=task, succeeded=1_160_000, failed=40_000)
@@ -159,7 +163,15 @@ EVIL = ".evil, [onerror], img[src='x'], script:not([src]):not([type='application
 @pytest.fixture
 def evil(live_server) -> None:
     """Markup wherever a job, a queue, a schedule or a worker can hold a text."""
-    error = {"error": MARKUP, "message": MARKUP, "traceback": MARKUP, "attempt": 1, "worker": MARKUP, "by": MARKUP}
+    error = {
+        "kind": "failed",
+        "error": MARKUP,
+        "message": MARKUP,
+        "traceback": MARKUP,
+        "attempt": 1,
+        "worker": MARKUP,
+        "by": MARKUP,
+    }
     said = {
         "task": MARKUP,
         "queue": MARKUP,
@@ -186,7 +198,7 @@ def evil(live_server) -> None:
     make(MARKUP, last_error=MARKUP)
     Schedule.objects.update(task=MARKUP, args=[MARKUP], kwargs={MARKUP: MARKUP})
     begin(MOVE, Filter(queues=(MARKUP,), tasks=(MARKUP,)), by=MARKUP, said={"queue": MARKUP[:128]})
-    Operation.objects.update(last_error=MARKUP)
+    BulkAction.objects.update(last_error=MARKUP)
 
 
 SHOWN = {
@@ -204,9 +216,9 @@ SHOWN = {
     "queue": lambda: f"{APP}queue/{quote(MARKUP)}/change/",
     "schedules": lambda: f"{APP}schedule/",
     "schedule": lambda: page_of(Schedule.objects.first()),
-    "operations": lambda: f"{APP}operation/",
-    "operation": lambda: page_of(Operation.objects.first()),
-    "everything that matches": lambda: f"{APP}deadjob/requeue/matching/?{urlencode({'queue': MARKUP})}",
+    "bulk_actions": lambda: f"{APP}bulkaction/",
+    "bulk_action": lambda: page_of(BulkAction.objects.first()),
+    "everything that matches": lambda: f"{APP}deadjob/retry/matching/?{urlencode({'queue': MARKUP})}",
 }
 
 

@@ -1,4 +1,4 @@
-"""What staff does in the admin, by the names that buttons have."""
+"""Scenarios of staff in the admin, by the names that buttons have."""
 
 import re
 
@@ -6,7 +6,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 
 import tests.app.tasks as app
-from django_pgqueue.models import DeadJob, FinishedJob, Job, Operation, Queue, Schedule
+from django_pgqueue.models import BulkAction, DeadJob, FinishedJob, Job, Queue, Schedule
 from tests.app.models import Mark
 from tests.support.waiting import eventually
 
@@ -95,29 +95,29 @@ DEAD = """
 INSERT INTO pgqueue_dead_jobs (id, died_at, run_at, enqueued_at, reason, queue, task, errors, attempts)
 SELECT number, now() - number * interval '1 s', now(), now(), 'exhausted',
     CASE WHEN number > 5000 THEN 'other' ELSE 'mail' END, 'tests.app.tasks.noop',
-    '[{"error": "ValueError", "message": "no luck"}]', 10
+    '[{"kind": "failed", "error": "ValueError", "message": "no luck"}]', 10
 FROM generate_series(1, 5010) AS number
 """
 
 
-def test_five_thousand_dead_jobs_are_requeued_by_their_filter_and_watched(tab_of, superuser, expect, start_worker, sql):
+def test_five_thousand_dead_jobs_are_retried_by_their_filter_and_watched(tab_of, superuser, expect, start_worker, sql):
     sql(DEAD)
     tab = tab_of(superuser)
     page = tab.open(f"{APP}deadjob/?queue=mail")
     page.get_by_label("Select all objects on this page").check()
     page.get_by_text("Select all 5000 dead jobs").click()
-    choose(page, "Requeue selected dead jobs (retry)")
+    choose(page, "Retry selected dead jobs")
     expect(page.get_by_text("Matching now: 5,000")).to_be_visible()
     tab.must_be_sound()
-    press(page, "Requeue")
+    press(page, "Retry")
     expect(page.get_by_text("No worker is alive")).to_be_visible()
     tab.must_be_sound()
     start_worker(*WORKER)
-    expect(page.get_by_text("5000 jobs were requeued.")).to_be_visible()
+    expect(page.get_by_text("5000 jobs were retried.")).to_be_visible()
     expect(page.get_by_role("button", name="Stop")).to_have_count(0)
     tab.must_be_sound()
-    operation = Operation.objects.get()
-    assert (operation.done, operation.by, DeadJob.objects.count()) == (5000, "zoe", 10)
+    bulk_action = BulkAction.objects.get()
+    assert (bulk_action.done, bulk_action.by, DeadJob.objects.count()) == (5000, "zoe", 10)
     eventually(lambda: FinishedJob.objects.count() == 5000)
 
 

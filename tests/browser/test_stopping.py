@@ -1,10 +1,10 @@
-"""An operation that somebody thinks better of."""
+"""A bulk action that a user stops."""
 
 import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill
-from django_pgqueue.models import Job, Operation
+from django_pgqueue.models import BulkAction, Job
 from tests.support.waiting import eventually
 
 APP = "/admin/django_pgqueue/"
@@ -18,19 +18,19 @@ def dead(live_server) -> list[int]:
     return ids
 
 
-def test_operation_is_stopped_by_its_button(dead, tab_of, staff_with, start_worker, expect):
-    user = staff_with("view_deadjob", "view_operation", "requeue_deadjob", "stop_operation")
+def test_bulk_action_is_stopped_by_its_button(dead, tab_of, staff_with, start_worker, expect):
+    user = staff_with("view_deadjob", "view_bulkaction", "retry_deadjob", "stop_bulkaction")
     start_worker("--queues", "aside", "--concurrency", "1").wait_until_ready()
     tab = tab_of(user)
-    page = tab.open(f"{APP}deadjob/requeue/matching/?queue=mail")
+    page = tab.open(f"{APP}deadjob/retry/matching/?queue=mail")
     page.get_by_label("Jobs a second").fill("2")
     page.locator("input[type=submit]").click()
-    eventually(lambda: Operation.objects.get().done)
+    eventually(lambda: BulkAction.objects.get().done)
     page.get_by_role("button", name="Stop").click()
     expect(page.locator(".messagelist")).to_contain_text("It was stopped")
     expect(page.locator(".pgqueue-far")).to_contain_text("stopped by ann")
     expect(page.get_by_role("button", name="Stop")).to_have_count(0)
-    operation = Operation.objects.get()
-    assert operation.ended_at is not None
-    assert 0 < operation.done == Job.objects.count() < 300
+    bulk_action = BulkAction.objects.get()
+    assert bulk_action.ended_at is not None
+    assert 0 < bulk_action.done == Job.objects.count() < 300
     tab.must_be_sound()

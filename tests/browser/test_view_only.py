@@ -26,10 +26,10 @@ VIEWS = (
     "view_queue",
     "view_schedule",
     "view_worker",
-    "view_operation",
+    "view_bulkaction",
     "view_overview",
 )
-VERBS = re.compile("kill|requeue|run|pause|resume|move|priority|purge|delete|retry|stop|save|limit", re.IGNORECASE)
+VERBS = re.compile("kill|retry|run|pause|resume|move|priority|purge|delete|retry|stop|save|limit", re.IGNORECASE)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def rows(live_server) -> dict[str, str]:
         "queue": "mail",
         "schedule": make("hourly").pk,
         "worker": worker.pk,
-        "operation": begin(KILL, Filter(queues=("none",)), by="eve", rate=0.1),
+        "bulkaction": begin(KILL, Filter(queues=("none",)), by="eve", rate=0.1),
     }
 
 
@@ -128,7 +128,7 @@ def test_who_may_only_look_changes_nothing_by_forged_requests(rows, tab_of, staf
 
 def test_the_same_requests_do_change_things_for_one_who_may(rows, tab_of, superuser, sql):
     changed = " ".join(forged(tab_of(superuser), rows, sql))
-    for path in ("job/kill/", "deadjob/requeue/", "queue/pause/", "schedule/resume/", "schedule/add/"):
+    for path in ("job/kill/", "deadjob/retry/", "queue/pause/", "schedule/resume/", "schedule/add/"):
         assert path in changed
 
 
@@ -145,5 +145,5 @@ def forged(tab, rows, sql) -> Iterator[str]:
 
 
 def everything(sql) -> list[str]:
-    tables = ("jobs", "dead_jobs", "finished_jobs", "queues", "schedules", "operations", "workers")
+    tables = ("jobs", "dead_jobs", "finished_jobs", "queues", "schedules", "bulk_actions", "workers")
     return [row for table in tables for (row,) in sql(f"SELECT {table}::text FROM pgqueue_{table} AS {table}")]

@@ -61,7 +61,7 @@ def test_page_refreshes_what_it_says_of_a_worker(tab_of, superuser, expect, runn
     expect(page.get_by_text("idle")).to_be_visible()
 
 
-def test_whoever_may_not_stop_workers_is_offered_no_way(tab_of, staff_with, expect, running):
+def test_user_who_may_not_stop_workers_is_offered_no_way(tab_of, staff_with, expect, running):
     _, process, *_ = running
     tab = tab_of(staff_with("view_worker"))
     page = tab.open(f"{APP}worker/{process.pk}/change/")

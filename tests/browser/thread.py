@@ -1,7 +1,7 @@
 """Playwright on a thread of its own.
 
 Its synchronous API keeps an event loop running in the thread that started it, where Django then refuses the ORM and
-nobody else can run a loop. So that thread does nothing else, and tests hold handles: what is called on one is called
+no other code can run a loop. So that thread does nothing else, and tests hold handles: what is called on one is called
 there, and what comes back is a handle again.
 """
 

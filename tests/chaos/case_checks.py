@@ -1,4 +1,4 @@
-"""What must hold of the cases that producers run beside their batches. Each is one of the oracle's checks."""
+"""Checks of the cases that producers run beside their batches. Each is one of the oracle's checks."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def each_change_is_seen_by_a_later_run(ledger: "Ledger") -> Breaks:
             yield None, f"no run that began after it has seen {document}"
 
 
-def no_call_is_swallowed_by_its_twin(ledger: "Ledger") -> Breaks:
+def no_call_is_swallowed_by_its_conflict(ledger: "Ledger") -> Breaks:
     """The job that a call got has done its work, or died in a way that the call had to expect.
 
     One that has expired is no such way, unless it expires after the call, or was running at the time of the call.
@@ -57,7 +57,7 @@ def no_call_is_swallowed_by_its_twin(ledger: "Ledger") -> Breaks:
 def what_a_stuck_process_fetched_goes_to_others(ledger: "Ledger") -> Breaks:
     """No job waits for the end of another that lets nothing else run in its process.
 
-    A job with one attempt may: nobody can tell from outside that it is not just about to begin.
+    A job with one attempt may: from outside it cannot be seen whether it is just about to begin.
     """
     hogs = defaultdict(list)
     for run in ledger.runs:
@@ -90,7 +90,7 @@ def killed_processes_are_replaced_in_time(ledger: "Ledger") -> Breaks:
 
 
 def no_process_ends_by_itself(ledger: "Ledger") -> Breaks:
-    """Neither by a row that nobody wrote, nor by anything else."""
+    """Neither by a row of no known writer, nor by anything else."""
     for line in ledger.cases.odd_ends:
         yield None, line
 

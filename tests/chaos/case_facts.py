@@ -1,4 +1,4 @@
-"""What is known at the end of the cases that producers run beside their batches, of schedules, and of the stream."""
+"""Facts known at the end of the cases that producers run beside their batches, of schedules, and of the stream."""
 
 import json
 import re
@@ -85,7 +85,7 @@ class CaseFacts:
         expired = sum(outcome.reason == "expired" for outcome in self.outcomes.values())
         return (
             f"{sum(document.version for document in self.documents):,} changes in {len(self.reads):,} runs, "
-            f"{len(self.calls):,} calls of which {len(met):,} met a twin and {expired:,} jobs expired, "
+            f"{len(self.calls):,} calls of which {len(met):,} met a conflicting job and {expired:,} jobs expired, "
             f"{sum(len(schedule.ticks) for schedule in self.schedules):,} ticks"
         )
 

@@ -1,4 +1,4 @@
-"""What a producer does beside its batches: changes that jobs are to see, calls that meet others, rows of no code.
+"""Cases that a producer runs beside its batches: changes that jobs are to see, calls that meet others, rows of no code.
 
 Each is over in a moment; ``case_facts`` reads what has become of it.
 """
@@ -24,7 +24,7 @@ DOCUMENTS = AT_A_TIME * 5000
 REMINDERS = 20
 INTERVAL_SECONDS = 0.05
 
-UNKNOWN_TASKS = ("nobody.knows", "?", "\n\x1b[2J")
+UNKNOWN_TASKS = ("unknown.task", "?", "\n\x1b[2J")
 HUGE = json.dumps("x" * 300_000)
 ODD_JSON = [*UNREADABLE, "17", "null", '"text"', "[null]", '[[], {"a": []}]', '{"a": 1}', "1e400", HUGE, f"[{HUGE}]"]
 ODD_VALUES: dict[str, list[Any]] = {
@@ -89,7 +89,7 @@ class Cases:
                 raise _UndoneError
 
     def _remind(self) -> None:
-        """Enqueue what may expire before it is started, and may have a twin; write down which job the call got."""
+        """Enqueue what may expire before it is started, and may conflict; write down which job the call got."""
         from tests.chaos.tasks import remind
 
         expires = dt.timedelta(seconds=self._draw.choice((0.05, 0.5, 2.0)))

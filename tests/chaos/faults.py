@@ -119,7 +119,7 @@ def cut(scene: Scene, draw: Random) -> None:
 
 
 def stall(scene: Scene, draw: Random) -> None:
-    """Let nothing through the proxy for a while, often for longer than a lease; nobody is told."""
+    """Let nothing through the proxy for a while, often for longer than a lease; no connection is closed."""
     proxied = [command for command in scene.commands if command.is_proxied]
     with scene.journal.fault("stall", [pid for command in proxied for pid in command.children()]) as fault:
         scene.proxy.stall()

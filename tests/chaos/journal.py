@@ -1,4 +1,4 @@
-"""What was done to whom, and when. Written to a file too, so that it can be read when all is over."""
+"""Journal of the faults: their time and target. Written to a file too, so that it can be read when all is over."""
 
 import contextlib
 import json

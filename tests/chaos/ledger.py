@@ -15,7 +15,6 @@ from tests.chaos.journal import Fault
 from tests.chaos.marks import Run, read_runs
 
 COMMITTED, ROLLED_BACK, UNKNOWN = "committed", "rolled back", "unknown"
-WORKER_LOST = "worker lost"
 
 
 @dataclass(slots=True)

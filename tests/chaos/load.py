@@ -27,7 +27,7 @@ BACKLOG = 30_000
 """Jobs that may lie about before producers pause."""
 
 KEYS = 10**9
-"""Each producer has so many keys of its own."""
+"""Number of keys that each producer has of its own."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""As any project's, but it ends with whoever started it: then its standard input, a pipe, is closed."""
+"""As any project's, but it ends with the process that started it: then its standard input, a pipe, is closed."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What handlers write down: a line for each event, by one ``write`` to a file that is only appended to.
+"""Lines that handlers write: a line for each event, by one ``write`` to a file that is only appended to.
 
 It needs no database, and what is written survives the SIGKILL of its writer, so a run without a mark has not begun.
 """

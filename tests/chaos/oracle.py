@@ -1,4 +1,4 @@
-"""What must hold for every ledger. Each check is one sentence of the promise, and yields what breaks it.
+"""Checks of every ledger. Each check is one sentence of the promise, and yields what breaks it.
 
 A check's ``means`` says what a break of it is: work lost, work silently duplicated, a job stuck, or something else that
 is wrong. A second run that the job's history tells of is no silent one: that is what "at least once" allows.
@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from django_pgqueue.states import EntryKind
 from tests.chaos import case_checks
-from tests.chaos.ledger import ROLLED_BACK, WORKER_LOST, Ending, Ledger
+from tests.chaos.ledger import ROLLED_BACK, Ending, Ledger
 from tests.chaos.marks import DISCARD, END, LATER, Run
 
 LOST, DUPLICATED, STUCK, MISSED, WRONG = "lost", "silently duplicated", "stuck", "missed changes", "wrong"
@@ -156,7 +157,7 @@ def attempts_stay_in_bounds(ledger: Ledger) -> Breaks:
 
 
 def only_workers_in_trouble_lose_jobs(ledger: Ledger) -> Breaks:
-    """Nobody who was alive and in touch is taken for dead."""
+    """No worker that was alive and in touch is taken for dead."""
     for ending in ledger.endings:
         for pid, at in _losers(ending):
             if not ledger.was_hit(pid, KILLING + FREEZING + CUTTING_OFF, by=at) and not _was_starved(ledger, at):
@@ -194,7 +195,7 @@ CHECKS = (
     Check(WRONG, only_workers_in_trouble_lose_jobs),
     Check(STUCK, nothing_is_stuck),
     Check(MISSED, case_checks.each_change_is_seen_by_a_later_run),
-    Check(LOST, case_checks.no_call_is_swallowed_by_its_twin),
+    Check(LOST, case_checks.no_call_is_swallowed_by_its_conflict),
     Check(STUCK, case_checks.what_a_stuck_process_fetched_goes_to_others),
     Check(LOST, case_checks.sound_schedules_keep_their_ticks),
     Check(WRONG, case_checks.killed_processes_are_replaced_in_time),
@@ -223,29 +224,29 @@ def _was_given_back(ledger: Ledger, run: Run) -> bool:
 
 def _lie(ledger: Ledger, ending: Ending) -> str | None:
     """Say why the reason of a dead job is not true; None if it is."""
-    job, lost = ledger.jobs.get(ending.key), sum(entry.get("error") == WORKER_LOST for entry in ending.errors)
-    is_last_lost = bool(ending.errors) and ending.errors[-1].get("error") == WORKER_LOST
+    job, lost = ledger.jobs.get(ending.key), sum(EntryKind.of(entry) is EntryKind.LOST for entry in ending.errors)
+    is_last_lost = bool(ending.errors) and EntryKind.of(ending.errors[-1]) is EntryKind.LOST
     has_attempts_left = job is not None and ending.attempts < job.max_attempts
     has_said_so = any(run.how == DISCARD for run in ledger.runs_of.get(ending.key, ()))
     lies = {
         "exhausted": {"it had attempts left": has_attempts_left, "it was lost at last": is_last_lost},
         "lost": {
-            "nobody lost it at last": not is_last_lost,
+            "no worker lost it at last": not is_last_lost,
             f"it had attempts left, and was lost {lost} times": has_attempts_left and lost < MAX_LOST,
         },
         "discarded": {"it never said so": not has_said_so},
     }
-    return next((lie for lie, holds in lies.get(ending.reason, {"nobody did that": True}).items() if holds), None)
+    return next((lie for lie, holds in lies.get(ending.reason, {"no process did that": True}).items() if holds), None)
 
 
 def _losers(ending: Ending) -> Iterator[tuple[int, int]]:
     """Yield the pid of each process that the history says has lost the job, where it was known; and when."""
     for entry in ending.errors:
         _, _, pid = entry.get("worker", "").rpartition(" pid ")
-        if entry.get("error") == WORKER_LOST and pid.isdigit() and int(pid):
+        if EntryKind.of(entry) is EntryKind.LOST and pid.isdigit() and int(pid):
             yield int(pid), ending.at
 
 
 def _was_starved(ledger: Ledger, at: int) -> bool:
-    """Whether the machine had stood still, so that nobody could do anything in time."""
+    """Whether the machine had stood still, so that no process could do anything in time."""
     return any(fault.kind in STARVING and fault.at <= at for fault in ledger.faults)

@@ -1,4 +1,4 @@
-"""What a soak came to, for people."""
+"""Report of a soak, for people."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ from tests.chaos.oracle import CHECKS, DUPLICATED, LOST, MISSED, STUCK, Violatio
 from tests.chaos.storm import kinds
 
 SHOWN, WIDEST = 20, 300
-"""So many violations are printed with what is known of their jobs, in lines so wide; all of all stands in the file."""
+"""Maximum number of violations printed, with what is known of their jobs, and the width of lines; the file has all."""
 
 
 def table(ledger: Ledger, violations: list[Violation], facts: Mapping[str, str]) -> str:

@@ -34,7 +34,7 @@ CONCURRENCY = 16
 GRACE_SECONDS = 2
 STREAM_PROCESSES = 3
 PUT_BACK = "queue = 'poison' AND task = ANY (%s) AND run_at > enqueued_at"
-"""A job whose task nobody knows is put back, again and again, for a day."""
+"""A job of an unknown task is put back, again and again, for a day."""
 
 CALM_SECONDS = LONG_PATIENCE_SECONDS
 """Timeout of all that is left once nothing goes wrong any more: leases, restarts and the backlog."""
@@ -244,7 +244,7 @@ def leaks_of_idle(commands: list[Command], database: psycopg.Connection) -> list
     """Return which connections and threads there are too many of while all commands are idle."""
     children = {command: len(command.children()) for command in commands}
     bounds = {"pgqueue (heartbeat|housekeeping|listener|maintenance)": 4 * len(commands)}
-    bounds["pgqueue pump"] = sum(children.values())
+    bounds["pgqueue consumer"] = sum(children.values())
     bounds["chaos worker"] = 2 * CONCURRENCY * sum(children.values())
     bounds["chaos producer"] = 0
     leaks = [leak for name, bound in bounds.items() if (leak := too_many(database, name, bound))]

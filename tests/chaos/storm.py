@@ -114,7 +114,7 @@ class Storm:
         return True
 
     def _watch_the_machine(self) -> None:
-        """Write down when nobody could do anything in time, for want of a processor or of the disk."""
+        """Write down when no process could do anything in time, for want of a processor or of the disk."""
         while any(wind.is_alive() for wind in self._winds):
             began = time.monotonic()
             time.sleep(LOOK_SECONDS)
@@ -127,7 +127,7 @@ class Storm:
 class Pauses:
     """How long a group rests after a fault, in seconds; each sixth time longer by a lull.
 
-    A worker judges others only when it has been in touch for a full lease; without a lull of the server nobody would.
+    A worker judges others only when it has been in touch for a full lease; without a lull of the server none would.
     """
 
     shortest: float

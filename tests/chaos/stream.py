@@ -34,7 +34,7 @@ GIVEN_UP_AFTER = 60.0
 
 
 def enqueue_ahead(folder: Path, seconds: float) -> None:
-    """Enqueue what comes due in so many seconds, and write it down as any producer does.
+    """Enqueue what comes due in a number of seconds, and write it down as any producer does.
 
     On a slow machine they would come due while they are enqueued; so it begins when all are there.
     """

@@ -1,4 +1,4 @@
-"""What the jobs of a soak do.
+"""Tasks of the jobs of a soak.
 
 Most are called with a key of their own first, and mark what becomes of the run. Those at the end have queues of their
 own, and leave notes.

@@ -32,11 +32,11 @@ def dead(key: int, reason: str, attempts: int, *, errors: list) -> Ending:
 
 
 def failed(attempt: int) -> dict:
-    return {"attempt": attempt, "error": "RuntimeError"}
+    return {"kind": "failed", "attempt": attempt, "error": "RuntimeError"}
 
 
 def lost(attempt: int, pid: int = DEAD) -> dict:
-    return {"attempt": attempt, "error": "worker lost", "worker": f"host pid {pid}"}
+    return {"kind": "lost", "attempt": attempt, "error": "worker lost", "worker": f"host pid {pid}"}
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def dead_for_failing_while_it_was_lost(ledger):
     ending_of(ledger, 5).errors[-1] = lost(3)
 
 
-def lost_by_nobody(ledger):
+def lost_by_no_worker(ledger):
     ending_of(ledger, 4).errors = [failed(1)]
 
 
@@ -171,12 +171,12 @@ def lost_with_attempts_left(ledger):
     ledger.jobs[4].max_attempts = 2
 
 
-def discarded_by_nobody(ledger):
+def discarded_by_no_task(ledger):
     without(ledger, "runs", 6)
     ledger.runs.append(run(6, how=RAISE))
 
 
-def killed_by_nobody(ledger):
+def killed_without_a_kill(ledger):
     ending_of(ledger, 6).reason = "killed"
 
 
@@ -193,7 +193,7 @@ def queued_though_rolled_back(ledger):
     ledger.left.append(Left(9, 9, "queued", ""))
 
 
-def ran_though_nobody_enqueued_it(ledger):
+def ran_though_it_was_never_enqueued(ledger):
     ledger.runs.append(run(99))
 
 
@@ -229,7 +229,7 @@ def one_attempt_run_twice(ledger):
     ledger.runs.append(run(1, at=30, token=999))
 
 
-def attempt_that_nobody_tells_of(ledger):
+def attempt_that_is_not_recorded(ledger):
     ending_of(ledger, 2).errors = []
 
 
@@ -351,7 +351,7 @@ ATOMIC = "atomic tasks take effect once"
 ONCE = "jobs of one attempt start once"
 BOUNDS = "attempts stay in bounds"
 SEEN = "each change is seen by a later run"
-SWALLOWED = "no call is swallowed by its twin"
+SWALLOWED = "no call is swallowed by its conflict"
 OTHERS = "what a stuck process fetched goes to others"
 TICKS = "sound schedules keep their ticks"
 WELL_OFF = "only workers in trouble lose jobs"
@@ -368,14 +368,14 @@ WELL_OFF = "only workers in trouble lose jobs"
         (finished_before_it_was_done, DONE, 1),
         (dead_with_attempts_left, REASON, 5),
         (dead_for_failing_while_it_was_lost, REASON, 5),
-        (lost_by_nobody, REASON, 4),
+        (lost_by_no_worker, REASON, 4),
         (lost_with_attempts_left, REASON, 4),
-        (discarded_by_nobody, REASON, 6),
-        (killed_by_nobody, REASON, 6),
+        (discarded_by_no_task, REASON, 6),
+        (killed_without_a_kill, REASON, 6),
         (ran_though_rolled_back, ROLLED, 9),
         (finished_though_rolled_back, ROLLED, 9),
         (queued_though_rolled_back, ROLLED, 9),
-        (ran_though_nobody_enqueued_it, ROLLED, 99),
+        (ran_though_it_was_never_enqueued, ROLLED, 99),
         (finished_twice, ONE, 1),
         (finished_and_dead, ONE, 1),
         (finished_and_still_there, ONE, 1),
@@ -384,7 +384,7 @@ WELL_OFF = "only workers in trouble lose jobs"
         (started_in_a_worker_that_was_frozen_only_later, AFTER, 12),
         (one_claim_run_twice, CLAIM, 1),
         (one_attempt_run_twice, ATTEMPT, 1),
-        (attempt_that_nobody_tells_of, HISTORY, 2),
+        (attempt_that_is_not_recorded, HISTORY, 2),
         (attempt_after_the_last, HISTORY, 1),
         (effect_missing, ATOMIC, 3),
         (effect_doubled, ATOMIC, 3),
@@ -423,7 +423,7 @@ def test_each_check_has_its_break():
 
 
 def test_what_is_no_break_is_not_found(ledger):
-    """A command that had to stop gives attempts back; a machine that stood still may cost anybody a lease."""
+    """A command that had to stop gives attempts back; a machine that stood still may cost any worker its lease."""
     ledger.runs.append(run(1, at=5, how=None, pid=400, token=999))
     ledger.faults.append(Fault("terminate_command", [400], 7, 8))
     ledger.faults.append(Fault("starve", [], 20, 20))
@@ -445,7 +445,7 @@ def test_table_counts_what_is_lost_duplicated_and_stuck(ledger):
     assert "started_at=10" in details
 
 
-def test_ends_that_nobody_brought_about_are_found_in_the_logs(tmp_path):
+def test_ends_without_a_cause_are_found_in_the_logs(tmp_path):
     odd = [
         "Process 2 ended (exit code 1), starting another",
         "Process 3 ended (killed by SIGSEGV), starting another",

@@ -1,4 +1,4 @@
-"""What any backend of django.tasks must do, tried on the one that ``--backend`` names.
+"""Requirements on any backend of django.tasks, tried on the one that ``--backend`` names.
 
 See ``docs/explanation/tasks-conformance.md``: what is tested, how to run it on a backend of one's own, what was found.
 """

@@ -1,4 +1,4 @@
-"""What the tests of the contract share. They ask the backend only what the contract lets anybody ask."""
+"""Shared fixtures of the tests of the contract. They ask the backend only what the contract defines."""
 
 import copy
 import importlib

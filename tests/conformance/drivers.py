@@ -1,4 +1,4 @@
-"""What the contract does not say of a backend: the settings it needs, and how its worker is run.
+"""Drivers of the backends: the settings that each needs, and the command of its worker.
 
 A driver is a subclass of :class:`Driver`. Settings import this module, so it must not need Django to be set up.
 """

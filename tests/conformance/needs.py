@@ -1,4 +1,4 @@
-"""What only some backends can do: tests of it are skipped for the others, with a reason."""
+"""Features of some backends only: tests of it are skipped for the others, with a reason."""
 
 import pytest
 

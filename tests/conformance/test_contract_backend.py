@@ -112,7 +112,7 @@ def test_threads_enqueue_and_read_what_others_have_enqueued(transactional_db):
         ]
 
 
-def test_async_code_uses_the_settings_of_everybody(alias):
+def test_async_code_uses_the_settings_of_sync_code(alias):
     alias("default", QUEUES=["only"])
 
     async def queues():

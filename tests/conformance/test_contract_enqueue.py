@@ -245,7 +245,7 @@ def test_refused_arguments_leave_the_transaction_as_it_was(kind):
 
 
 @pytest.mark.parametrize("value", [{1: "a"}, {None: 1}, {True: 1}, {1.5: 1}, [{"deep": {1: 2}}]], ids=str)
-def test_keys_that_are_not_text_are_the_same_for_everybody_or_refused(value):
+def test_keys_that_are_not_text_are_the_same_for_all_or_refused(value):
     """In memory they can be numbers; in JSON they are text. The caller and the task must not see different ones."""
     try:
         result = tasks.nothing.enqueue(value)

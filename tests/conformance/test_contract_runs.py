@@ -315,7 +315,7 @@ def test_task_runs_when_it_is_due_and_not_before(ran):
 @needs.priority
 @needs.later
 def test_higher_priority_runs_first(ran):
-    """Enqueued first, in the middle, and last of all; so many come between that fetching ahead makes no difference."""
+    """Enqueued first, in the middle, and last of all; enough come between that fetching ahead makes no difference."""
     labels = [label for label in ran.trace.labels() if label.startswith("priority ")]
     assert labels == ["priority 100", "priority 0", "priority -100"]
 

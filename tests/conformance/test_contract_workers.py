@@ -22,9 +22,9 @@ pytestmark = [needs.worker, needs.results]
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Path:
+def limits(tmp_path: Path) -> Path:
     """A file for whose coming tasks wait."""
-    return tmp_path / "gate"
+    return tmp_path / "limits"
 
 
 def finished(result) -> bool:
@@ -47,8 +47,8 @@ def test_idle_worker_ends_when_told_to(workers):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_worker_that_is_told_to_stop_finishes_what_it_runs(workers, trace, gate, number):
-    result = tasks.wait_for.enqueue(str(gate))
+def test_worker_that_is_told_to_stop_finishes_what_it_runs(workers, trace, limits, number):
+    result = tasks.wait_for.enqueue(str(limits))
     worker = workers.serve()
     eventually(lambda: has_begun(trace))
     result.refresh()
@@ -58,14 +58,14 @@ def test_worker_that_is_told_to_stop_finishes_what_it_runs(workers, trace, gate,
         _ = result.return_value
     worker.signal(number)
     eventually(lambda: DRIVER.stopping in worker.text())
-    gate.touch()
+    limits.touch()
     assert worker.wait() == 0, worker.text()
     result.refresh()
     assert (result.status, result.attempts) == (TaskResultStatus.SUCCESSFUL, 1)
 
 
-def test_worker_that_is_told_twice_stops_at_once_and_says_what_became_of_its_task(workers, trace, gate):
-    result = tasks.wait_for.enqueue(str(gate))
+def test_worker_that_is_told_twice_stops_at_once_and_says_what_became_of_its_task(workers, trace, limits):
+    result = tasks.wait_for.enqueue(str(limits))
     worker = workers.serve()
     eventually(lambda: has_begun(trace))
     worker.signal(signal.SIGINT)
@@ -114,12 +114,12 @@ def killed(batch, tmp_path_factory) -> Killed:
     One worker for both would be enough, but not every backend's worker serves several aliases.
     """
     workers, trace = batch
-    gate = str(tmp_path_factory.mktemp("killed") / "gate")
+    limits = str(tmp_path_factory.mktemp("killed") / "limits")
     aliases = {"default": DRIVER.serving}
     if DRIVER.retrying is not None:
         aliases["retrying"] = DRIVER.retrying_serving
     serving = sorted(set(aliases.values()))
-    results = {alias: tasks.wait_for_at_first.using(backend=alias).enqueue(gate) for alias in aliases}
+    results = {alias: tasks.wait_for_at_first.using(backend=alias).enqueue(limits) for alias in aliases}
     doomed = [workers.serve(options) for options in serving]
     eventually(lambda: len(trace.read(what="task", label="begin", attempt=1)) == len(results))
     running = {alias: task_backends[alias].get_result(result.id) for alias, result in results.items()}
@@ -157,16 +157,16 @@ def test_task_of_a_killed_worker_runs_again_as_a_second_attempt(killed):
 
 
 @needs.retries
-def test_late_end_of_a_worker_that_was_given_up_changes_nothing(workers, trace, gate):
+def test_late_end_of_a_worker_that_was_given_up_changes_nothing(workers, trace, limits):
     """It is frozen until another one has run the task, and goes on then."""
-    result = tasks.wait_for_at_first.using(backend="retrying").enqueue(str(gate))
+    result = tasks.wait_for_at_first.using(backend="retrying").enqueue(str(limits))
     frozen = workers.serve(DRIVER.retrying_serving)
     eventually(lambda: has_begun(trace))
     other = workers.serve(DRIVER.retrying_serving)
     os.killpg(frozen.process.pid, signal.SIGSTOP)
     eventually(lambda: finished(result))
     assert result.return_value == 2
-    gate.touch()
+    limits.touch()
     os.killpg(frozen.process.pid, signal.SIGCONT)
     eventually(lambda: has_ended(trace, 1) or frozen.process.poll() is not None)
     stop(frozen)

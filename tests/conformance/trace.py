@@ -1,4 +1,4 @@
-"""What happened in whichever process, one JSON object a line, in the file that the environment names."""
+"""Trace of events in all processes, one JSON object a line, in the file that the environment names."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Where packages of others run: an environment for each, which is kept, with the wheel of this package before it."""
+"""Environments for packages of others: one for each, which is kept, with the wheel of this package before it."""
 
 import contextlib
 import fcntl
@@ -69,7 +69,7 @@ class Foreign:
         return run([str(self.python), *arguments], cwd=cwd or self.folder, env=self.variables(**environment))
 
     def start(self, *arguments: str, cwd: Path, log: Path, **environment: str) -> subprocess.Popen[bytes]:
-        """Start ``python``, with its output in a file; whoever starts it ends it."""
+        """Start ``python``, with its output in a file; the caller ends it."""
         with log.open("wb") as file:
             return subprocess.Popen(
                 [self.python, *arguments],

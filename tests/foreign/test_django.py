@@ -9,7 +9,7 @@ from tests.foreign.environment import check, failed, source
 
 REQUIREMENTS = "django"
 
-IN_ASYNC_CODE = "it calls get_result() or refresh() in async code, where Django lets nobody ask a database"
+IN_ASYNC_CODE = "it calls get_result() or refresh() in async code, where Django lets no code ask a database"
 RESULTS = "it reads or changes DummyBackend.results, which are rows here"
 OTHER_TEXT = "a TypeError as there, but with a text that names the argument"
 

@@ -1,4 +1,4 @@
-"""Where every job ought to be: the lifecycle in memory, against which the database is held.
+"""Model of the state of every job: the lifecycle in memory, against which the database is held.
 
 Instants are whole hours of a clock that only ``advance`` moves. What a party has changed in a transaction that is still
 open stands in its ``Book``: others see what was there before, and step over it.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from django_pgqueue.exceptions import JobKilled
-from django_pgqueue.records import Fate, Lease, Outcome, Reaped, Receipt
+from django_pgqueue.records import Fate, Lease, Outcome, ReapResult, Receipt
 
 HOUR = 3600
 KILLED = f"{JobKilled.__module__}.{JobKilled.__qualname__}"
@@ -32,7 +32,7 @@ class Job:
     due: tuple[int, int]  # the hour, and which one it was of all the times that were set
     attempts: int = 0
     lost: int = 0
-    errors: list[tuple[int, str]] = field(default_factory=list)  # attempt, error
+    errors: list[tuple[int, str]] = field(default_factory=list)  # attempt, title
     token: int = 0
     worker_id: int = 0
     lease_until: int = 0
@@ -43,7 +43,7 @@ class Job:
     key: str | None = None
     scope: str | None = None
     held_hours: int = 0
-    tombstone: tuple[int, int] | None = None  # what it leaves in the table of jobs when it has finished: due then
+    reserved: tuple[int, int] | None = None  # what it leaves in the table of jobs when it has finished: due then
     limited_by: str | None = None  # its concurrency key
     limit: int = 1
     is_strict: bool = False
@@ -52,7 +52,7 @@ class Job:
     @property
     def has_key(self) -> bool:
         """Whether no other may have its key."""
-        is_there = self.state in ("scheduled", "queued", "running") or self.tombstone is not None
+        is_there = self.state in ("scheduled", "queued", "running") or self.reserved is not None
         return is_there and self.scope in ("live", "start")
 
     @property
@@ -62,8 +62,8 @@ class Job:
 
     def is_over(self, now: int) -> bool:
         """Whether nothing but its end is before it."""
-        if self.tombstone is not None:
-            return self.tombstone[0] <= now
+        if self.reserved is not None:
+            return self.reserved[0] <= now
         return self.is_cancelled and self.state in ("scheduled", "queued")
 
     @property
@@ -162,7 +162,7 @@ class Book:
         return iter((self.model.jobs | self.changes).values())
 
     def take(self, job_id: int, condition: Callable[[Job], bool]) -> Job | None:
-        """Return the job to be changed; None if it does not meet the condition, or somebody else holds its row."""
+        """Return the job to be changed; None if it does not meet the condition, or another session holds its row."""
         job = self.see(job_id)
         if job is None or not condition(job) or self._is_locked(job_id):
             return None
@@ -184,7 +184,7 @@ class Book:
         return next((job for job in self.seen() if key is not None and job.key == key and job.has_key), None)
 
     def must_wait_for(self, keys: Collection[str | None]) -> bool:
-        """Whether somebody who is inside a transaction has done something about one of these keys."""
+        """Whether an actor inside a transaction has done something about one of these keys."""
         others = [book.changes.values() for book in self.model.books if book is not self]
         return any(job.key is not None and job.key in keys for changes in others for job in changes)
 
@@ -216,11 +216,11 @@ class Book:
 
     def retake(self, *, most_locked: int) -> tuple[int, int, int, int]:
         came_back = sorted((job for job in self.seen() if job.came_back), key=lambda job: job.id)
-        twins = {job.id: holder for job in came_back if (holder := self.holder(job.key))}
+        conflicts = {job.id: holder for job in came_back if (holder := self.holder(job.key))}
         taken = superseded = locked = 0
-        for job_id in [job_id for job_id, twin in twins.items() if not twin.is_over(self.model.now)]:
+        for job_id in [job_id for job_id, conflict in conflicts.items() if not conflict.is_over(self.model.now)]:
             if job := self.take(job_id, lambda _: True):
-                job.die("superseded", f"superseded by job {twins[job_id].id}")
+                job.die("superseded", f"superseded by job {conflicts[job_id].id}")
                 superseded += 1
         for seen in came_back:
             if self.holder(seen.key) or not (job := self.take(seen.id, lambda job: job.came_back)):
@@ -239,11 +239,11 @@ class Book:
 
     def prune(self) -> int:
         def is_over(job: Job) -> bool:
-            return job.tombstone is not None and job.tombstone[0] <= self.model.now
+            return job.reserved is not None and job.reserved[0] <= self.model.now
 
         jobs = self.take_all([job.id for job in self.seen()], is_over)
         for job in jobs:
-            job.tombstone = None
+            job.reserved = None
         return len(jobs)
 
     # From enqueue to ack
@@ -286,7 +286,7 @@ class Book:
             case Fate.SUCCEEDED:
                 job.leave("finished" if history and job.keep else "gone")
                 if job.held_hours:
-                    job.tombstone = (now[0] + job.held_hours, now[1])
+                    job.reserved = (now[0] + job.held_hours, now[1])
             case Fate.RETRIED:
                 job.back_off()
                 job.note(outcome.error["error"])
@@ -354,7 +354,7 @@ class Book:
         who = (job.id, job.token, job.worker_id, job.queue)
         return Lease(*who, job.attempts, job.max_attempts, job.lost, job.is_cancelled, worker, job.task, 0)
 
-    def settle(self, leases: Collection[Lease]) -> Reaped:
+    def settle(self, leases: Collection[Lease]) -> ReapResult:
         returned, dead, keys = [], 0, set()
         for lease in leases:
             job = self.take_leased(lease)
@@ -369,7 +369,7 @@ class Book:
                 job.note("worker lost")
                 job.lost += 1
                 returned.append(job.queue)
-        return Reaped(len(returned), dead, frozenset(returned), frozenset(keys))
+        return ReapResult(len(returned), dead, frozenset(returned), frozenset(keys))
 
     def release(self, leases: Sequence[Lease]) -> list[Job]:
         released = [job for lease in leases if (job := self.take_leased(lease))]
@@ -377,14 +377,14 @@ class Book:
             self._give_back(job)
         return released
 
-    def settle_dead_process(self, leases: Sequence[Lease], *, started: set[int], was_stopped: bool) -> Reaped:
+    def settle_dead_process(self, leases: Sequence[Lease], *, started: set[int], was_stopped: bool) -> ReapResult:
         def goes_back(lease: Lease) -> bool:
-            return not lease.is_cancelled and (lease.mark not in started or (was_stopped and lease.max_attempts > 1))
+            return not lease.is_cancelled and (lease.run_id not in started or (was_stopped and lease.max_attempts > 1))
 
         released = self.release([lease for lease in leases if goes_back(lease)])
         reaped = self.settle([lease for lease in leases if not goes_back(lease)])
         queues = reaped.queues | {job.queue for job in released}
-        return Reaped(reaped.returned + len(released), reaped.dead, queues, reaped.keys)
+        return ReapResult(reaped.returned + len(released), reaped.dead, queues, reaped.keys)
 
     # Staff and the clock
 
@@ -397,23 +397,23 @@ class Book:
             job.is_cancelled, job.cancelled_by = True, job.cancelled_by or by
         return [job.id for job in dead], [job.id for job in running]
 
-    def requeue(self, ids: Collection[int], *, by: str) -> tuple[list[int], dict[int, int]]:
+    def retry(self, ids: Collection[int], *, by: str) -> tuple[list[int], dict[int, int]]:
         jobs, now = self.take_all(ids, lambda job: job.state == "dead"), self.model.due(0)
-        requeued = []
+        retried = []
         for job in sorted(jobs, key=lambda job: (job.key is None, job.key, job.id)):
             if self.holder(job.key):
                 continue
-            job.note(f"died ({job.reason}), requeued by {by}")
+            job.note(f"died ({job.reason}), retried by {by}")
             job.due, job.attempts, job.lost = now, 0, 0
             job.come_due()
             job.scope = {"started": "start", "given_up": "live"}.get(job.scope, job.scope)
             job.reason = job.cancelled_by = None
             job.is_cancelled = False
-            requeued.append(job.id)
+            retried.append(job.id)
         held_by = {job.id: holder.id for job in jobs if job.state == "dead" and (holder := self.holder(job.key))}
         for job_id, holder_id in held_by.items():
-            self.changes[job_id].note_of_staff(f"not requeued by {by}: job {holder_id} has its unique key")
-        return sorted(requeued), held_by
+            self.changes[job_id].note_of_staff(f"not retried by {by}: job {holder_id} has its unique key")
+        return sorted(retried), held_by
 
     def run_now(self, ids: Collection[int], *, by: str) -> list[int]:
         def is_later(job: Job) -> bool:

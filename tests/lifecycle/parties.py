@@ -10,6 +10,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from django_pgqueue.db.connections import CallerConnection, QueueConnection
+from django_pgqueue.insights.history import title_of
 from tests.lifecycle.model import HOUR, Book, Job, Model
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -22,10 +23,10 @@ SELECT
     CASE WHEN status = 'running' THEN lease_until - statement_timestamp() END,
     unique_key, unique_scope, concurrency_key, concurrency_slot
 FROM pgqueue_jobs
-WHERE status <> 'held'
+WHERE status <> 'reserved'
 """
-TOMBSTONES = (
-    "SELECT id, unique_key, unique_scope, run_at - statement_timestamp() FROM pgqueue_jobs WHERE status = 'held'"
+RESERVED = (
+    "SELECT id, unique_key, unique_scope, run_at - statement_timestamp() FROM pgqueue_jobs WHERE status = 'reserved'"
 )
 DEAD_JOBS = """
 SELECT
@@ -59,7 +60,7 @@ INSIDE = " inside"
 
 @dataclass
 class Party:
-    """Somebody with a connection, perhaps in the middle of a transaction."""
+    """An actor with a connection, perhaps in the middle of a transaction."""
 
     database: QueueConnection | CallerConnection
     transaction: contextlib.ExitStack | None = None
@@ -92,7 +93,7 @@ class Parties:
             cursor.execute("RESET statement_timeout")
 
     def execute(self, text: str) -> Any:
-        """Run SQL of the tests' own, beside everybody."""
+        """Run SQL of the tests' own, beside all actors."""
         return self.house.autocommit().execute(text, prepare=False)
 
     # Transactions
@@ -144,7 +145,7 @@ class Parties:
         party.transaction = party.book = None
 
     def advance(self, hours: int) -> None:
-        """Let time pass by moving all rows back, for which nobody may hold one."""
+        """Let time pass by moving all rows back, for which no actor may hold one."""
         for name in self.members:
             self.commit(name)
         self.execute(ADVANCE.format(hours=hours))
@@ -153,13 +154,13 @@ class Parties:
     # What the database says, and what it should say
 
     def found(self) -> tuple[dict[int, tuple], ...]:
-        """Return all rows of jobs, whichever table they are in, all tombstones and all workers, by id."""
+        """Return all rows of jobs, whichever table they are in, all reserved rows and all workers, by id."""
         with self.house.autocommit().pipeline():
-            answers = [self.execute(text) for text in (JOBS, DEAD_JOBS, FINISHED_JOBS, TOMBSTONES, WORKERS)]
-        jobs, dead, finished, tombstones, workers = (answer.fetchall() for answer in answers)
+            answers = [self.execute(text) for text in (JOBS, DEAD_JOBS, FINISHED_JOBS, RESERVED, WORKERS)]
+        jobs, dead, finished, reserved, workers = (answer.fetchall() for answer in answers)
         found = {row[0]: as_in_the_model(row) for row in (*jobs, *dead, *finished)}
         assert len(found) == len(jobs) + len(dead) + len(finished), "a job is in one table only"
-        rest = ({row[0]: as_in_the_model(row) for row in rows} for rows in (tombstones, workers))
+        rest = ({row[0]: as_in_the_model(row) for row in rows} for rows in (reserved, workers))
         return found, *rest
 
     def expected(self) -> tuple[dict[int, tuple], ...]:
@@ -167,7 +168,7 @@ class Parties:
         now, jobs, workers = self.model.now, self.model.jobs.values(), self.model.processes.values()
         return (
             {job.id: row(job, now) for job in jobs if job.state != "gone"},
-            {job.id: (job.id, job.key, job.scope, job.tombstone[0] - now) for job in jobs if job.tombstone},
+            {job.id: (job.id, job.key, job.scope, job.reserved[0] - now) for job in jobs if job.reserved},
             {worker.id: (worker.id, worker.pid, worker.lease_until - now) for worker in workers},
         )
 
@@ -197,7 +198,7 @@ def as_in_the_model(found: tuple) -> tuple:
             case dt.timedelta():
                 return round(value.total_seconds() / HOUR)
             case str() if value.startswith("["):
-                return [(entry["attempt"], entry["error"]) for entry in json.loads(value)]
+                return [(entry["attempt"], title_of(entry)) for entry in json.loads(value)]
         return value
 
     return tuple(map(plain, found))

@@ -1,13 +1,13 @@
-"""Settings of workers whose pumps do not come to the end of their first turn before a job runs, and holds the
+"""Settings of workers whose consumers do not come to the end of their first turn before a job runs, and holds the
 interpreter.
 """
 
 import time
 
-from django_pgqueue.worker.shared_state import Marks
+from django_pgqueue.worker.shared_state import SharedState
 from tests.settings import *  # noqa: F403
 
-turned = Marks.turned
+turned = SharedState.turned
 
 
 def turned_beside_a_job(self):
@@ -17,4 +17,4 @@ def turned_beside_a_job(self):
     turned(self)
 
 
-Marks.turned = turned_beside_a_job
+SharedState.turned = turned_beside_a_job

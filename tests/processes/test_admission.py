@@ -32,7 +32,7 @@ def test_two_commands_share_keys_in_order_though_one_is_killed(start_worker):
     doomed.kill_group()
     eventually(lambda: not Job.objects.exists())
     begun = list(Mark.objects.order_by("label", "id").values_list("label", "job_id"))
-    assert {key for key, _ in begun} == set(keys), "none found somebody else there"
+    assert {key for key, _ in begun} == set(keys), "none found another session there"
     for key, runs in groupby(begun, key=lambda run: run[0]):
         in_order = [job_id for _, job_id in runs]
         assert all(before <= after for before, after in pairwise(in_order)), key
@@ -41,11 +41,11 @@ def test_two_commands_share_keys_in_order_though_one_is_killed(start_worker):
 
 
 def test_frozen_worker_keeps_no_key_but_that_of_its_job(start_worker):
-    held = app.sleep.using(concurrency_key="held", lease=3600).enqueue(600).id
+    held = app.sleep.using(concurrency_key="reserved", lease=3600).enqueue(600).id
     frozen = start_worker("--concurrency", "2", LEASE_SECONDS="3600").wait_until_ready()
     eventually(lambda: Mark.objects.filter(job_id=held).exists())
     os.killpg(frozen.process.pid, signal.SIGSTOP)
-    behind = app.record.using(concurrency_key="held").enqueue("behind").id
+    behind = app.record.using(concurrency_key="reserved").enqueue("behind").id
     for key in ("a", "b", "c"):
         enqueue_many(app.record.using(concurrency_key=key), [(key,)] * 5)
     start_worker("--concurrency", "2")
@@ -53,7 +53,7 @@ def test_frozen_worker_keeps_no_key_but_that_of_its_job(start_worker):
     assert dict(Job.objects.values_list("id", "status")) == {held: "running", behind: "waiting"}
 
 
-def test_waiting_jobs_are_found_though_nobody_announces_them(start_worker, settings):
+def test_waiting_jobs_are_found_though_they_are_not_announced(start_worker, settings):
     settings.PGQUEUE = {"NOTIFY": False}
     start_worker(**DEAF).wait_until_ready()
     enqueue_many(app.record.using(concurrency_key="k"), [("x",)] * 5)
@@ -61,7 +61,7 @@ def test_waiting_jobs_are_found_though_nobody_announces_them(start_worker, setti
 
 
 def test_job_of_a_queue_that_others_serve_is_let_in_and_they_are_told(start_worker):
-    """Neither looks for jobs by itself: each is told by whoever has let the next one in."""
+    """Neither looks for jobs by itself: each is told by the process that has let the next one in."""
     for queue in ("one", "two"):
         start_worker("--queues", queue, **PATIENT).wait_until_ready()
     for number in range(6):

@@ -1,4 +1,4 @@
-"""What real workers have done stands in the counts when they have ended."""
+"""Counts of real workers are complete when they have ended."""
 
 import signal
 

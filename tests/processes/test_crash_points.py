@@ -1,7 +1,7 @@
 """Worker processes killed exactly between two steps of a job's way; three of them, so that another goes on at once.
 
-All leases are an hour, and nobody may reap before one has passed: whatever happens is done by the supervisor, which has
-seen the process end.
+All leases are an hour, and no worker may reap before one has passed: whatever happens is done by the supervisor, which
+has seen the process end.
 """
 
 from typing import NamedTuple
@@ -31,8 +31,8 @@ class Story(NamedTuple):
 
 
 ONE_RUN = Story(1, "finished", 1, 0, [])
-RAN_AGAIN = Story(2, "finished", 2, 1, ["worker lost"])
-FIRST_RUN_IN_VAIN = Story(1, "finished", 2, 1, ["worker lost"])
+RAN_AGAIN = Story(2, "finished", 2, 1, ["lost"])
+FIRST_RUN_IN_VAIN = Story(1, "finished", 2, 1, ["lost"])
 
 
 class Trial:
@@ -64,7 +64,7 @@ class Trial:
         finished = FinishedJob.objects.filter(pk=job_id).first()
         row = finished or DeadJob.objects.get(pk=job_id)
         end = "finished" if finished else row.reason
-        history = [entry["error"] for entry in row.errors]
+        history = [entry["kind"] for entry in row.errors]
         return Story(Mark.objects.filter(job_id=job_id).count(), end, row.attempts, row.lost, history)
 
 
@@ -85,7 +85,7 @@ def test_process_killed_before_the_start_gives_the_attempt_back(trial):
 
 
 def test_process_killed_after_the_start_has_spent_the_attempt(trial):
-    """Nobody can tell how much was done; with atomic=True nothing was, for as long as its transaction is open."""
+    """It is unknown how much was done; with atomic=True nothing was, for as long as its transaction is open."""
     trial.crash_at("started", app.record)
     trial.crash_at("ended", app.record)
     trial.crash_at("ack sent", app.record)
@@ -101,11 +101,11 @@ def test_process_killed_after_the_start_has_spent_the_attempt(trial):
 def test_job_that_may_start_only_once_dies_with_its_process(trial):
     for point in ("started", "ended", "ack sent"):
         trial.crash_at(point, once)
-    lost = Story(1, "lost", 1, 1, ["worker lost"])
+    lost = Story(1, "lost", 1, 1, ["lost"])
     assert trial.stories() == {"started": lost._replace(runs=0), "ended": lost, "ack sent": lost}
 
 
-def test_outcome_that_is_committed_stays_whoever_dies_before_reading_the_answer(trial):
+def test_outcome_that_is_committed_stays_whichever_process_dies_before_reading_the_answer(trial):
     trial.crash_at("ack committed", app.record)
     trial.crash_at("ack received", app.record)
     trial.crash_at("ack settled", app.record)
@@ -113,11 +113,11 @@ def test_outcome_that_is_committed_stays_whoever_dies_before_reading_the_answer(
     assert trial.stories() == dict.fromkeys(["ack committed", "ack received", "ack settled", "ended"], ONE_RUN)
 
 
-def test_failed_attempt_is_counted_once_whoever_dies_while_it_is_written_down(trial):
+def test_failed_attempt_is_counted_once_whichever_process_dies_while_it_is_written_down(trial):
     """Either as what it was or as a lost worker, and not as both."""
     trial.crash_at("ack sent", app.fail_until, 2)
     trial.crash_at("ack committed", app.fail_until, 2)
     assert trial.stories() == {
         "ack sent": RAN_AGAIN,
-        "ack committed": Story(2, "finished", 2, 0, ["ValueError"]),
+        "ack committed": Story(2, "finished", 2, 0, ["failed"]),
     }

@@ -63,7 +63,7 @@ def test_pooler_under_listen_is_found_until_there_is_a_direct_way(pooler, sql):
 
 
 def test_role_with_too_few_connections_is_found_until_it_has_more(login_as, start_worker, sql):
-    """It is the role of the workers that counts, whoever asks."""
+    """It is the role of the workers that counts, whichever role asks."""
     url = login_as("shop_worker")
     sql("ALTER ROLE shop_worker CONNECTION LIMIT 12")
     start_worker("--concurrency", "8", DATABASE_URL=url).wait_until_ready()  # 4 + 1 + 8
@@ -77,15 +77,15 @@ def test_role_with_too_few_connections_is_found_until_it_has_more(login_as, star
 def test_role_that_may_not_read_everything_says_so(login_as, sql):
     worker()
     url = login_as("shop_worker")
-    sql("REVOKE SELECT ON pgqueue_operations FROM shop_worker")
+    sql("REVOKE SELECT ON pgqueue_bulk_actions FROM shop_worker")
     text, complaint, code = found(sql, {"not-looked-at"}, DATABASE_URL=url)
     assert code == 2
-    assert "permission denied for table pgqueue_operations" in text
+    assert "permission denied for table pgqueue_bulk_actions" in text
     assert "Not everything could be looked at" in complaint
 
 
 def test_database_that_is_away_is_no_finding():
-    text, complaint, code = doctor(afresh=True, DATABASE_URL=f"postgresql://nobody@127.0.0.1:{free_port()}/nothing")
+    text, complaint, code = doctor(afresh=True, DATABASE_URL=f"postgresql://stranger@127.0.0.1:{free_port()}/nothing")
     assert (text, code) == ("", 2)
     assert "cannot be reached" in complaint
 

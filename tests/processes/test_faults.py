@@ -14,7 +14,7 @@ import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import POSTGRESQL_17
 from django_pgqueue.jobs.actions import kill
-from django_pgqueue.maintenance.partitions import keep_partitions
+from django_pgqueue.maintenance.partitions import maintain_partitions
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from django_pgqueue.states import NEVER
 from tests.app.models import Mark
@@ -56,7 +56,7 @@ def test_killed_child_pays_for_started_jobs_only_and_all_run_again_at_once(start
     victims = started() & set(Job.objects.filter(lost=1).values_list("id", flat=True))
     assert len(victims) == 50
     for job in Job.objects.filter(pk__in=victims):
-        assert job.errors[0]["error"] == "worker lost"
+        assert job.errors[0]["kind"] == "lost"
         assert job.errors[0]["worker"].endswith(f"pid {child}")
     for job in Job.objects.exclude(pk__in=victims):
         assert (job.lost, job.errors) == (0, [])
@@ -79,7 +79,7 @@ def test_killed_command_loses_its_jobs_to_another_worker_within_the_lease(start_
     doomed.kill_group()
     eventually(lambda: Mark.objects.filter(label="start").count() == 10)
     for job in Job.objects.filter(pk__in=ids):
-        assert (job.attempts, job.lost, job.errors[0]["error"]) == (2, 1, "worker lost")
+        assert (job.attempts, job.lost, job.errors[0]["kind"]) == (2, 1, "lost")
     eventually(lambda: "Reaped jobs of lost workers: 5 go back, 0 dead" in other.text())
 
 
@@ -99,7 +99,7 @@ def test_killed_command_is_missed_long_before_its_lease_has_passed(start_worker)
 
 
 def test_command_that_loses_its_session_alone_is_not_taken_for_gone(start_worker, sql):
-    patience = str(PATIENCE_SECONDS)  # whoever has lost his session must only not be silent for so long
+    patience = str(PATIENCE_SECONDS)  # a command without a session must only not be silent for that long
     hasty = {"DJANGO_SETTINGS_MODULE": "tests.processes.hasty_settings", "SILENT_SECONDS": patience}
     ids = enqueue_many(app.sleep, [(600,)] * 5)
     sleeper = start_worker("--concurrency", "5", "--grace", "0").wait_until_ready()
@@ -160,7 +160,7 @@ def test_overdue_jobs_go_back_unless_they_may_start_only_once(start_worker):
     assert worker.wait() == 0, worker.text()
     assert set(Job.objects.values_list("id", "status", "attempts")) == {(long, "queued", 0), (coroutine, "queued", 0)}
     dead = DeadJob.objects.get()
-    assert (dead.id, dead.reason, dead.errors[0]["error"]) == (once, "lost", "worker lost")
+    assert (dead.id, dead.reason, dead.errors[0]["kind"]) == (once, "lost", "lost")
     assert "has not stopped in time and is ended" in worker.text()
 
 
@@ -265,7 +265,7 @@ def test_busy_worker_uses_no_cpu_of_its_own(start_worker):
 
 
 def test_handler_that_holds_the_gil_does_not_get_its_neighbours_started_twice(start_worker):
-    """For longer than two heartbeats the pump cannot write down what it has claimed beside the hog."""
+    """For longer than two heartbeats the consumer cannot write down what it has claimed beside the hog."""
     once = enqueue_many(app.sleep_once.using(queue="a"), [(0.1,)] * 4)
     app.hold_the_gil.using(queue="a", priority=10).enqueue(5)
     start_worker("--concurrency", "5", LEASE_SECONDS="3").wait_until_ready()
@@ -276,7 +276,7 @@ def test_handler_that_holds_the_gil_does_not_get_its_neighbours_started_twice(st
 CUT = """
 CREATE OR REPLACE FUNCTION pgqueue_cut() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF current_setting('application_name') LIKE 'pgqueue heart%' THEN
+    IF current_setting('application_name') LIKE 'pgqueue heartbeat%' THEN
         PERFORM pg_terminate_backend(pg_backend_pid()), pg_sleep(60);
     END IF;
     RETURN NULL;
@@ -285,7 +285,7 @@ END $$
 
 
 def test_short_outages_get_no_living_worker_reaped(start_worker, sql, tmp_path):
-    """Twice, heartbeats fail for most of a lease; nobody may judge until all have had time to say that they live."""
+    """Twice, heartbeats fail for most of a lease; no worker may judge until all have had time to say that they live."""
     go = tmp_path / "go"
     ids = enqueue_many(app.until_exists.using(lease=3), [(str(go),)] * 2)
     workers = [start_worker("--concurrency", "1", LEASE_SECONDS="3").wait_until_ready() for _ in range(2)]
@@ -298,7 +298,7 @@ def test_short_outages_get_no_living_worker_reaped(start_worker, sql, tmp_path):
     try:
         for times in (1, 2):
             sql("CREATE TRIGGER cut BEFORE UPDATE ON pgqueue_workers FOR EACH STATEMENT EXECUTE FUNCTION pgqueue_cut()")
-            terminate(sql, "pgqueue heart")
+            terminate(sql, "pgqueue heartbeat")
             over = time.monotonic() + 2.7
             eventually(
                 lambda times=times, over=over: (
@@ -339,7 +339,7 @@ def test_one_duty_that_fails_does_not_stop_the_others(start_worker, sql, queue):
     finally:
         sql("DROP FUNCTION pgqueue_no CASCADE")
         sql(f"DROP VIEW {name}")
-        eventually(lambda: not keep_partitions(queue, retention_days=7).is_blocked)  # other tests count them
+        eventually(lambda: not maintain_partitions(queue, retention_days=7).is_blocked)  # other tests count them
 
 
 def test_frozen_command_starts_nothing_when_it_thaws(start_worker, tmp_path):
@@ -377,7 +377,7 @@ def test_job_that_kills_its_process_again_and_again_dies_and_the_others_are_done
     others = enqueue_many(app.record, [("x",)] * 50)
     worker = start_worker("--concurrency", "1").wait_until_ready()
     dead = eventually(DeadJob.objects.filter(pk=killer).first)
-    assert (dead.reason, dead.lost, [entry["error"] for entry in dead.errors]) == ("lost", 3, ["worker lost"] * 3)
+    assert (dead.reason, dead.lost, [entry["kind"] for entry in dead.errors]) == ("lost", 3, ["lost"] * 3)
     eventually(lambda: FinishedJob.objects.count() == 50)
     assert set(FinishedJob.objects.values_list("attempts", flat=True)) == {1}
     assert sorted(Mark.objects.filter(label="x").values_list("job_id", flat=True)) == others
@@ -392,7 +392,7 @@ def test_job_that_ends_its_process_before_it_is_begun_dies_and_the_others_are_do
     settings = "tests.processes.poisoned_settings"
     worker = start_worker("--concurrency", "4", DJANGO_SETTINGS_MODULE=settings).wait_until_ready()
     dead = eventually(DeadJob.objects.filter(pk=poison).first)
-    assert (dead.reason, dead.lost, [entry["error"] for entry in dead.errors]) == ("lost", 3, ["worker lost"] * 3)
+    assert (dead.reason, dead.lost, [entry["kind"] for entry in dead.errors]) == ("lost", 3, ["lost"] * 3)
     assert "before it was begun" in dead.errors[-1]["message"]
     eventually(lambda: FinishedJob.objects.count() == 20)
     assert sorted(Mark.objects.filter(label="x").values_list("job_id", flat=True)) == others
@@ -457,20 +457,20 @@ def test_command_frozen_in_the_middle_of_its_flush_keeps_no_rows_locked(start_wo
         assert worker.wait() == 0, worker.text()
 
 
-def test_job_announced_to_nobody_is_found_when_the_listener_is_back(start_worker, sql):
-    """Notifications sent while nobody listened are gone for ever; whoever listens again looks everywhere."""
+def test_job_announced_without_a_listener_is_found_when_the_listener_is_back(start_worker, sql):
+    """Notifications sent while no session listened are gone for ever; a listener that is back looks everywhere."""
     worker = start_worker(PGQUEUE=json.dumps({"POLL_SECONDS": 3600})).wait_until_ready()
     assert "LISTEN on" in worker.text()
     app.record.enqueue("first")
     eventually(lambda: FinishedJob.objects.count() == 1)
-    sql("INSERT INTO pgqueue_jobs (task, queue) VALUES ('tests.app.tasks.record', 'a queue that nobody knows yet')")
+    sql("INSERT INTO pgqueue_jobs (task, queue) VALUES ('tests.app.tasks.record', 'a queue that no worker knows yet')")
     terminate(sql, "pgqueue listener")
     eventually(lambda: FinishedJob.objects.count() == 2)
     app.record.enqueue("heard")
     eventually(lambda: FinishedJob.objects.count() == 3)
 
 
-def test_job_that_kills_its_process_takes_nobody_with_it(start_worker):
+def test_job_that_kills_its_process_takes_no_other_job_with_it(start_worker):
     """Those that run beside it are lost with it, and run again; it alone ends as lost."""
     killer = app.kill_the_process.enqueue()
     innocent = [app.sleep.enqueue(0.3) for _ in range(7)]

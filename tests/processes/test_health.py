@@ -30,7 +30,7 @@ class Probed:
         )
 
     def get(self, path: str) -> tuple[int, list[str]]:
-        """Return status and problems; status 0 where nobody answers."""
+        """Return status and problems; status 0 without an answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
         try:
             connection.request("GET", path)
@@ -60,7 +60,7 @@ def probed(start_worker, tmp_path):
 
 
 class Outage:
-    """Takes the database away from everybody, by way of another one, and gives it back."""
+    """Takes the database away from all sessions, by way of another one, and gives it back."""
 
     def __init__(self) -> None:
         self.name = connection.settings_dict["NAME"]

@@ -7,7 +7,7 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.maintenance.partitions import keep_partitions
+from django_pgqueue.maintenance.partitions import maintain_partitions
 from tests.support.storage import without_autovacuum
 from tests.support.waiting import eventually
 
@@ -24,7 +24,7 @@ def own_vacuum_only(sql):
 
 @pytest.fixture
 def vacuums(sql):
-    """Return how often the table has been vacuumed by somebody's command."""
+    """Return how often the table has been vacuumed by a command."""
 
     def count() -> int:
         return sql("SELECT pg_stat_get_vacuum_count('pgqueue_jobs'::regclass)")[0][0]
@@ -38,7 +38,7 @@ def missing(sql, queue):
     name = f"pgqueue_finished_jobs_{dt.datetime.now(dt.UTC).date() + dt.timedelta(7):%Y%m%d}"
     sql(f"DROP TABLE IF EXISTS {name}")
     yield name
-    keep_partitions(queue, retention_days=7)
+    maintain_partitions(queue, retention_days=7)
 
 
 def busy(condition):

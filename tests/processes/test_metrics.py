@@ -1,4 +1,4 @@
-"""What a scrape says is what has happened: the handlers' own count and the tables agree with it."""
+"""Scrapes agree with what has happened: the handlers' own count and the tables agree with it."""
 
 import datetime as dt
 import json
@@ -43,8 +43,8 @@ def scrape_until(scraped: Scraped, is_over) -> Sheet:
 
 def test_four_processes_tell_what_the_handlers_and_the_tables_tell(start_worker, tmp_path):
     """One of them is killed meanwhile, in the middle of its jobs."""
-    gate = tmp_path / "gate"
-    enqueue_many(app.until_exists, [(str(gate),)] * 16)
+    limits = tmp_path / "limits"
+    enqueue_many(app.until_exists, [(str(limits),)] * 16)
     scraped = Scraped(start_worker, "--processes", "4", "--concurrency", "4")
     scrape_until(
         scraped,
@@ -58,7 +58,7 @@ def test_four_processes_tell_what_the_handlers_and_the_tables_tell(start_worker,
     enqueue_many(app.fail, [()] * 30)
     enqueue_many(app.fail_until, [(2,)] * 30)
     enqueue_many(app.parent, [()] * 20)
-    gate.touch()
+    limits.touch()
     scrape_until(
         scraped, lambda sheet: sheet.of("pgqueue_dead_jobs", queue="default") == 30 and not Job.objects.exists()
     )
@@ -117,7 +117,7 @@ def test_sums_stay_when_processes_are_recycled(start_worker):
 
 
 def test_tables_are_told_by_the_clock_of_the_database(start_worker, sql):
-    """The job is older than its row, in a queue that nobody serves; another is due, and the rest is to come."""
+    """The job is older than its row, in a queue that no worker serves; another is due, and the rest is to come."""
     Job.objects.create(task="x", queue="left", run_at=timezone.now() - dt.timedelta(hours=1))
     app.noop.using(queue="left", run_at=dt.timedelta(hours=2)).enqueue()
     Queue.objects.create(name="idle", paused_at=timezone.now())

@@ -40,9 +40,9 @@ def marks(label: str | None = None) -> list[int]:
 
 
 def test_answers_lost_at_commit_let_nothing_run_twice_and_nothing_be_lost(start_worker, proxy):
-    """The pump does not learn that its outcomes and claims were committed, nor a task that its transaction was."""
+    """The consumer does not learn that its outcomes and claims were committed, nor a task that its transaction was."""
     for _ in range(3):
-        proxy.lose_answer("pgqueue pump", to=b"INSERT INTO pgqueue_finished_jobs")
+        proxy.lose_answer("pgqueue consumer", to=b"INSERT INTO pgqueue_finished_jobs")
         proxy.lose_answer("", to=b"COMMIT")
     worker = start_worker(
         *("--concurrency", "4"),
@@ -61,7 +61,7 @@ def test_answers_lost_at_commit_let_nothing_run_twice_and_nothing_be_lost(start_
     assert set(FinishedJob.objects.values_list("attempts", "lost")) == {(1, 0)}
     eventually(lambda: worker.text().count("Stale result dropped") >= 3)
     assert worker.text().count("Stale result dropped") == 3, "those of the tasks that were told of an error"
-    assert "The pump cannot work with the database" in worker.text()
+    assert "The consumer cannot work with the database" in worker.text()
 
 
 def test_connections_that_fall_silent_are_given_up(start_worker, proxy):
@@ -78,7 +78,7 @@ def test_connections_that_fall_silent_are_given_up(start_worker, proxy):
     ids += enqueue_many(app.record, [("after",)] * 20)
     eventually(lambda: FinishedJob.objects.count() == 40)
     assert marks() == ids
-    for duty in ("The pump cannot work", "The heartbeat failed", "The housekeeping failed"):
+    for duty in ("The consumer cannot work", "The heartbeat failed", "The housekeeping failed"):
         eventually(lambda duty=duty: duty in worker.text())
     assert "the server has not answered for 2 s" in worker.text()
 
@@ -117,7 +117,7 @@ def test_command_that_waits_for_the_database_can_be_stopped(start_worker, nothin
     assert worker.text().endswith("Stopped by SIGTERM before it has begun.\n")
 
 
-def test_database_away_for_twice_the_lease_gets_nobody_reaped_and_no_process_ends(start_worker, proxy):
+def test_database_away_for_twice_the_lease_gets_no_worker_reaped_and_no_process_ends(start_worker, proxy):
     """Two commands under load; what they run goes on meanwhile, and is written down when the database is back."""
     workers = [
         start_worker("--processes", "2", "--concurrency", "4", DATABASE_URL=proxy.url(), LEASE_SECONDS="3")

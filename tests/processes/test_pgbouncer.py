@@ -13,14 +13,14 @@ from django.db import DataError, connections
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, job
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.flow.concurrency import Kind, try_lock
+from django_pgqueue.flow.concurrency import LockKind, try_lock
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import FinishedJob, Job
 from django_pgqueue.records import Fate, Outcome, Receipt
 from django_pgqueue.results import waiter
 from django_pgqueue.worker import listener as listener_module
-from django_pgqueue.worker.heartbeat import Session
+from django_pgqueue.worker.heartbeat import Liveness
 from django_pgqueue.worker.listener import BACKEND, Listener, is_lent, unlisten
 from tests.app.models import Mark
 from tests.pgbouncer import BINARY, PgBouncer, knows_prepared_statements
@@ -90,12 +90,12 @@ def test_locks_of_admission_hold_for_one_transaction_of_a_pooled_connection(pool
     pool()
     one, other = client(), client()
     with one.transaction(), other.transaction():
-        assert try_lock(one, Kind.KEY, ["a"]).got() == {"a"}
-        assert try_lock(other, Kind.KEY, ["a", "b"]).got() == {"b"}
+        assert try_lock(one, LockKind.KEY, ["a"]).got() == {"a"}
+        assert try_lock(other, LockKind.KEY, ["a", "b"]).got() == {"b"}
         [(names,)] = other.send("SELECT current_setting('pgqueue.admitting')", {}).fetchall()
         assert json.loads(names) == ["b"]
     with one.transaction():
-        assert try_lock(one, Kind.KEY, ["a", "b"]).got() == {"a", "b"}
+        assert try_lock(one, LockKind.KEY, ["a", "b"]).got() == {"a", "b"}
 
 
 def test_pooler_is_told_from_a_server(pool, client):
@@ -183,7 +183,7 @@ def test_listener_behind_a_pooler_names_the_setting_once_and_leaves_no_server_li
     monkeypatch.setattr(listener_module, "unlisten", lambda *_: None)
     pool(default_pool_size=1)
     settings.PGQUEUE = {"DATABASE": ALIAS}
-    listener = Listener(Session(changed=lambda: None), lambda _: None)
+    listener = Listener(Liveness(changed=lambda: None), lambda _: None)
     with caplog.at_level(logging.WARNING):
         assert [listener.pass_once(), listener.pass_once()] == [300, 300]
     listener.close()
@@ -199,7 +199,7 @@ def test_listener_listens_directly_where_the_setting_says_so(pool, settings):
     pool()
     settings.PGQUEUE = {"DATABASE": ALIAS, "LISTEN_DATABASE": "default"}
     heard = []
-    listener = Listener(Session(changed=lambda: None), heard.append)
+    listener = Listener(Liveness(changed=lambda: None), heard.append)
     thread = threading.Thread(target=listener.pass_once)
     thread.start()
     eventually(lambda: heard == [None])
@@ -214,7 +214,7 @@ def test_listener_works_behind_a_pooler_in_session_mode(pool, settings):
     pool(mode="session")
     settings.PGQUEUE = {"DATABASE": ALIAS}
     heard = []
-    listener = Listener(Session(changed=lambda: None), heard.append)
+    listener = Listener(Liveness(changed=lambda: None), heard.append)
     listener.stop()  # the wait that follows ends at once
     listener.pass_once()
     assert listener.works
@@ -223,7 +223,7 @@ def test_listener_works_behind_a_pooler_in_session_mode(pool, settings):
 
 
 def test_server_lent_for_one_listen_is_found_again_and_listens_no_more(pool, client):
-    """Three servers take turns: whoever holds one sees another client get the next. Two could hide the pooler."""
+    """Three servers take turns: a client that holds one sees another client get the next. Two could hide the pooler."""
     pool(default_pool_size=3, server_round_robin=1)
     assert listening(client, number=3) == [], "there are three from here on"
     one, other = client(), client()
@@ -303,7 +303,7 @@ def test_worker_outlives_its_pooler(pool, start_worker):
     assert "Traceback" not in worker.text()
 
 
-def test_whoever_waits_by_way_of_a_pooler_looks_and_does_not_listen(pool, client, sql, settings):
+def test_caller_that_waits_by_way_of_a_pooler_looks_and_does_not_listen(pool, client, sql, settings):
     [(begun,)] = sql("SELECT clock_timestamp()")
     pool()
     settings.PGQUEUE = {"POLL_SECONDS": 0.05}
@@ -320,7 +320,7 @@ def test_whoever_waits_by_way_of_a_pooler_looks_and_does_not_listen(pool, client
 
 
 def looks_in_vain(handle) -> bool:
-    """Whoever waits has looked at the job."""
+    """The caller that waits has looked at the job."""
     with pytest.raises(TimeoutError) as told:
         handle.wait(0.2)
     return "it was queued" in str(told.value)

@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.db import IntegrityError, ProgrammingError, connections
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, job, kill, move_jobs, purge, requeue, run_now, set_priority
+from django_pgqueue import enqueue_many, job, kill, move_jobs, purge, retry, run_now, set_priority
 from django_pgqueue.contrib.prometheus import QueueCollector
 from django_pgqueue.contrib.prometheus.families import JOBS, OF_TABLES, UP
 from django_pgqueue.db.queries import statement
@@ -96,7 +96,7 @@ def test_columns_that_the_web_server_may_insert_are_those_that_the_statements_na
     assert named == WHAT_ENQUEUEING_SAYS
 
 
-FOR_NOBODY_BUT_THE_OWNER = (
+FOR_THE_OWNER_ONLY = (
     "TRUNCATE pgqueue_jobs",
     "ALTER TABLE pgqueue_jobs ADD mine int",
     "CREATE TABLE mine (id int)",
@@ -109,7 +109,7 @@ FORBIDDEN = {
         "DELETE FROM pgqueue_finished_jobs",
         "DELETE FROM pgqueue_queues",
         "DELETE FROM pgqueue_stats",
-        "INSERT INTO pgqueue_operations (verb, source, by) VALUES ('kill', 'live', 'ann')",
+        "INSERT INTO pgqueue_bulk_actions (verb, source, by) VALUES ('kill', 'live', 'ann')",
         "DELETE FROM django_migrations",
         "SELECT password FROM auth_user",
     ),
@@ -118,7 +118,7 @@ FORBIDDEN = {
         "INSERT INTO pgqueue_workers (pid) VALUES (1)",
         "DELETE FROM pgqueue_workers",
         "DELETE FROM pgqueue_queues",
-        "DELETE FROM pgqueue_operations",
+        "DELETE FROM pgqueue_bulk_actions",
         "UPDATE pgqueue_stats SET failed = 0",
         "DELETE FROM django_migrations",
     ),
@@ -128,7 +128,7 @@ FORBIDDEN = {
 @pytest.mark.parametrize("role", FORBIDDEN)
 def test_role_can_do_nothing_that_its_page_does_not_say(role, as_role, sql):
     as_role(role)
-    for forbidden in (*FORBIDDEN[role], *FOR_NOBODY_BUT_THE_OWNER):
+    for forbidden in (*FORBIDDEN[role], *FOR_THE_OWNER_ONLY):
         with pytest.raises(ProgrammingError, match=r"permission denied|must be owner"):
             sql(forbidden)
 
@@ -149,7 +149,7 @@ def test_role_that_only_looks_changes_nothing(sql, project):
             ):
                 with pytest.raises(ProgrammingError, match=r"permission denied|must be owner"):
                     sql(forbidden.format(table))
-            if table not in {"pgqueue_heads", "pgqueue_operations"}:
+            if table not in {"pgqueue_queue_heads", "pgqueue_bulk_actions"}:
                 sql(f"SELECT FROM {table}")
     finally:
         sql("RESET ROLE")
@@ -172,7 +172,7 @@ def test_web_server_with_more_rights_changes_the_job_that_has_a_key(as_role, sql
         changing = app.record.using(unique_key="k", on_conflict=conflict, run_at=run_at)
         assert changing.enqueue("new").id == first
     sql("RESET ROLE")
-    sql("UPDATE pgqueue_jobs SET status = 'held', run_at = now() - interval '1 s'")
+    sql("UPDATE pgqueue_jobs SET status = 'reserved', run_at = now() - interval '1 s'")
     sql("SET ROLE shop_web")
     assert app.record.using(unique_key="k").enqueue("next").created
     with pytest.raises(ProgrammingError, match="permission denied"):
@@ -225,7 +225,7 @@ def test_admin_can_act_on_jobs(as_role, sql):
     assert run_now([later], by="ann") == [later]
     assert kill([later], by="ann").dead == [later]
     app.noop.using(fair_key="ann").enqueue()
-    assert requeue([later], by="ann").ids == [later]
+    assert retry([later], by="ann").ids == [later]
     assert move_jobs([later], queue="new", by="ann") == set_priority([later], priority=1, by="ann") == [later]
     assert kill([later], by="ann").dead == purge([later], by="ann") == [later]
     assert purge([later], by="ann", finished=True) == []
@@ -253,7 +253,7 @@ def test_worker_that_owns_nothing_runs_jobs_and_cannot_rewrite_history(start_wor
     worker = start_worker(**settings, DATABASE_URL=worker_url, OWNER_URL=owner_url).wait_until_ready()
     jobs = [app.parent.enqueue().id, app.arecord.enqueue("may not write its mark").id, app.discard.enqueue().id]
     failed = app.log_in.enqueue("ann", "hunter2").id
-    Job.objects.create(task="nobody.knows")
+    Job.objects.create(task="unknown.task")
     eventually(lambda: FinishedJob.objects.count() == 2 and DeadJob.objects.count() == 2)
     eventually(lambda: Job.objects.filter(status="scheduled").count() == 2)
     assert DeadJob.objects.get(pk=failed).errors[0]["message"] == "ann cannot log in with [redacted]"

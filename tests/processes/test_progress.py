@@ -1,4 +1,4 @@
-"""What jobs tell of themselves while real workers run them."""
+"""Progress of jobs while real workers run them."""
 
 import pytest
 

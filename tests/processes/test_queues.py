@@ -1,4 +1,4 @@
-"""Gates of queues before real workers."""
+"""Limits of queues before real workers."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def test_no_more_jobs_run_than_may_over_all_workers(start_worker):
     assert (FinishedJob.objects.count(), Mark.objects.filter(label="too many").count()) == (200, 0)
 
 
-def test_command_frozen_at_a_gate_keeps_nobody_from_other_queues_nor_for_ever_from_this_one(
+def test_command_frozen_at_a_limit_keeps_no_worker_from_other_queues_nor_for_ever_from_this_one(
     start_worker, sql, tmp_path
 ):
     """It holds the lock of admission, in a transaction whose end the server does not hear of."""

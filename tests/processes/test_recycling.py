@@ -1,4 +1,4 @@
-"""Worker processes that are replaced after so many jobs, or when they use too much memory."""
+"""Worker processes that are replaced after a number of jobs, or when they use too much memory."""
 
 import contextlib
 import os
@@ -29,7 +29,7 @@ def successor(worker, pid: int) -> int | None:
     return int(found[1]) if found else None
 
 
-def test_process_is_replaced_after_so_many_jobs_and_no_job_is_lost_or_run_twice(start_worker):
+def test_process_is_replaced_after_max_jobs_and_no_job_is_lost_or_run_twice(start_worker):
     worker = start_worker("--max-jobs", "50", "--concurrency", "2").wait_until_ready()
     [first] = worker.children()
     ids = enqueue_many(app.record, [(str(number),) for number in range(200)])
@@ -46,7 +46,7 @@ def test_process_is_replaced_after_so_many_jobs_and_no_job_is_lost_or_run_twice(
 
 
 def test_old_process_works_on_until_the_new_one_is_at_work(start_worker):
-    """Somebody is there to run a job at any moment."""
+    """There is a process to run a job at any moment."""
     worker = start_worker("--max-jobs", "5").wait_until_ready()
     [first] = worker.children()
     enqueue_many(app.record, [("x",)] * 5)

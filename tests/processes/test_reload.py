@@ -42,7 +42,7 @@ def subtitle() -> str:
 
 @task(max_attempts=1)
 def hold(folder: str) -> str:
-    Path(folder, "held").touch()
+    Path(folder, "reserved").touch()
     while not Path(folder, "let go").exists():
         time.sleep(0.01)
     return "first"
@@ -154,7 +154,7 @@ def test_files_of_an_app_that_is_new_count(shelf):
 def test_job_that_runs_too_long_goes_back_uncharged_and_runs_in_the_new_code(shelf, tmp_path):
     command = shelf.start("--grace=3600")
     job_id = shelf.enqueue("shelf.tasks.hold", str(tmp_path))
-    eventually((tmp_path / "held").exists)
+    eventually((tmp_path / "reserved").exists)
     shelf.change("shelf/tasks.py", 'return "first"', 'return "second"')
     wait_for_worker(command, 2)
     eventually(Job.objects.filter(pk=job_id, status="running", attempts=1, lost=0).exists)
@@ -166,7 +166,7 @@ def test_job_that_runs_too_long_goes_back_uncharged_and_runs_in_the_new_code(she
 def test_ctrl_c_is_passed_on_once_and_the_second_time_does_not_wait(shelf, tmp_path):
     command = shelf.start("--grace=3600")
     job_id = shelf.enqueue("shelf.tasks.hold", str(tmp_path))
-    eventually((tmp_path / "held").exists)
+    eventually((tmp_path / "reserved").exists)
     command.signal(signal.SIGINT)
     eventually(lambda: "Stopping on SIGINT" in command.text())
     assert "not waiting for jobs" not in command.text()

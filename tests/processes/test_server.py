@@ -1,4 +1,4 @@
-"""A server that restarts, or lets nobody in, or lets nobody write, under a worker at work. It is the test's own."""
+"""A server that restarts, or refuses connections, or refuses writes, under a worker at work. It is the test's own."""
 
 import datetime as dt
 
@@ -16,7 +16,7 @@ from django_pgqueue.doctor import findings
 from django_pgqueue.doctor.notifications import listening
 from django_pgqueue.models import FinishedJob, Job
 from django_pgqueue.worker import listener as listener_module
-from django_pgqueue.worker.heartbeat import Session
+from django_pgqueue.worker.heartbeat import Liveness
 from django_pgqueue.worker.listener import Listener
 from tests.app.models import Mark
 from tests.server import Server
@@ -95,7 +95,7 @@ TROUBLES = {
 }
 
 
-def test_worker_waits_for_a_server_that_lets_nobody_in_or_nobody_write(server, lesser_url, start_worker):
+def test_worker_waits_for_a_server_that_refuses_connections_or_writes(server, lesser_url, start_worker):
     """It neither ends nor fills the log, and goes on by itself."""
     worker = start_worker("--concurrency", "2", DATABASE_URL=lesser_url, LEASE_SECONDS="3")
     done = finished()
@@ -118,7 +118,7 @@ def test_worker_waits_for_a_server_that_lets_nobody_in_or_nobody_write(server, l
 
 @pytest.fixture
 def hoarder(server):
-    """A session that listens and does not read: what is announced has piled up until nobody can announce any more."""
+    """A session that listens and does not read: announcements have piled up until no session can make one."""
     with server.connect() as talker:
         if talker.info.server_version < POSTGRESQL_17:
             pytest.skip(needs.POSTGRESQL_17)  # the queue of older servers is 8 GB
@@ -144,7 +144,7 @@ def restart(server: Server) -> None:
 
 
 def test_full_notification_queue_does_not_keep_a_job_from_being_enqueued(server, hoarder, caplog):
-    """That it is full is said once. When nobody hoards any more, the next announcement makes room, and is heard."""
+    """That it is full is said once. When no session hoards any more, the next announcement makes room, and is heard."""
     for _ in range(2):
         with transaction.atomic(using=ALIAS):
             handle = app.record.using(database=ALIAS).enqueue("x")
@@ -160,7 +160,7 @@ def test_full_notification_queue_does_not_keep_a_job_from_being_enqueued(server,
 
 
 def test_worker_polls_while_the_notification_queue_is_full(hoarder, server, start_worker):
-    """What it would announce to others fails neither a duty nor the pump: promoted jobs, and the next one of a key."""
+    """What it would announce to others fails neither a duty nor the consumer: promoted jobs, the next one of a key."""
     limited = app.record.using(database=ALIAS, concurrency_key="key")
     worker = start_worker("--queues", "default", DATABASE_URL=server.url)
     eventually(lambda: "LISTEN off, polling" in worker.text())
@@ -177,7 +177,7 @@ def test_worker_polls_while_the_notification_queue_is_full(hoarder, server, star
 
 
 @override_settings(PGQUEUE={"DATABASE": ALIAS})
-def test_doctor_finds_the_full_notification_queue_until_nobody_hoards_any_more(hoarder):
+def test_doctor_finds_the_full_notification_queue_until_no_session_hoards_any_more(hoarder):
     def found() -> set[str]:
         return {finding.name for finding in findings(looks=[listening])}
 
@@ -189,7 +189,7 @@ def test_doctor_finds_the_full_notification_queue_until_nobody_hoards_any_more(h
 @override_settings(PGQUEUE={"DATABASE": ALIAS})
 def test_listener_listens_again_when_the_notification_queue_is_no_longer_full(hoarder, monkeypatch):
     monkeypatch.setattr(listener_module, "PING_SECONDS", 0.1)
-    session = Session(changed=lambda: None)
+    session = Liveness(changed=lambda: None)
     listener = Listener(session, lambda payloads: None)
     assert listener.pass_once() > 0
     assert (listener.works, listener.is_settled.is_set(), session.pid) == (False, True, 0)

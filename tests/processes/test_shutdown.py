@@ -1,4 +1,4 @@
-"""What SIGTERM leaves of jobs that were fetched far ahead."""
+"""SIGTERM while jobs are fetched far ahead."""
 
 import json
 import os

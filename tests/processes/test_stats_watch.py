@@ -1,4 +1,4 @@
-"""pgqueue_stats --watch in a pseudo-terminal, as somebody uses it."""
+"""pgqueue_stats --watch in a pseudo-terminal, as a user has it."""
 
 import io
 import json

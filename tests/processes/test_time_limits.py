@@ -34,7 +34,7 @@ def sleeping(sql) -> list[tuple]:
     )
 
 
-def test_whoever_listens_is_interrupted_and_nobody_else_notices(start_worker, sql):
+def test_job_that_listens_is_interrupted_and_no_other_job_notices(start_worker, sql):
     limited = {
         task: task.using(timeout=SECONDS).enqueue(60).id
         for task in (app.spin, app.spin_atomic, app.wait_for_the_server, app.asleep)
@@ -75,7 +75,7 @@ def test_job_that_holds_the_interpreter_in_the_first_turn_of_its_process_is_noti
     eventually(lambda: Job.objects.filter(pk=fetched, status="queued", attempts=0, lost=0).exists())
 
 
-def test_whoever_does_not_listen_is_ended_with_its_process_when_others_have_finished(start_worker, tmp_path):
+def test_job_that_does_not_listen_is_ended_with_its_process_when_others_have_finished(start_worker, tmp_path):
     stuck = app.sleep.using(timeout=SECONDS).enqueue(600).id
     last = app.sleep_once.using(timeout=SECONDS).enqueue(600).id
     deaf = app.swallow.using(timeout=SECONDS, max_attempts=1).enqueue(1000).id

@@ -11,16 +11,16 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_job_whose_process_is_killed_after_it_gave_its_key_up_leaves_nothing_stuck(start_worker):
-    """Whether it runs again before it would take the key back, or not: it ends, and so does its twin."""
+    """Whether it runs again before it would take the key back, or not: it ends, and so does its conflicting job."""
     worker = start_worker("--concurrency", "1").wait_until_ready()
     dies = app.kill_the_process.using(unique_key="k", unique_scope="start", max_attempts=2)
     old = dies.enqueue().id
     eventually(Mark.objects.filter(job_id=old).exists)
-    twin = app.record.using(unique_key="k", unique_scope="start").enqueue("new")
-    assert twin.created or twin.id == old, "between two of its runs it may have the key again"
+    conflict = app.record.using(unique_key="k", unique_scope="start").enqueue("new")
+    assert conflict.created or conflict.id == old, "between two of its runs it may have the key again"
     eventually(lambda: not Job.objects.exists())
     assert DeadJob.objects.get(pk=old).reason in {"lost", "superseded"}
-    assert FinishedJob.objects.filter(pk=twin.id).exists() == twin.created
+    assert FinishedJob.objects.filter(pk=conflict.id).exists() == conflict.created
     assert app.record.using(unique_key="k").enqueue("after").created
     assert worker.process.poll() is None
 
@@ -28,8 +28,8 @@ def test_job_whose_process_is_killed_after_it_gave_its_key_up_leaves_nothing_stu
 def test_worker_takes_keys_back_and_lets_them_go_in_the_end(start_worker):
     start_worker("--concurrency", "1").wait_until_ready()
     back = app.retry_later.using(unique_key="back", unique_scope="start").enqueue(3600.0).id
-    held = app.record.using(unique_key="held", unique_for=1).enqueue("first").id
+    held = app.record.using(unique_key="reserved", unique_for=1).enqueue("first").id
     eventually(lambda: Job.objects.filter(pk=back, status="scheduled", unique_scope="start").exists())
     assert app.noop.using(unique_key="back").enqueue().id == back
     eventually(lambda: FinishedJob.objects.filter(pk=held).exists() and not Job.objects.filter(pk=held).exists())
-    assert app.noop.using(unique_key="held").enqueue().created
+    assert app.noop.using(unique_key="reserved").enqueue().created

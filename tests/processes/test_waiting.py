@@ -27,7 +27,7 @@ SESSIONS = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE %s AND 
 
 
 @pytest.fixture(autouse=True)
-def _nobody_waits_in_the_end(transactional_db):
+def _no_caller_waits_in_the_end(transactional_db):
     yield
     waiting.stop_all()
 
@@ -79,8 +79,8 @@ def test_wait_returns_what_the_task_returned(start_worker, settings, notify):
 
 
 @pytest.mark.parametrize("task", [app.record_when_told, app.record_atomic_when_told])
-def test_worker_announces_the_end_of_whatever_somebody_waits_for(worker, settings, tmp_path, task):
-    """Nobody looks in between."""
+def test_worker_announces_the_end_of_awaited_jobs(worker, settings, tmp_path, task):
+    """No caller looks in between."""
     settings.PGQUEUE = {"POLL_SECONDS": 3600}
     path = tmp_path / "go"
     handles = [task.enqueue(str(path)) for _ in range(3)]

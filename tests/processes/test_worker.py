@@ -106,7 +106,7 @@ def test_idle_worker_is_woken_for_queued_and_for_scheduled_jobs(start_worker):
     assert eventually(soon.first).started_at >= soon.get().run_at
 
 
-def test_polling_finds_jobs_that_nobody_announced(start_worker, sql):
+def test_polling_finds_jobs_that_were_not_announced(start_worker, sql):
     worker = start_worker("--no-listen").wait_until_ready()
     assert "LISTEN off, polling every 1 s" in worker.text()
     sql("INSERT INTO pgqueue_jobs (task, args) VALUES ('tests.app.tasks.record', '[\"sql\"]')")
@@ -215,7 +215,7 @@ def test_worker_processes_are_named_in_the_table(start_worker):
 
 
 def test_job_in_pure_python_leaves_the_interpreter_to_others_soon(start_worker):
-    """The pump and the other slots wait for it whenever they wake; Python's own default is ten times as long."""
+    """The consumer and the other slots wait for it whenever they wake; Python's own default is ten times as long."""
     interval = app.switch_interval.enqueue().id
     assert start_worker("--drain").wait() == 0
     assert FinishedJob.objects.get(pk=interval).result == pytest.approx(0.0005)

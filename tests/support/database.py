@@ -1,4 +1,4 @@
-"""What a test may leave behind in PostgreSQL, read on Django's own connections, as facts.
+"""Leftovers of a test in PostgreSQL, read on Django's own connections, as facts.
 
 psycopg is asked directly: what Django knows of its connection, its wrappers and lists of queries are left as they are.
 """
@@ -61,7 +61,7 @@ class Databases:
 
 
 def is_of_tests(alias: str) -> bool:
-    """Whether the test database has been made: else it is somebody's own that has this alias."""
+    """Whether the test database has been made: else another database has this alias."""
     settings = connections[alias].settings_dict
     return settings["NAME"] == settings["TEST"]["NAME"]
 

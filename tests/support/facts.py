@@ -1,4 +1,4 @@
-"""What a test may leave behind in its own process and among files, as facts: (kind, name) and a value."""
+"""Leftovers of a test in its own process and among files, as facts: (kind, name) and a value."""
 
 import logging
 import os

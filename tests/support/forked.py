@@ -116,7 +116,7 @@ def receive(source: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def tell(whom: socket.socket, number: int) -> None:
-    with contextlib.suppress(OSError):  # nobody asks any more
+    with contextlib.suppress(OSError):  # it is not asked any more
         whom.send(NUMBER.pack(number))
 
 

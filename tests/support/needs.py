@@ -1,4 +1,4 @@
-"""What some tests need and a machine may lack: reasons of skips, each with the command that enables them."""
+"""Requirements of some tests that a machine may lack: reasons of skips, each with the command that enables them."""
 
 import shutil
 

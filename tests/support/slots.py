@@ -11,7 +11,7 @@ from django.db import connections
 
 from django_pgqueue.worker import slots as module
 from django_pgqueue.worker.slots import Lanes, Slots
-from django_pgqueue.worker.timeouts import Limits
+from django_pgqueue.worker.timeouts import Timeouts
 from tests.support.waiting import PATIENCE_SECONDS
 
 
@@ -59,7 +59,7 @@ def end_lanes(lanes: Lanes) -> None:
         lanes._loop.close()
 
 
-def end_limits(limits: Limits) -> None:
+def end_limits(limits: Timeouts) -> None:
     limits._look = leave
     limits._woken.set()
     join(limits)
@@ -71,7 +71,7 @@ def leave(*_: object) -> NoReturn:
     raise SystemExit
 
 
-def join(owner: Slots | Lanes | Limits) -> None:
+def join(owner: Slots | Lanes | Timeouts) -> None:
     """Wait for the threads that run a method of ``owner``."""
     for thread in threading.enumerate():
         if getattr(getattr(thread, "_target", None), "__self__", None) is owner:

@@ -1,4 +1,4 @@
-"""How tests wait: for a condition, never for a time, and with one deadline.
+"""Waiting in tests: for a condition, never for a time, and with one deadline.
 
 A deadline does not say how long something takes, only when to give up. One that is reached by chance, because the
 machine had other things to do, is worse than one that lets a test which fails anyhow take longer.
@@ -17,7 +17,7 @@ PATIENCE_SECONDS = float(os.environ.get("PATIENCE", "180"))
 """Timeout of every wait for what usually takes a moment.
 
 Far above any pause of a machine that is busy with all the other tests and more, and short enough that a test which
-waits in vain says so before anybody has given up on the whole run. Whoever writes a test sets a shorter one in the
+waits in vain says so before the whole run is given up. The author of a test sets a shorter one in the
 environment, as ``PATIENCE``, in seconds.
 """
 

@@ -1,4 +1,4 @@
-"""What the page says of a file of the project, done to it."""
+"""Apply what the page says of a file of the project."""
 
 import ast
 from pathlib import Path

@@ -20,7 +20,7 @@ from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 PASSWORD = "the good morning of Ada"
 LASTING = ("pgqueue_worker", "runserver")
-"""Commands that go on until somebody ends them."""
+"""Commands that go on until they are ended."""
 
 PROMPT = re.compile(r"(?:\(venv\) )?\x1e(\d+)\x1f$")
 QUESTION = re.compile(r"Password(?: \(again\))?: ")
@@ -75,7 +75,7 @@ class Terminal:
         self._wait_for_the_prompt()
 
     def read(self, lines: int) -> str:
-        """Return what was printed since the last time: all of it by a command that has ended, else so many lines."""
+        """Return what was printed since the last time: all of it by a command that has ended, else ``lines``."""
         eventually(lambda: self._is_idle() or self.text.count("\n", self._read_up_to) >= lines)
         unread = self.text[self._read_up_to :]
         if not PROMPT.search(unread):

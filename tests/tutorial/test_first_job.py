@@ -94,7 +94,7 @@ class Reader:
 
     @contextlib.contextmanager
     def _servers_reloaded(self) -> Iterator[None]:
-        """Let Django's server start again after an edit before somebody clicks."""
+        """Let Django's server start again after an edit before the next click."""
         times = {one: one.text.count(SERVES) for one in self._terminals.values()}
         yield
         for one, before in times.items():
@@ -136,7 +136,7 @@ def place() -> Iterator[Path]:
 def environment(place, wheel) -> dict[str, str]:
     """Variables under which the page's own ``pip install`` finds the wheel, and needs nothing from the network.
 
-    What else it asks for is there already: the packages of whoever runs the tests, but for this one and for pip.
+    What else it asks for is there already: the packages of the tests' environment, but for this one and pip.
     """
     packages, commands = place / "site-packages", place / "bin"
     packages.mkdir()

@@ -1,4 +1,4 @@
-"""Who looks at the admin: in Chromium, and where there is none, by its links and forms alone."""
+"""A visitor of the admin: in Chromium, and where there is none, by its links and forms alone."""
 
 import re
 from http.cookiejar import CookieJar

@@ -1,4 +1,4 @@
-"""What every peer can do, and the two roles in which its process runs."""
+"""Interface of every peer, and the two roles in which its process runs."""
 
 import os
 import sys

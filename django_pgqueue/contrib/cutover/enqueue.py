@@ -25,7 +25,7 @@ KEY = "pgqueue_cutover"
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CallTag:
     """The mark of one call.
 
     Attributes:
@@ -136,7 +136,7 @@ class Cutover(Generic[P]):
     def _enqueue_both(self, stage: Stage, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobHandle:
         from django_pgqueue.contrib.cutover.models import Call  # noqa: PLC0415 - tasks are declared before apps are loaded
 
-        mark = Mark(call=str(uuid.uuid4()), leads=stage.removesuffix("_leads"), compares=self.compare)
+        mark = CallTag(call=str(uuid.uuid4()), leads=stage.removesuffix("_leads"), compares=self.compare)
         metadata = {**self.new.options.metadata, KEY: mark.as_json()}
         handle = self.new.using(metadata=metadata).enqueue(*args, **kwargs)
         if handle.created:
@@ -144,7 +144,7 @@ class Cutover(Generic[P]):
                 id=mark.call, task=self.new.name, stage=stage, compares=self.compare
             )
             self._enqueue_old(args, {**kwargs, KEY: mark.as_json()}, is_robust=stage is Stage.NEW_LEADS)
-        elif stage is Stage.OLD_LEADS:  # our job has met its twin, by a key that the old side does not know
+        elif stage is Stage.OLD_LEADS:  # our job has met its conflicting job, by a key that the old side does not know
             self._enqueue_old(args, kwargs)
         return handle
 

@@ -11,12 +11,12 @@ from django.db import Error, connections, transaction
 from django.db.models.functions import Coalesce, Now
 
 from django_pgqueue.conf import conf
-from django_pgqueue.contrib.cutover.enqueue import Mark
+from django_pgqueue.contrib.cutover.enqueue import CallTag
 
 logger = logging.getLogger("django_pgqueue.contrib.cutover")
 
 
-def note_arrival(side: str, mark: Mark) -> None:
+def note_arrival(side: str, mark: CallTag) -> None:
     """Note that a side has got the call.
 
     Not in a transaction of a task's own: the row would be locked for as long as that lasts. Its outcome says it too.
@@ -25,12 +25,12 @@ def note_arrival(side: str, mark: Mark) -> None:
         _note(side, mark, {})
 
 
-def note_success(side: str, mark: Mark, result: Any) -> None:
+def note_success(side: str, mark: CallTag, result: Any) -> None:
     """Note that a side has run the call, with a digest of the result where results are compared."""
     _note(side, mark, {"outcome": "succeeded", "detail": digest(result) if mark.compares else ""})
 
 
-def note_failure(side: str, mark: Mark, error: BaseException) -> None:
+def note_failure(side: str, mark: CallTag, error: BaseException) -> None:
     """Note that a run of the call has failed, and by which exception."""
     kind = type(error)
     values = {"outcome": "failed", "detail": f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")}
@@ -49,7 +49,7 @@ def digest(result: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _note_elsewhere(side: str, mark: Mark, values: dict[str, str]) -> None:
+def _note_elsewhere(side: str, mark: CallTag, values: dict[str, str]) -> None:
     def note() -> None:
         _note(side, mark, values)
         connections[conf.database].close()
@@ -59,7 +59,7 @@ def _note_elsewhere(side: str, mark: Mark, values: dict[str, str]) -> None:
     thread.join()
 
 
-def _note(side: str, mark: Mark, values: dict[str, str]) -> None:
+def _note(side: str, mark: CallTag, values: dict[str, str]) -> None:
     from django_pgqueue.contrib.cutover.models import Call  # noqa: PLC0415 - tasks are declared before apps are loaded
 
     arrived = {f"{side}_arrived_at": Coalesce(f"{side}_arrived_at", Now())}

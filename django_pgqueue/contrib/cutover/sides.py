@@ -7,7 +7,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
 
-from django_pgqueue.contrib.cutover.enqueue import KEY, Mark
+from django_pgqueue.contrib.cutover.enqueue import KEY, CallTag
 from django_pgqueue.contrib.cutover.notes import note_arrival, note_failure, note_success
 from django_pgqueue.exceptions import RetryLater
 from django_pgqueue.jobs.context import current_job
@@ -31,13 +31,13 @@ def old_side(func: Callable[P, R]) -> Callable[P, R]:
     return wrapped
 
 
-def _side(side: str, func: Callable[P, R], mark_of: Callable[[dict[str, Any]], Mark | None]) -> Callable[P, R]:
+def _side(side: str, func: Callable[P, R], mark_of: Callable[[dict[str, Any]], CallTag | None]) -> Callable[P, R]:
     wrap = _coroutine if inspect.iscoroutinefunction(func) else _plain
     wrapped: Callable[P, R] = functools.wraps(func)(wrap(side, func, mark_of))
     return wrapped
 
 
-def _plain(side: str, func: Callable[..., Any], mark_of: Callable[[dict[str, Any]], Mark | None]) -> Any:
+def _plain(side: str, func: Callable[..., Any], mark_of: Callable[[dict[str, Any]], CallTag | None]) -> Any:
     def run(*args: Any, **kwargs: Any) -> Any:
         mark = mark_of(kwargs)
         if mark is None:
@@ -58,7 +58,7 @@ def _plain(side: str, func: Callable[..., Any], mark_of: Callable[[dict[str, Any
     return run
 
 
-def _coroutine(side: str, func: Callable[..., Any], mark_of: Callable[[dict[str, Any]], Mark | None]) -> Any:
+def _coroutine(side: str, func: Callable[..., Any], mark_of: Callable[[dict[str, Any]], CallTag | None]) -> Any:
     async def run(*args: Any, **kwargs: Any) -> Any:
         mark = mark_of(kwargs)
         if mark is None:
@@ -79,15 +79,15 @@ def _coroutine(side: str, func: Callable[..., Any], mark_of: Callable[[dict[str,
     return run
 
 
-def _mark_of_job(_kwargs: dict[str, Any]) -> Mark | None:
+def _mark_of_job(_kwargs: dict[str, Any]) -> CallTag | None:
     job = current_job()
     given = job.metadata.get(KEY) if job else None
-    return Mark(**given) if given else None
+    return CallTag(**given) if given else None
 
 
-def _mark_of_keyword(kwargs: dict[str, Any]) -> Mark | None:
+def _mark_of_keyword(kwargs: dict[str, Any]) -> CallTag | None:
     given = kwargs.pop(KEY, None)
-    return Mark(**given) if given else None
+    return CallTag(**given) if given else None
 
 
 def _with_keyword(signature: inspect.Signature) -> inspect.Signature:

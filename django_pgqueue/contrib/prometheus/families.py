@@ -18,11 +18,11 @@ from prometheus_client.utils import floatToGoString
 
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.insights.bounded import TookTooLong
-from django_pgqueue.insights.overview import Measures, QueueLine, Shared, look
+from django_pgqueue.insights.overview import OverviewData, QueueLine, SharedReading, read_overview
 
 
 @dataclass(frozen=True)
-class Name:
+class MetricName:
     """One metric.
 
     Args:
@@ -40,52 +40,54 @@ TASK: Final = ("queue", "task")
 
 # Metrics of the tables
 
-UP: Final = Name("pgqueue_up", "gauge", (), "Whether the tables could be read in time: 1 or 0.")
-JOBS: Final = Name("pgqueue_jobs", "gauge", ("queue", "status"), "Live jobs, counted up to a limit.")
-DEAD: Final = Name("pgqueue_dead_jobs", "gauge", QUEUE, "Dead jobs, counted up to a limit.")
-CAPPED: Final = Name(
+UP: Final = MetricName("pgqueue_up", "gauge", (), "Whether the tables could be read in time: 1 or 0.")
+JOBS: Final = MetricName("pgqueue_jobs", "gauge", ("queue", "status"), "Live jobs, counted up to a limit.")
+DEAD: Final = MetricName("pgqueue_dead_jobs", "gauge", QUEUE, "Dead jobs, counted up to a limit.")
+CAPPED: Final = MetricName(
     "pgqueue_jobs_capped",
     "gauge",
     ("queue", "status"),
     "Whether counting has stopped at its limit, so that there may be more jobs: 1 or 0.",
 )
-OLDEST: Final = Name(
+OLDEST: Final = MetricName(
     "pgqueue_oldest_runnable_seconds",
     "gauge",
     QUEUE,
     "For how long the job has been due that could have run for longest; 0 where none waits.",
 )
-PAUSED: Final = Name("pgqueue_queue_paused", "gauge", QUEUE, "Whether the queue is paused: 1 or 0.")
-WORKERS: Final = Name("pgqueue_workers", "gauge", QUEUE, "Living worker processes that serve the queue.")
+PAUSED: Final = MetricName("pgqueue_queue_paused", "gauge", QUEUE, "Whether the queue is paused: 1 or 0.")
+WORKERS: Final = MetricName("pgqueue_workers", "gauge", QUEUE, "Living worker processes that serve the queue.")
 
 OF_TABLES: Final = (UP, JOBS, DEAD, CAPPED, OLDEST, PAUSED, WORKERS)
 
 # Metrics of one process
 
-ATTEMPTS: Final = Name(
+ATTEMPTS: Final = MetricName(
     "pgqueue_attempts", "counter", (*TASK, "outcome"), "Attempts that are over, by what they came to."
 )
-RETRIES: Final = Name("pgqueue_retries", "counter", TASK, "Failed attempts after which the job runs again.")
-DIED: Final = Name("pgqueue_died", "counter", TASK, "Jobs that went to the dead jobs.")
-STALE: Final = Name("pgqueue_stale_results", "counter", TASK, "Results that were dropped, as their lease was gone.")
-ENQUEUED: Final = Name("pgqueue_enqueued", "counter", TASK, "Jobs that were enqueued by this process or command.")
-WAIT: Final = Name("pgqueue_wait_seconds", "histogram", TASK, "From when a job was due until it was claimed.")
-RUN: Final = Name("pgqueue_run_seconds", "histogram", TASK, "How long attempts have run.")
-TURNS: Final = Name(
+RETRIES: Final = MetricName("pgqueue_retries", "counter", TASK, "Failed attempts after which the job runs again.")
+DIED: Final = MetricName("pgqueue_died", "counter", TASK, "Jobs that went to the dead jobs.")
+STALE: Final = MetricName(
+    "pgqueue_stale_results", "counter", TASK, "Results that were dropped, as their lease was gone."
+)
+ENQUEUED: Final = MetricName("pgqueue_enqueued", "counter", TASK, "Jobs that were enqueued by this process or command.")
+WAIT: Final = MetricName("pgqueue_wait_seconds", "histogram", TASK, "From when a job was due until it was claimed.")
+RUN: Final = MetricName("pgqueue_run_seconds", "histogram", TASK, "How long attempts have run.")
+TURNS: Final = MetricName(
     "pgqueue_turn_seconds",
     "histogram",
     ("does",),
     "How long transactions took that claim jobs, write outcomes, or both.",
 )
-CLAIMED: Final = Name("pgqueue_claimed_jobs", "histogram", (), "How many jobs a claim has found.")
-ACKED: Final = Name("pgqueue_acked_jobs", "histogram", (), "How many outcomes a transaction has written.")
-PROCESSES: Final = Name("pgqueue_processes", "gauge", (), "Living worker processes of this command.")
-SLOTS: Final = Name("pgqueue_slots", "gauge", (), "Jobs that the living processes may run at once, of each kind.")
-BUSY: Final = Name("pgqueue_slots_busy", "gauge", (), "Jobs that run at this moment.")
-LAST_PASS: Final = Name(
+CLAIMED: Final = MetricName("pgqueue_claimed_jobs", "histogram", (), "How many jobs a claim has found.")
+ACKED: Final = MetricName("pgqueue_acked_jobs", "histogram", (), "How many outcomes a transaction has written.")
+PROCESSES: Final = MetricName("pgqueue_processes", "gauge", (), "Living worker processes of this command.")
+SLOTS: Final = MetricName("pgqueue_slots", "gauge", (), "Jobs that the living processes may run at once, of each kind.")
+BUSY: Final = MetricName("pgqueue_slots_busy", "gauge", (), "Jobs that run at this moment.")
+LAST_PASS: Final = MetricName(
     "pgqueue_last_pass_timestamp_seconds", "gauge", ("duty",), "When a duty of the command was last done well."
 )
-BUILD: Final = Name(
+BUILD: Final = MetricName(
     "pgqueue_build_info", "gauge", ("version", "django", "python"), "Versions of the command; always 1."
 )
 
@@ -98,22 +100,22 @@ OF_WORKERS: Final = (
 # Families
 
 
-def gauge(name: Name) -> GaugeMetricFamily:
+def gauge(name: MetricName) -> GaugeMetricFamily:
     """Begin a gauge."""
     return GaugeMetricFamily(name.name, name.help, labels=name.labels)
 
 
-def counter(name: Name) -> CounterMetricFamily:
+def counter(name: MetricName) -> CounterMetricFamily:
     """Begin a counter."""
     return CounterMetricFamily(name.name, name.help, labels=name.labels)
 
 
-def histogram(name: Name) -> HistogramMetricFamily:
+def histogram(name: MetricName) -> HistogramMetricFamily:
     """Begin a histogram."""
     return HistogramMetricFamily(name.name, name.help, labels=name.labels)
 
 
-def empty(name: Name) -> Metric:
+def empty(name: MetricName) -> Metric:
     """Return a family without samples, which says that there may be some."""
     return {"gauge": gauge, "counter": counter, "histogram": histogram}[name.kind](name)
 
@@ -158,9 +160,9 @@ class QueueCollector(Collector):
     """
 
     def __init__(
-        self, alias: str | None = None, *, shared: Shared | None = None, wait_seconds: float | None = None
+        self, alias: str | None = None, *, shared: SharedReading | None = None, wait_seconds: float | None = None
     ) -> None:
-        self._shared = shared or Shared(partial(look, alias))
+        self._shared = shared or SharedReading(partial(read_overview, alias))
         self._wait_seconds = wait_seconds
         self._is_away = False
 
@@ -175,7 +177,7 @@ class QueueCollector(Collector):
         if found is not None:
             yield from families(found)
 
-    def _look(self) -> Measures | None:
+    def _look(self) -> OverviewData | None:
         try:
             found = self._shared.measures(wait_seconds=self._wait_seconds)
         except (Error, TookTooLong, TimeoutError) as error:
@@ -187,15 +189,15 @@ class QueueCollector(Collector):
         return found
 
 
-def families(found: Measures) -> Iterator[Metric]:
+def families(found: OverviewData) -> Iterator[Metric]:
     """Tell what a look has found."""
-    by_name: dict[Name, GaugeMetricFamily] = {name: gauge(name) for name in OF_TABLES if name is not UP}
+    by_name: dict[MetricName, GaugeMetricFamily] = {name: gauge(name) for name in OF_TABLES if name is not UP}
     for line in found.queues:
         add(line, by_name)
     yield from by_name.values()
 
 
-def add(line: QueueLine, to: dict[Name, GaugeMetricFamily]) -> None:
+def add(line: QueueLine, to: dict[MetricName, GaugeMetricFamily]) -> None:
     """Add what there is to tell of one queue."""
     queue = (line.name,)
     for status in STATUSES:

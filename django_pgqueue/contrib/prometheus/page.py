@@ -16,8 +16,8 @@ from django_pgqueue.conf import conf
 from django_pgqueue.contrib.prometheus.families import ENQUEUED, QueueCollector, exposed
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.errors import is_too_slow, is_transient
-from django_pgqueue.insights.overview import Measures, look
-from django_pgqueue.worker.metrics import tell_of_enqueued
+from django_pgqueue.insights.overview import OverviewData, read_overview
+from django_pgqueue.worker.metrics import on_enqueued
 
 PERMISSION = "django_pgqueue.view_overview"
 
@@ -90,7 +90,7 @@ class Background:
             self._thread = threading.Thread(target=self._work, name="pgqueue-metrics", daemon=True)
             self._thread.start()
 
-    def look(self) -> Measures:
+    def look(self) -> OverviewData:
         """Look at the tables, in this thread."""
         try:
             return self._look()
@@ -99,10 +99,10 @@ class Background:
                 raise
             return self._look()
 
-    def _look(self) -> Measures:
+    def _look(self) -> OverviewData:
         self._database.autocommit()  # opens it where need be
         try:
-            return look(self._database.alias)
+            return read_overview(self._database.alias)
         except Error:
             self._database.close()
             raise
@@ -126,5 +126,5 @@ def count_enqueued(registry: CollectorRegistry = REGISTRY) -> Counter:
         A counter like any other of the registry, also where several processes share a folder.
     """
     counter = Counter(ENQUEUED.name, ENQUEUED.help, ENQUEUED.labels, registry=registry)
-    tell_of_enqueued(lambda queue, task, number: counter.labels(queue, task).inc(number))
+    on_enqueued(lambda queue, task, number: counter.labels(queue, task).inc(number))
     return counter

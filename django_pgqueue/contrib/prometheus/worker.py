@@ -27,7 +27,7 @@ from django_pgqueue.contrib.prometheus.families import (
     STALE,
     TURNS,
     WAIT,
-    Name,
+    MetricName,
     QueueCollector,
     counter,
     empty,
@@ -37,13 +37,13 @@ from django_pgqueue.contrib.prometheus.families import (
     observed,
 )
 from django_pgqueue.contrib.prometheus.page import Background
-from django_pgqueue.insights.overview import Shared
+from django_pgqueue.insights.overview import SharedReading
 from django_pgqueue.jobs import counters as meter
 from django_pgqueue.jobs import stats
 from django_pgqueue.jobs.stats import BOUNDS, SIZES
 from django_pgqueue.version import VERSION
-from django_pgqueue.worker.http import Answer, Headers, Page
-from django_pgqueue.worker.metrics import Figures, Sums
+from django_pgqueue.worker.http import Headers, Page, Response
+from django_pgqueue.worker.metrics import CommandMetrics, CounterSums
 
 OUTCOMES = {"succeeded": stats.SUCCEEDED, "failed": stats.FAILED, "lost": stats.LOST}
 COUNTERS = {
@@ -60,18 +60,18 @@ DOES = {"claim": meter.CLAIM, "ack": meter.ACK, "both": meter.BOTH}
 SIZES_OF_TURNS = {CLAIMED: meter.CLAIMED, ACKED: meter.ACKED}
 
 
-def page_of(figures: Callable[[], Figures]) -> Page:
+def page_of(figures: Callable[[], CommandMetrics]) -> Page:
     """Return the page of metrics of a command: its own figures, and those of the tables."""
     registry = CollectorRegistry()
     registry.register(WorkerCollector(figures))
     background = Background(conf.database)
     registry.register(
-        QueueCollector(shared=Shared(background.look, background.begin), wait_seconds=conf.admin_timeout_seconds)
+        QueueCollector(shared=SharedReading(background.look, background.begin), wait_seconds=conf.admin_timeout_seconds)
     )
 
-    def page(headers: Headers) -> Answer:
+    def page(headers: Headers) -> Response:
         body, told = exposed(registry, headers)
-        return Answer(body, told)
+        return Response(body, told)
 
     return page
 
@@ -79,7 +79,7 @@ def page_of(figures: Callable[[], Figures]) -> Page:
 class WorkerCollector(Collector):
     """Tells the figures of one command."""
 
-    def __init__(self, figures: Callable[[], Figures]) -> None:
+    def __init__(self, figures: Callable[[], CommandMetrics]) -> None:
         self._figures = figures
 
     def describe(self) -> list[Metric]:
@@ -92,7 +92,7 @@ class WorkerCollector(Collector):
         yield from gauges(figures)
 
 
-def counters(sums: Sums) -> Iterator[Metric]:
+def counters(sums: CounterSums) -> Iterator[Metric]:
     """Tell what has become of attempts and jobs."""
     attempts, others = counter(ATTEMPTS), {name: counter(name) for name in COUNTERS}
     for kind, row in sums.rows.items():
@@ -104,7 +104,7 @@ def counters(sums: Sums) -> Iterator[Metric]:
     yield from others.values()
 
 
-def histograms(sums: Sums) -> Iterator[Metric]:
+def histograms(sums: CounterSums) -> Iterator[Metric]:
     """Tell how long it took, and how much was done at once."""
     for name, (total, first, end) in SECONDS.items():
         family = histogram(name)
@@ -116,7 +116,7 @@ def histograms(sums: Sums) -> Iterator[Metric]:
         yield _of_processes(name, SIZES, {(): sums.histograms[which]})
 
 
-def gauges(figures: Figures) -> Iterator[Metric]:
+def gauges(figures: CommandMetrics) -> Iterator[Metric]:
     """Tell what is at this moment."""
     now = time.time()  # by the clock of this machine, as Prometheus wants it
     passes: dict[tuple[str, ...], float] = {(duty,): round(now - age, 3) for duty, age in figures.pass_ages.items()}
@@ -128,14 +128,14 @@ def gauges(figures: Figures) -> Iterator[Metric]:
     yield _gauge(BUILD, {build: 1})
 
 
-def _gauge(name: Name, values: Mapping[tuple[str, ...], float]) -> Metric:
+def _gauge(name: MetricName, values: Mapping[tuple[str, ...], float]) -> Metric:
     family = gauge(name)
     for labels, value in values.items():
         family.add_metric(labels, value)
     return family
 
 
-def _of_processes(name: Name, bounds: Sequence[float], rows: Mapping[tuple[str, ...], Sequence[float]]) -> Metric:
+def _of_processes(name: MetricName, bounds: Sequence[float], rows: Mapping[tuple[str, ...], Sequence[float]]) -> Metric:
     family = histogram(name)
     for labels, (total, *counts) in rows.items():
         family.add_metric(labels, observed(bounds, counts), total)

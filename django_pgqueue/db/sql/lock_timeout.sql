@@ -1,3 +1,3 @@
 -- Wait for no lock longer than this, to the end of the transaction. Called by maintenance.unique_keys before
--- retake.sql, and by doctor. Locks no row. Returns the setting.
+-- reacquire_key.sql, and by doctor. Locks no row. Returns the setting.
 SELECT set_config('lock_timeout', %(milliseconds)s::integer::text, true);

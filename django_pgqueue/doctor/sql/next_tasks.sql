@@ -17,7 +17,7 @@ FROM (
     (
         SELECT job.task, job.backend, job.id
         FROM pgqueue_jobs AS job
-        WHERE job.status IN ('scheduled', 'held') AND job.status = 'scheduled'
+        WHERE job.status IN ('scheduled', 'reserved') AND job.status = 'scheduled'
         ORDER BY job.run_at
         LIMIT 10 * %(limit)s::bigint
     )

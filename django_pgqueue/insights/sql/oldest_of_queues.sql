@@ -28,7 +28,7 @@ WITH RECURSIVE heads (queue, rank, run_at, since) AS (
 due AS MATERIALIZED (
     SELECT job.queue, job.run_at, job.status
     FROM pgqueue_jobs AS job
-    WHERE job.status IN ('scheduled', 'held') AND job.run_at <= statement_timestamp()
+    WHERE job.status IN ('scheduled', 'reserved') AND job.run_at <= statement_timestamp()
     ORDER BY job.run_at
     LIMIT %(most)s::bigint
 )

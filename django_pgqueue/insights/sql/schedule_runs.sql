@@ -9,7 +9,7 @@ FROM (
             job.id, job.status, '' AS reason, job.attempts, job.run_at, job.started_at, NULL::timestamptz AS ended_at,
             NULL::double precision AS run_seconds, job.errors -> -1 ->> 'error' AS error
         FROM pgqueue_jobs AS job
-        WHERE job.id = %(last_job_id)s::bigint AND job.status <> 'held'
+        WHERE job.id = %(last_job_id)s::bigint AND job.status <> 'reserved'
     )
     UNION ALL
     (

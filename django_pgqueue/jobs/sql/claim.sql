@@ -1,8 +1,8 @@
--- Take the next jobs of one queue, in the order of pgqueue_jobs_claim. Called by claim.claim() in the pump. Locks the rows
--- it takes, steps over those that others hold, and leaves one edited between snapshot and lock to the next claim. Stops at
--- LIMIT: the array is computed once, so no plan can take more. Takes nothing from a queue that is paused or limited, see
--- claim_limited.sql. A job that it takes only to let it die, as expired or killed, gives up its unique key. Returns the
--- columns of records.ClaimedJob; instants as seconds, because a datetime costs much to make.
+-- Take the next jobs of one queue, in the order of pgqueue_jobs_claim. Called by claim.claim() in the consumer. Locks
+-- the rows it takes, steps over those that others hold, and leaves one edited between snapshot and lock to the next
+-- claim. Stops at LIMIT: the array is computed once, so no plan can take more. Takes nothing from a queue that is paused
+-- or limited, see claim_limited.sql. A job that it takes only to let it die, as expired or killed, gives up its unique
+-- key. Returns the columns of records.ClaimedJob; instants as seconds, because a datetime costs much to make.
 UPDATE pgqueue_jobs
 SET status = 'running',
     attempts = LEAST(attempts + 1, 32767),
@@ -25,13 +25,13 @@ WHERE ctid = ANY (ARRAY(
       AND job.run_at <= statement_timestamp()
       AND NOT EXISTS (
           SELECT
-          FROM pgqueue_queues AS gate
-          WHERE gate.name = %(queue)s::text
+          FROM pgqueue_queues AS limits
+          WHERE limits.name = %(queue)s::text
             AND (
-                gate.max_running IS NOT NULL
-                OR gate.rate_limit IS NOT NULL
-                OR gate.paused_at IS NOT NULL
-                    AND (gate.resume_at IS NULL OR gate.resume_at > statement_timestamp())
+                limits.max_running IS NOT NULL
+                OR limits.rate_limit IS NOT NULL
+                OR limits.paused_at IS NOT NULL
+                    AND (limits.resume_at IS NULL OR limits.resume_at > statement_timestamp())
             )
       )
     ORDER BY (-job.priority), job.run_at, job.id

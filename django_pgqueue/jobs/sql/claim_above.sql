@@ -1,6 +1,6 @@
--- Take the next jobs of one queue that come after a given one. Called by claim.send() in the pump, between full scans.
--- The same as claim.sql but for the row comparison, which is the lower bound of the index range: an index keeps an
--- entry for each claimed row until no snapshot can see it any more, and a full scan walks over all of them. What is
+-- Take the next jobs of one queue that come after a given one. Called by claim.send() in the consumer, between full
+-- scans. The same as claim.sql but for the row comparison, which is the lower bound of the index range: an index keeps
+-- an entry for each claimed row until no snapshot can see it any more, and a full scan walks over all of them. What is
 -- inserted below the bound waits for the next full scan.
 UPDATE pgqueue_jobs
 SET status = 'running',
@@ -24,13 +24,13 @@ WHERE ctid = ANY (ARRAY(
       AND job.run_at <= statement_timestamp()
       AND NOT EXISTS (
           SELECT
-          FROM pgqueue_queues AS gate
-          WHERE gate.name = %(queue)s::text
+          FROM pgqueue_queues AS limits
+          WHERE limits.name = %(queue)s::text
             AND (
-                gate.max_running IS NOT NULL
-                OR gate.rate_limit IS NOT NULL
-                OR gate.paused_at IS NOT NULL
-                    AND (gate.resume_at IS NULL OR gate.resume_at > statement_timestamp())
+                limits.max_running IS NOT NULL
+                OR limits.rate_limit IS NOT NULL
+                OR limits.paused_at IS NOT NULL
+                    AND (limits.resume_at IS NULL OR limits.resume_at > statement_timestamp())
             )
       )
       AND ((-job.priority), job.run_at, job.id)

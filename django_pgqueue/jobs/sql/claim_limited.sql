@@ -1,8 +1,8 @@
--- Take the next jobs of one queue that is limited, as claim.sql does, but no more than its gate lets in. Called by
+-- Take the next jobs of one queue that is limited, as claim.sql does, but no more than its limits let in. Called by
 -- claim.send_limited() just after try_lock.sql, without whose lock it takes nothing: only one session may count, and
--- the count must be younger than the lock. Walks along pgqueue_jobs_running for room. Steps over locked jobs, and over the
--- queue's row while it is locked; locks that only to spend tokens. Returns the same columns.
-WITH gate AS MATERIALIZED (
+-- the count must be younger than the lock. Walks along pgqueue_jobs_running for room. Steps over locked jobs, and over
+-- the queue's row while it is locked; locks that only to spend tokens. Returns the same columns.
+WITH limits AS MATERIALIZED (
     SELECT one.max_running, one.rate_limit
     FROM pgqueue_queues AS one
     WHERE one.name = %(queue)s::text
@@ -23,29 +23,29 @@ bucket AS MATERIALIZED (
     WHERE one.name = %(queue)s::text
       AND one.rate_limit IS NOT NULL
       AND filled.tokens >= 1
-      AND EXISTS (SELECT FROM gate)
+      AND EXISTS (SELECT FROM limits)
     FOR NO KEY UPDATE OF one SKIP LOCKED
 ),
 room AS MATERIALIZED (
     SELECT LEAST(
         %(limit)s::bigint,
         CASE
-            WHEN gate.max_running IS NOT NULL THEN gate.max_running - (
+            WHEN limits.max_running IS NOT NULL THEN limits.max_running - (
                 SELECT count(*)
                 FROM (
                     SELECT
                     FROM pgqueue_jobs AS other
                     WHERE other.status = 'running' AND other.queue = %(queue)s::text
-                    LIMIT gate.max_running
+                    LIMIT limits.max_running
                 ) AS running
             )
         END,
         CASE
-            WHEN gate.rate_limit IS NOT NULL
+            WHEN limits.rate_limit IS NOT NULL
             THEN COALESCE((SELECT floor(bucket.tokens)::bigint FROM bucket), 0)
         END
     ) AS places
-    FROM gate
+    FROM limits
 ),
 claimed AS (
     UPDATE pgqueue_jobs

@@ -1,8 +1,8 @@
 -- Move jobs to dead_jobs, with the reason and a last entry in their history. Called by ack.send() for failures, and by
 -- dead_letter.dead_letter() for lost workers, kills and expiry. Never waits: locked rows are left out. Found like those
--- of finish.sql; the token 0 stands for a job that is not running, and leaves tombstones alone, as the reason expired
--- does with those that got more time meanwhile. Returns the ids it moved, whether a caller waits, and their concurrency
--- keys.
+-- of finish.sql; the token 0 stands for a job that is not running, and leaves reserved rows alone, as the reason
+-- expired does with those that got more time meanwhile. Returns the ids it moved, whether a caller waits, and their
+-- concurrency keys.
 WITH died AS MATERIALIZED (
     SELECT job.place, ack.reason, ack.error::jsonb AS error
     FROM unnest(
@@ -14,7 +14,7 @@ WITH died AS MATERIALIZED (
         WHERE one.id = ack.id
           AND one.lease_token = ack.lease_token
           -- filters only: the row is found by primary key
-          AND (ack.lease_token <> 0 OR one.status <> 'held')
+          AND (ack.lease_token <> 0 OR one.status <> 'reserved')
           AND (ack.lease_token <> 0 OR ack.reason <> 'expired' OR one.expires_at <= statement_timestamp())
         LIMIT 1
         FOR UPDATE SKIP LOCKED

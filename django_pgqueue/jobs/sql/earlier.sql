@@ -1,7 +1,7 @@
 -- Move jobs that hold unique keys to an earlier time: scheduled ones that are due then are queued, or wait to be
--- admitted; fair ones are promoted, which gives them their turn. Called by unique.meet() in the caller's transaction.
--- Locks, finds and returns like replace.sql. One that has started meanwhile, or is due that early by now, is missing
--- from the answer, and the caller undoes the statement.
+-- admitted; fair ones are promoted, which gives them their turn. Called by unique.resolve_conflict() in the caller's
+-- transaction. Locks, finds and returns like replace.sql. One that has started meanwhile, or is due that early by now,
+-- is missing from the answer, and the caller undoes the statement.
 WITH due AS MATERIALIZED (
     SELECT COALESCE(
         %(run_at)s::timestamptz,
@@ -17,7 +17,7 @@ SET run_at = due.run_at,
     END
 FROM due
 WHERE job.id = ANY (ARRAY(
-    SELECT twin.id
+    SELECT conflict.id
     FROM unnest(%(unique_keys)s::text[]) AS call (unique_key)
     CROSS JOIN due
     CROSS JOIN LATERAL (
@@ -26,13 +26,13 @@ WHERE job.id = ANY (ARRAY(
         WHERE one.unique_key = call.unique_key
           AND one.unique_scope IN ('live', 'start')
           AND one.lease_token = 0
-          AND one.status <> 'held'
+          AND one.status <> 'reserved'
           AND (one.expires_at > clock_timestamp()) IS NOT FALSE
           AND one.cancel_requested_at IS NULL
           AND one.run_at > due.run_at
         LIMIT 1
         FOR NO KEY UPDATE
-    ) AS twin
+    ) AS conflict
 ))
 RETURNING
     job.unique_key, job.id, job.queue, job.status = 'queued',

@@ -1,6 +1,6 @@
 -- Insert jobs of one task that have keys or expire. Called by unique.insert() in the caller's transaction. Waits for a
 -- transaction that has inserted the same unique key and is still open; so the rows come in order of that key. Locks
--- nothing but its own rows, and leaves out a job that meets a twin. Leans on pgqueue_jobs_unique, and in
+-- nothing but its own rows, and leaves out a job that meets a conflicting job. Leans on pgqueue_jobs_unique, and in
 -- pgqueue_turns() on pgqueue_jobs_claim and _fair. Returns id, whether it may run now, whether it waits to be admitted,
 -- the unique key; of jobs of the Tasks framework also when they were enqueued and are due.
 WITH call AS MATERIALIZED (

@@ -1,4 +1,4 @@
--- Renew the leases of all processes of one command. Called by leases.beat(). Steps over locked rows. Leans on the
+-- Renew the leases of all processes of one command. Called by leases.heartbeat(). Steps over locked rows. Leans on the
 -- primary key. An id missing from the answer was locked, or forgotten after an hour of silence. Returns the ids, and
 -- who has asked the command to stop.
 WITH alive AS MATERIALIZED (

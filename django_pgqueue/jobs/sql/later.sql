@@ -1,7 +1,7 @@
 -- Move jobs that hold unique keys to a later time: into the future they become scheduled, and those that were admitted
--- give their slot back. Called by unique.meet() in the caller's transaction. Locks and finds like replace.sql; one that
--- has started meanwhile, or is due that late by now, is missing from the answer, and the caller undoes the statement.
--- Returns like replace.sql, with the concurrency key of which another job may be admitted.
+-- give their slot back. Called by unique.resolve_conflict() in the caller's transaction. Locks and finds like
+-- replace.sql; one that has started meanwhile, or is due that late by now, is missing from the answer, and the caller
+-- undoes the statement. Returns like replace.sql, with the concurrency key of which another job may be admitted.
 WITH due AS MATERIALIZED (
     SELECT COALESCE(
         %(run_at)s::timestamptz,
@@ -22,7 +22,7 @@ SET run_at = due.run_at,
     )
 FROM due
 WHERE job.id = ANY (ARRAY(
-    SELECT twin.id
+    SELECT conflict.id
     FROM unnest(%(unique_keys)s::text[]) AS call (unique_key)
     CROSS JOIN due
     CROSS JOIN LATERAL (
@@ -31,12 +31,12 @@ WHERE job.id = ANY (ARRAY(
         WHERE one.unique_key = call.unique_key
           AND one.unique_scope IN ('live', 'start')
           AND one.lease_token = 0
-          AND one.status <> 'held'
+          AND one.status <> 'reserved'
           AND (one.expires_at > clock_timestamp()) IS NOT FALSE
           AND one.cancel_requested_at IS NULL
           AND one.run_at < due.run_at
         LIMIT 1
         FOR NO KEY UPDATE
-    ) AS twin
+    ) AS conflict
 ))
 RETURNING job.unique_key, job.id, job.queue, job.status = 'queued', job.concurrency_key;

@@ -1,5 +1,5 @@
--- Remove finished jobs for good. Called by actions.purge() for staff. Locked rows are left out. Found by the primary
--- keys of all partitions.
+-- Remove finished jobs for good. Called by actions.purge() for staff. Locked rows are left out. Found by the
+-- primary keys of all partitions.
 WITH target AS MATERIALIZED (
     SELECT finished.id, finished.finished_at
     FROM pgqueue_finished_jobs AS finished

@@ -1,4 +1,4 @@
--- Which queues have a job that may be claimed now, in no order. Called by claim.ready_queues() when a pump
+-- Which queues have a job that may be claimed now, in no order. Called by claim.ready_queues() when a consumer
 -- looks around whose queues are not all named. Reads one entry of pgqueue_jobs_claim for each queue; locks nothing.
 WITH RECURSIVE backlog (queue) AS (
     (SELECT job.queue FROM pgqueue_jobs AS job WHERE job.status = 'queued' ORDER BY job.queue LIMIT 1)

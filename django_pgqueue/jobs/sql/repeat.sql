@@ -45,7 +45,8 @@ archived AS (
     FROM gone
     WHERE gone.keep AND %(history)s::boolean
 ),
--- Scheduled even if it is due: promote knows of concurrency and fair keys, and retake of keys that the start gave up.
+-- Scheduled even if it is due: promote knows of concurrency and fair keys, and reacquire of keys that the start gave
+-- up.
 next AS (
     INSERT INTO pgqueue_jobs (
         run_at, parent_id, expires_at, lease_seconds, timeout_seconds, unique_for_seconds, priority, max_attempts,

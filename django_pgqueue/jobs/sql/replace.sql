@@ -1,5 +1,5 @@
--- Give jobs that hold unique keys the arguments and the metadata of newer calls. Called by unique.meet() in the caller's
--- transaction, for jobs of the same task. Locks the rows in order of the keys and waits for them; leans on
+-- Give jobs that hold unique keys the arguments and the metadata of newer calls. Called by unique.resolve_conflict() in
+-- the caller's transaction, for jobs of the same task. Locks the rows in order of the keys and waits for them; leans on
 -- pgqueue_jobs_unique. Returns key, id and queue; may it run now; its concurrency key if it waits to be admitted. A job
 -- that has started meanwhile is missing, but may be locked all the same: the caller undoes the statement.
 UPDATE pgqueue_jobs AS job
@@ -18,7 +18,7 @@ SET args = COALESCE((
     metadata = %(metadata)s::jsonb
 -- By primary key in an array: with ctid a row that was waited for would be missed, with a join all rows might be read.
 WHERE job.id = ANY (ARRAY(
-    SELECT twin.id
+    SELECT conflict.id
     FROM unnest(%(unique_keys)s::text[]) AS call (unique_key)
     CROSS JOIN LATERAL (
         SELECT one.id
@@ -26,13 +26,13 @@ WHERE job.id = ANY (ARRAY(
         WHERE one.unique_key = call.unique_key
           AND one.unique_scope IN ('live', 'start')
           AND one.lease_token = 0
-          AND one.status <> 'held'
+          AND one.status <> 'reserved'
           AND (one.expires_at > clock_timestamp()) IS NOT FALSE
           AND one.cancel_requested_at IS NULL
           AND one.task = ANY (%(tasks)s::text[])
         LIMIT 1
         FOR NO KEY UPDATE
-    ) AS twin
+    ) AS conflict
 ))
 RETURNING
     job.unique_key, job.id, job.queue, job.status = 'queued',

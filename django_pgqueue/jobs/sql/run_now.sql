@@ -18,8 +18,7 @@ SET status = CASE
         CASE WHEN jsonb_array_length(job.errors) >= 20 THEN job.errors - 10 ELSE job.errors END,
         '{-1}',  -- the last error stays the last entry
         jsonb_build_object(
-            'attempt', job.attempts, 'at', statement_timestamp(), 'by', %(by)s::text,
-            'error', 'made due at once' || ' by ' || %(by)s::text
+            'kind', 'made_due', 'attempt', job.attempts, 'at', statement_timestamp(), 'by', %(by)s::text
         )
     )
 FROM target

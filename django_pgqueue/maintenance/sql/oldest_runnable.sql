@@ -32,8 +32,8 @@ WHERE heads.run_at <= statement_timestamp()
   AND NOT heads.queue LIKE ANY (%(unwanted)s::text[])
   AND NOT EXISTS (
       SELECT
-      FROM pgqueue_queues AS gate
-      WHERE gate.name = heads.queue
-        AND gate.paused_at IS NOT NULL
-        AND (gate.resume_at IS NULL OR gate.resume_at > statement_timestamp())
+      FROM pgqueue_queues AS limits
+      WHERE limits.name = heads.queue
+        AND limits.paused_at IS NOT NULL
+        AND (limits.resume_at IS NULL OR limits.resume_at > statement_timestamp())
   );

@@ -5,7 +5,7 @@
 WITH due AS MATERIALIZED (
     SELECT job.ctid AS place, job.id, job.run_at, job.queue, job.priority, job.fair_key
     FROM pgqueue_jobs AS job
-    WHERE job.status IN ('scheduled', 'held')
+    WHERE job.status IN ('scheduled', 'reserved')
       AND job.status = 'scheduled'
       AND job.run_at <= statement_timestamp()
     ORDER BY job.run_at

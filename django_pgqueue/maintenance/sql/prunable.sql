@@ -1,8 +1,8 @@
 -- Whether there are finished jobs whose own time is over, jobs that have been dead for too long, anything in the
--- default partition, counts that are too old, and operations that ended long ago. Called by pruner.look(): to remove
+-- default partition, counts that are too old, and bulk actions that ended long ago. Called by pruner.look(): to remove
 -- them takes rights that a worker without such jobs need not have. Reads one entry of pgqueue_finished_jobs_prune in
 -- each partition, one of pgqueue_dead_jobs_age, the length of a file, one of pgqueue_stats_minute, and the few
--- operations; locks nothing. Without a number of days, dead jobs stay.
+-- bulk actions; locks nothing. Without a number of days, dead jobs stay.
 SELECT
     EXISTS (
         SELECT
@@ -22,6 +22,6 @@ SELECT
     ),
     EXISTS (
         SELECT
-        FROM pgqueue_operations AS operation
-        WHERE operation.ended_at < statement_timestamp() - make_interval(days => %(operation_days)s::integer)
+        FROM pgqueue_bulk_actions AS bulk_action
+        WHERE bulk_action.ended_at < statement_timestamp() - make_interval(days => %(bulk_action_days)s::integer)
     );

@@ -14,7 +14,7 @@ from django.db import Error
 
 from django_pgqueue.bench.load import QUEUE, BenchFailed, Load
 from django_pgqueue.bench.measure import measure
-from django_pgqueue.bench.report import Report, Spread
+from django_pgqueue.bench.report import BenchReport, Spread
 from django_pgqueue.cli.database import check_database
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import postgresql
@@ -174,7 +174,7 @@ class Progress:
         self._out.flush()
 
 
-def as_text(report: Report) -> str:
+def as_text(report: BenchReport) -> str:
     """Return the table for people."""
     load, floor, drained = report.load, report.floor, report.drained
     rows = [
@@ -204,7 +204,7 @@ All jobs were there before the first began, so the wait is that of a backlog: ho
 WAL counts whatever else the server wrote meanwhile. The server's CPU is that of the sessions which claim and ack."""
 
 
-def beside(report: Report) -> str:
+def beside(report: BenchReport) -> str:
     """Say what else was there, if anything was."""
     others = [
         *(["jobs of other queues"] if report.is_beside_jobs else []),
@@ -213,7 +213,7 @@ def beside(report: Report) -> str:
     return f"\nMeasured beside {' and '.join(others)}: what these did is in the figures." if others else ""
 
 
-def describe(report: Report) -> str:
+def describe(report: BenchReport) -> str:
     """Say what was measured."""
     load = report.load
     low, high = load.sleep_ms
@@ -248,6 +248,6 @@ def known(value: float | None, unit: str, why_not: str) -> str:
     return f"unknown: {why_not}" if value is None else f"{value:,.0f} {unit}"
 
 
-def slots(report: Report) -> str:
+def slots(report: BenchReport) -> str:
     """Write how near the worker comes to slots that only sleep, to go behind something else."""
     return "" if report.ratio_to_slots is None else f", {report.ratio_to_slots:.2f} x what the slots could do"

@@ -8,19 +8,19 @@ from django.db import Error
 from django.utils.translation import override
 
 from django_pgqueue.cli import arguments
-from django_pgqueue.cli.actions import VERBS, Many, Progress
+from django_pgqueue.cli.actions import VERBS, ProgressLine, SelectedJobs
 from django_pgqueue.cli.database import check_database
 from django_pgqueue.cli.listing import listed
 from django_pgqueue.conf import conf
-from django_pgqueue.insights.explain import find, story_of, text_of
-from django_pgqueue.insights.formatting import plain, says_yes, table, user
+from django_pgqueue.insights.explain import explanation_of, find, text_of
+from django_pgqueue.insights.formatting import confirms, plain, table, user
 
 INTERRUPTED = 130  # as a shell says of Ctrl-C
 
 HELP = """
-Enqueue a job; list and show jobs; requeue, kill, move or purge many, by ids or by a filter. Many are changed in slices
-of up to 1,000, each a transaction of its own. What somebody else is just changing is never waited for, but left alone
-and named.
+Enqueue a job; list and show jobs; retry, kill, move or purge many, by ids or by a filter. Many are changed in slices
+of up to 1,000, each a transaction of its own. Jobs that another session is just changing are not waited for,
+but left alone and named.
 """
 
 
@@ -40,8 +40,8 @@ class Command(BaseCommand):
             add(sub)
             arguments.add_everywhere(sub, call)
         for verb in VERBS:
-            sub = verbs.add_parser(verb.name, aliases=verb.aliases, help=verb.help, description=verb.help)
-            arguments.add_verb(sub, verb)
+            sub = verbs.add_parser(verb.name, help=verb.help, description=verb.help)
+            arguments.add_action(sub, verb)
             arguments.add_everywhere(sub, self._act, verb=verb)
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -74,7 +74,7 @@ class Command(BaseCommand):
         job = find(options["id"], options["database"])
         if job is None:
             raise CommandError(f"There is no job {options['id']}: it was never there, or is not kept any more.")
-        story = story_of(job, options["database"])
+        story = explanation_of(job, options["database"])
         if options["format"] == "json":
             self._print_json(story)
         else:
@@ -82,8 +82,8 @@ class Command(BaseCommand):
 
     def _act(self, options: dict[str, Any]) -> None:
         options["by"] = options["by"] or user()
-        progress = Progress(self.stderr, is_silent=not options["verbosity"])
-        many = Many(options["doing"], options, progress)
+        progress = ProgressLine(self.stderr, is_silent=not options["verbosity"])
+        many = SelectedJobs(options["doing"], options, progress)
         try:
             if options["dry_run"]:
                 self._show_sample(many)
@@ -100,19 +100,19 @@ class Command(BaseCommand):
         if many.tally.left:
             raise CommandError(many.left())
 
-    def _show_sample(self, many: Many) -> int:
+    def _show_sample(self, many: SelectedJobs) -> int:
         count, sample = many.sample()
         self.stdout.write(f"{count:,} jobs match." + (f" The first:\n{sample}" if sample else ""))
         return count
 
-    def _ask(self, many: Many, options: dict[str, Any]) -> None:
+    def _ask(self, many: SelectedJobs, options: dict[str, Any]) -> None:
         """Have the user say yes to what cannot be undone, where jobs are not named one by one."""
         if many.ids or not many.verb.asks or options["yes"]:
             return
         if sys.stdin is None or not sys.stdin.isatty():
-            raise CommandError(f"Nobody can be asked here: add --yes to {many.verb.name} jobs by a filter.")
+            raise CommandError(f"No terminal to ask at: add --yes to {many.verb.name} jobs by a filter.")
         count = self._show_sample(many)
-        if not count or not says_yes(f"{many.verb.name.capitalize()} {count:,} jobs? [y/N] "):
+        if not count or not confirms(f"{many.verb.name.capitalize()} {count:,} jobs? [y/N] "):
             raise CommandError("Nothing was changed.")
 
     def _print_json(self, value: Any) -> None:

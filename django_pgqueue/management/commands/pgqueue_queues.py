@@ -10,7 +10,7 @@ from django.utils.translation import override
 from django_pgqueue.cli.database import check_database
 from django_pgqueue.cli.parsing import age, instant, number_or_none, rate_or_none
 from django_pgqueue.conf import conf
-from django_pgqueue.exceptions import InvalidGate
+from django_pgqueue.exceptions import InvalidLimit
 from django_pgqueue.flow.queue_limits import limit_queue, pause_queue, resume_queue
 from django_pgqueue.insights.formatting import plain, user
 from django_pgqueue.insights.overview import as_json, limits_of, states, table
@@ -22,7 +22,7 @@ UNSAID = object()
 class Command(BaseCommand):
     """List queues, pause, resume and limit them."""
 
-    help = "List queues with their jobs and gates; pause, resume and limit them, for all workers together."
+    help = "List queues with their jobs and limits; pause, resume and limit them, for all workers together."
 
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(metavar="VERB", required=True)
@@ -48,7 +48,7 @@ class Command(BaseCommand):
             check_database(options["database"])
             with transaction.atomic(using=options["database"]):
                 options["call"](options)
-        except InvalidGate as error:
+        except InvalidLimit as error:
             raise CommandError(f"Nothing was changed. {error}") from error
         except Error as error:
             raise CommandError(str(error).strip()) from error
@@ -99,12 +99,20 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``limit``."""
     parser.add_argument("names", nargs="+", metavar="NAME")
     parser.add_argument(
-        "--max-running", type=number_or_none, default=UNSAID, metavar="N", help="so many jobs at once; or none"
+        "--max-running",
+        type=number_or_none,
+        default=UNSAID,
+        metavar="N",
+        help="maximum number of jobs at once; or none",
     )
     parser.add_argument(
-        "--rate", type=rate_or_none, default=UNSAID, metavar="RATE", help="so many starts: 100/s, 60/m, 5/10s; or none"
+        "--rate",
+        type=rate_or_none,
+        default=UNSAID,
+        metavar="RATE",
+        help="maximum rate of starts: 100/s, 60/m, 5/10s; or none",
     )
-    parser.add_argument("--burst", type=int, metavar="N", help="so many starts at once, of the rate")
+    parser.add_argument("--burst", type=int, metavar="N", help="starts of the rate that may come at once")
 
 
 def limits_from(options: dict[str, Any]) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from django_pgqueue.cli.database import check_database
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection, QueueConnection
 from django_pgqueue.insights.retention import as_json, state_of, text_of
-from django_pgqueue.maintenance.partitions import keep_partitions
+from django_pgqueue.maintenance.partitions import maintain_partitions
 from django_pgqueue.maintenance.pruner import prune_all
-from django_pgqueue.maintenance.vacuum import rights
+from django_pgqueue.maintenance.vacuum import privileges
 
 HELP = """
 Show how long jobs are kept: the partitions of finished jobs with their sizes and ages, dead jobs, and what the next
@@ -45,11 +45,11 @@ class Command(BaseCommand):
         else:
             self.stdout.write("\n".join(text_of(state)))
         if is_blocked:
-            raise CommandError("Somebody is in the way of partitions. Workers try again by themselves.")
+            raise CommandError("Another session blocks the maintenance of partitions. Workers try again by themselves.")
 
     def _run(self, alias: str) -> bool:
         """Do a pass, say what it did, and return whether another session blocked the rest."""
-        allowed = rights(CallerConnection(alias))
+        allowed = privileges(CallerConnection(alias))
         if allowed is None or not (allowed.may_partition and allowed.may_prune):
             raise CommandError(
                 f"The role of {alias!r} may not do that: it does not own the tables. Set "
@@ -58,7 +58,7 @@ class Command(BaseCommand):
             )
         database = QueueConnection(alias, "retention")
         try:
-            kept = keep_partitions(database, retention_days=conf.retention_days)
+            kept = maintain_partitions(database, retention_days=conf.retention_days)
             pruned = prune_all(
                 database,
                 retention_days=conf.retention_days,

@@ -85,7 +85,7 @@ class Command(BaseCommand):
         if left_alone:
             raise CommandError(
                 f"Left alone: {_listed(left_alone)}. They are {options['verb']}d already, "
-                "or somebody else is just changing them."
+                "or another session is just changing them."
             )
 
 

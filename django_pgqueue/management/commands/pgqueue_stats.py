@@ -13,7 +13,7 @@ from django.utils.translation import override
 
 from django_pgqueue.cli.database import check_database
 from django_pgqueue.cli.parsing import minutes, pause
-from django_pgqueue.cli.stats import MINUTES, Glance, as_json, look, painted
+from django_pgqueue.cli.stats import MINUTES, StatsSnapshot, as_json, painted, snapshot
 from django_pgqueue.cli.stats_watch import repeat, view, watch
 from django_pgqueue.conf import conf
 from django_pgqueue.insights.bounded import TookTooLong
@@ -49,7 +49,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         alias = options["database"] or conf.database
         read = functools.partial(
-            look, alias, queues=options["queue"], minutes=options["minutes"], with_tasks=options["tasks"]
+            snapshot, alias, queues=options["queue"], minutes=options["minutes"], with_tasks=options["tasks"]
         )
         try:
             check_database(alias)
@@ -72,13 +72,13 @@ class Command(BaseCommand):
             if options["watch"] is None:
                 raise
 
-    def _once(self, glance: Glance, options: dict[str, Any]) -> None:
+    def _once(self, glance: StatsSnapshot, options: dict[str, Any]) -> None:
         self._print(glance, options=options)
         unseen = [queue.line.name for queue in glance.queues if not queue.line.is_known]
         if unseen:
             raise CommandError(f"No job has been seen on {', '.join(map(plain, map(repr, unseen)))}.")
 
-    def _print(self, glance: Glance, *, options: dict[str, Any]) -> None:
+    def _print(self, glance: StatsSnapshot, *, options: dict[str, Any]) -> None:
         if options["json"]:
             said, indent = as_json(glance, with_tasks=options["tasks"]), 2 if options["watch"] is None else None
             self.stdout.write(json.dumps(said, cls=DjangoJSONEncoder, indent=indent))

@@ -19,11 +19,11 @@ from django_pgqueue import registry
 from django_pgqueue.cli.database import await_database, check_database
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import ConfigurationError
-from django_pgqueue.jobs.queue_selector import Served
-from django_pgqueue.worker.config import Plan
+from django_pgqueue.jobs.queue_selector import QueueSelector
+from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.http import Page
 from django_pgqueue.worker.logging_setup import configure
-from django_pgqueue.worker.metrics import Figures
+from django_pgqueue.worker.metrics import CommandMetrics
 from django_pgqueue.worker.reloader import Reloader, hold
 from django_pgqueue.worker.supervisor import Supervisor, stop_signals
 from django_pgqueue.worker.worker_process import UNGUARDED, can_read_memory
@@ -49,7 +49,7 @@ class Command(BaseCommand):
         parser.add_argument("--queues", default="", help=QUEUES_HELP)
         parser.add_argument("--concurrency", type=int, default=8, help="jobs at once in each process; default: 8")
         parser.add_argument("--processes", type=int, default=1, help="worker processes; default: 1")
-        parser.add_argument("--max-jobs", type=int, default=0, help="replace a process that has finished so many")
+        parser.add_argument("--max-jobs", type=int, default=0, help="replace a process after N jobs")
         parser.add_argument(
             "--max-memory", type=int, default=0, metavar="MIB", help="replace a process that uses so much"
         )
@@ -159,7 +159,7 @@ class Command(BaseCommand):
         except ConfigurationError as error:
             raise CommandError(str(error)) from error
 
-    def reload(self, plan: Plan) -> NoReturn:
+    def reload(self, plan: WorkerConfig) -> NoReturn:
         """Run this command without ``--reload``, again and again; end as the last one ended."""
         if not self._called_from_command_line:
             raise CommandError("--reload needs a command line that it can repeat: call manage.py, not call_command().")
@@ -216,7 +216,7 @@ def check_may_have_children() -> None:
         )
 
 
-def supervisor_of(plan: Plan) -> Supervisor:
+def supervisor_of(plan: WorkerConfig) -> Supervisor:
     """Return the supervisor that will run a plan; raise CommandError where probes or metrics cannot be answered."""
     try:
         return Supervisor(plan, metrics_of(plan))
@@ -224,15 +224,15 @@ def supervisor_of(plan: Plan) -> Supervisor:
         raise CommandError(str(error)) from error
 
 
-def metrics_of(plan: Plan) -> Callable[[Callable[[], Figures]], Page] | None:
+def metrics_of(plan: WorkerConfig) -> Callable[[Callable[[], CommandMetrics]], Page] | None:
     """Return what makes the page of metrics, if there is to be one."""
     if not plan.metrics_port:
         return None
-    page_of: Callable[[Callable[[], Figures]], Page] = import_string(PAGE_OF_METRICS)
+    page_of: Callable[[Callable[[], CommandMetrics]], Page] = import_string(PAGE_OF_METRICS)
     return page_of
 
 
-def plan_from(options: dict[str, Any]) -> Plan:
+def plan_from(options: dict[str, Any]) -> WorkerConfig:
     """Check all options at once; return the plan.
 
     Raises:
@@ -246,10 +246,10 @@ def plan_from(options: dict[str, Any]) -> Plan:
         problems.append(f"--health-file is in a folder that is not there: {options['health_file']!r}.")
     if options["queues"] and not queues:
         problems.append(f"--queues names no queue: {options['queues']!r}.")
-    problems += [f"--queues: {problem}" for problem in Served.of(queues).problems()]
+    problems += [f"--queues: {problem}" for problem in QueueSelector.of(queues).problems()]
     if problems:
         raise CommandError(" ".join(problems))
-    return Plan(
+    return WorkerConfig(
         queues=queues,
         processes=options["processes"],
         concurrency=options["concurrency"],

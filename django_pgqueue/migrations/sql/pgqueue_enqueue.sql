@@ -1,5 +1,5 @@
--- Enqueue from SQL, as enqueue() does in Python; return the id of the job, or of the one that has its unique key. Called
--- from any language: docs/how-to/enqueue-from-sql.md. The database's clock tells queued from scheduled.
+-- Enqueue from SQL, as enqueue() does in Python; return the id of the job, or of the one that has its unique key.
+-- Called from any language: docs/how-to/enqueue-from-sql.md. The database's clock tells queued from scheduled.
 --
 -- A job that is over, because its time is over, it has expired or was killed, gives up the key. One that gives the key
 -- up at its start is kept from starting before the caller's transaction has ended. Another session may have changed the
@@ -57,7 +57,7 @@ BEGIN
         SELECT
             job.id,
             CASE
-                WHEN job.status = 'held' THEN job.run_at <= clock_timestamp()
+                WHEN job.status = 'reserved' THEN job.run_at <= clock_timestamp()
                 ELSE job.lease_token = 0
                     AND (job.cancel_requested_at IS NOT NULL OR COALESCE(job.expires_at <= clock_timestamp(), false))
             END,
@@ -77,7 +77,7 @@ BEGIN
                   AND job.unique_scope IN ('live', 'start')
                   AND job.lease_token = 0
                   AND CASE
-                      WHEN job.status = 'held' THEN job.run_at <= clock_timestamp()
+                      WHEN job.status = 'reserved' THEN job.run_at <= clock_timestamp()
                       ELSE job.expires_at <= clock_timestamp() OR job.cancel_requested_at IS NOT NULL
                   END;
             ELSE

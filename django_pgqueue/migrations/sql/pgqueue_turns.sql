@@ -28,7 +28,7 @@ BEGIN
           AND (-job.priority) = -of_priority
           AND job.run_at >= COALESCE((
               SELECT noted.run_at
-              FROM pgqueue_heads AS noted
+              FROM pgqueue_queue_heads AS noted
               WHERE noted.queue = of_queue AND noted.priority = of_priority
           ), 'epoch')
         ORDER BY (-job.priority), job.run_at, job.id

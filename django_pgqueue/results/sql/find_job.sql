@@ -1,14 +1,14 @@
 -- Find one job, whichever table it is in. Called by lookup.find(). Locks nothing; reads by primary keys, of the
 -- finished in all partitions. The parts are read in this order, and no further than the first row: a live job is one
--- look-up, and of one that has finished and holds its unique key, what is kept of it goes before its tombstone. Returns
--- the columns of lookup.JobState; what has not happened yet is NULL.
+-- look-up, and of one that has finished and holds its unique key, what is kept of it goes before its reserved row.
+-- Returns the columns of lookup.JobState; what has not happened yet is NULL.
 SELECT
     job.id, job.status, job.queue, job.task, job.backend, job.priority, job.run_at, job.enqueued_at,
     NULLIF(job.first_started_at, 'epoch') AS first_started_at, NULLIF(job.started_at, 'epoch') AS started_at,
     NULL::timestamptz AS ended_at, NULLIF(job.worker_id, 0) AS worker_id, job.attempts, job.lost, NULL::text AS reason,
     job.args::text, job.kwargs::text, NULL::text AS result, job.errors::text, job.metadata::text, job.progress::text
 FROM pgqueue_jobs AS job
-WHERE job.id = %(id)s::bigint AND job.status <> 'held'
+WHERE job.id = %(id)s::bigint AND job.status <> 'reserved'
 UNION ALL
 SELECT
     dead.id, 'dead', dead.queue, dead.task, dead.backend, dead.priority, dead.run_at, dead.enqueued_at,
@@ -27,10 +27,10 @@ FROM pgqueue_finished_jobs AS done
 WHERE done.id = %(id)s::bigint
 UNION ALL
 SELECT
-    held.id, 'held', held.queue, held.task, held.backend, held.priority, held.run_at, held.enqueued_at,
+    held.id, 'reserved', held.queue, held.task, held.backend, held.priority, held.run_at, held.enqueued_at,
     NULLIF(held.first_started_at, 'epoch'), NULLIF(held.started_at, 'epoch'),
     NULL, NULLIF(held.worker_id, 0), held.attempts, held.lost, NULL,
     held.args::text, held.kwargs::text, NULL, held.errors::text, held.metadata::text, held.progress::text
 FROM pgqueue_jobs AS held
-WHERE held.id = %(id)s::bigint AND held.status = 'held'
+WHERE held.id = %(id)s::bigint AND held.status = 'reserved'
 LIMIT 1;

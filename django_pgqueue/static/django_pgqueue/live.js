@@ -1,8 +1,8 @@
 /* Keeps a page fresh: each element with data-pgqueue-live="name" is replaced by the one of that name from the same
  * address, fetched every few seconds. The toolbar of live.html says how often; the choice is kept in this browser.
  *
- * Nothing is fetched while the tab is hidden or somebody is at work in what would be replaced: has text selected, boxes
- * ticked, a field changed or under the cursor, the pointer pressed. Folds, focus and scroll positions survive; a fold
+ * Nothing is fetched while the tab is hidden or the user is at work in what would be replaced: text selected, boxes ticked,
+ * a field changed or under the cursor, the pointer pressed. Folds, focus and scroll positions survive; a fold
  * is known again by its id, else by the text of its summary. What has not changed is left alone.
  *
  * A row that has left its list is struck out, and a link offers those that are new: nothing moves under the pointer.

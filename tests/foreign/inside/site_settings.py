@@ -1,4 +1,4 @@
-"""What is added to the settings of the site that ``wagtail start`` has made, as its ``local.py``."""
+"""Settings added to those of the site that ``wagtail start`` has made, as its ``local.py``."""
 
 from database import DATABASES as DATABASES
 

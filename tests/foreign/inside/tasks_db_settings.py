@@ -15,7 +15,7 @@ SILENCED_SYSTEM_CHECKS = [
     "admin.E409",
     "admin.E410",
     "admin.W411",
-]  # nobody opens it
+]  # it is not opened
 TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend", "QUEUES": []}}
 USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

@@ -106,7 +106,7 @@ class Command(BaseCommand):
         return site, [web, worker]
 
     def watch(self, scene, seconds):
-        """Say how the work goes on until it is done, for at most so many seconds."""
+        """Say how the work goes on until it is done, for at most ``seconds``."""
         deadline, before = time.monotonic() + seconds, ""
         while True:
             if (now := scene.progress()) != before:

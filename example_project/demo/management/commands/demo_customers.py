@@ -37,7 +37,7 @@ class Command(BaseCommand):
             with contextlib.suppress(URLError, OSError, ValueError):  # the shop may be busy, or stopping
                 order_something(Browser(site))
                 if number % TRIED_AGAIN == 0:
-                    do_to_all(Browser(site), "requeue", "shop.tasks.tell_courier", rate=0.1)
+                    do_to_all(Browser(site), "retry", "shop.tasks.tell_courier", rate=0.1)
                 if number % CLEARED == 0:
                     do_to_all(Browser(site), "purge", "demo.tasks.print_label", rate=0.3)
 

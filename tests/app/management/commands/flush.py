@@ -30,9 +30,9 @@ END $$
 class Command(flush.Command):
     """Empty the tables after a test that committed: much sooner than TRUNCATE of all of them does.
 
-    It waits for whoever still writes, as TRUNCATE does, and leaves pgqueue_jobs without a dead row. What migrations
-    have put into tables stays, so it need not be made anew. A file without a page, once the table is locked, has no row
-    of anybody: such a table costs its lock, not the plan of a DELETE nor new files for each of its indexes.
+    It waits for sessions that still write, as TRUNCATE does, and leaves pgqueue_jobs without a dead row. What was put
+    into tables by migrations stays, so it need not be made anew. A file without a page, once the table is locked, has
+    no rows: such a table costs its lock, not the plan of a DELETE nor new files for each of its indexes.
     """
 
     def handle(self, **options) -> None:

@@ -1,4 +1,4 @@
-"""What a site writes to have the mails of django-post-office sent by a worker."""
+"""Tasks by which a site has the mails of django-post-office sent by a worker."""
 
 from django.dispatch import receiver
 from post_office.mail import send_queued_mail_until_done

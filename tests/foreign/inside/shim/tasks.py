@@ -1,4 +1,4 @@
-"""What docs/how-to/switch-from-celery.md says of packages whose code is not one's own."""
+"""The shim of docs/how-to/switch-from-celery.md for packages whose code is not one's own."""
 
 from datetime import timedelta
 

@@ -14,7 +14,7 @@ from django_pgqueue import (
     limit_queue,
     move_jobs,
     pause_queue,
-    requeue,
+    retry,
 )
 from django_pgqueue.exceptions import JobFailed, PgQueueError
 from django_pgqueue.results.lookup import JobState
@@ -70,6 +70,6 @@ def see_to_it(ids: list[int]) -> None:
     assert_type(move_jobs(ids, queue="slow", by="ann"), list[int])
     assert_type(pause_queue("mail", by="ann", resume_at=dt.timedelta(hours=1)), bool)
     limit_queue("mail", max_running=4, rate=None)
-    requeue(ids, by="ann")
+    retry(ids, by="ann")
     kill(ids, by="ann")
     kill(ids)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

@@ -1,0 +1,36 @@
+-- Which outcomes were written by a transaction whose commit was not answered, of those that find no row with their
+-- lease token any more. Called by ack.recorded(), in the rare case. Reads what is left of each job by primary key, as
+-- finish.sql does; locks nothing. A success that is not kept leaves nothing behind, and neither does that of another
+-- worker: it counts as written unless the job is there, or dead. Returns ids.
+SELECT said.id
+FROM unnest(
+    %(ids)s::bigint[], %(attempts)s::integer[], %(kinds)s::text[], %(reasons)s::text[], %(errors)s::text[]
+) AS said (id, attempt, kind, reason, error)
+LEFT JOIN LATERAL (
+    SELECT one.status, one.errors
+    FROM pgqueue_jobs AS one
+    WHERE one.id = said.id
+    LIMIT 1
+) AS live ON true
+LEFT JOIN LATERAL (
+    SELECT one.reason, one.worker_id, one.errors
+    FROM pgqueue_dead_jobs AS one
+    WHERE one.id = said.id
+    LIMIT 1
+) AS dead ON true
+LEFT JOIN LATERAL (
+    SELECT one.worker_id, one.attempts, one.errors
+    FROM pgqueue_finished_jobs AS one
+    WHERE one.id = said.id
+    LIMIT 1
+) AS finished ON true
+WHERE CASE said.kind
+    WHEN 'kept' THEN finished.worker_id = %(worker_id)s::bigint AND finished.attempts = said.attempt
+    WHEN 'not kept' THEN COALESCE(live.status, 'reserved') = 'reserved' AND dead.reason IS NULL
+    WHEN 'died' THEN dead.worker_id = %(worker_id)s::bigint AND dead.reason = said.reason
+    WHEN 'retried' THEN COALESCE(live.errors, dead.errors, finished.errors) @> jsonb_build_array(
+        jsonb_build_object(
+            'kind', 'failed', 'attempt', said.attempt, 'worker_id', %(worker_id)s::bigint, 'error', said.error
+        )
+    )
+END;

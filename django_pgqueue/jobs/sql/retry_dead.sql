@@ -1,0 +1,48 @@
+-- Send dead jobs back to be run, with all their attempts before them and a note in their history. Called by
+-- dead_letter.retry() for staff. Locked rows are left out. Found by primary key. A job whose unique key another live
+-- job holds stays dead, and its id is missing from the answer; so does one that the checks pgqueue_jobs_lengths and
+-- pgqueue_jobs_instants would refuse, as SQL may have inserted it before there were any.
+WITH target AS MATERIALIZED (
+    SELECT dead.*
+    FROM pgqueue_dead_jobs AS dead
+    WHERE dead.id = ANY (%(ids)s::bigint[])
+      AND greatest(
+          char_length(dead.queue) + 372, char_length(dead.task), char_length(dead.backend),
+          char_length(dead.unique_key), char_length(dead.concurrency_key), char_length(dead.fair_key)
+      ) <= 500
+      AND dead.enqueued_at BETWEEN '1970-01-01Z' AND '9999-01-01Z'
+      AND dead.first_started_at BETWEEN '1970-01-01Z' AND '9999-01-01Z'
+    FOR UPDATE SKIP LOCKED
+),
+retried AS (
+    INSERT INTO pgqueue_jobs (
+        id, run_at, enqueued_at, first_started_at, schedule_id, parent_id, lease_seconds, timeout_seconds, priority,
+        max_attempts, concurrency_limit, unique_for_seconds, keep, keep_seconds, concurrency_strict, status, queue,
+        task, backend, args, kwargs, unique_key, unique_scope, concurrency_key, fair_key, metadata, progress, errors
+    )
+    SELECT
+        target.id, statement_timestamp(), target.enqueued_at, target.first_started_at, target.schedule_id,
+        target.parent_id, target.lease_seconds, target.timeout_seconds, target.priority, target.max_attempts,
+        target.concurrency_limit, target.unique_for_seconds, target.keep, target.keep_seconds,
+        target.concurrency_strict,
+        CASE WHEN target.concurrency_key IS NULL THEN 'queued' ELSE 'waiting' END, target.queue, target.task,
+        target.backend, target.args, target.kwargs, target.unique_key,
+        CASE target.unique_scope WHEN 'started' THEN 'start' WHEN 'given_up' THEN 'live' ELSE target.unique_scope END,
+        target.concurrency_key, target.fair_key, target.metadata, target.progress,
+        CASE WHEN jsonb_array_length(target.errors) >= 20 THEN target.errors - 10 ELSE target.errors END
+            || jsonb_build_object(
+                'kind', 'retried', 'attempt', target.attempts, 'at', statement_timestamp(), 'by', %(by)s::text,
+                'reason', target.reason
+            )
+    FROM target
+    ORDER BY target.unique_key COLLATE "C", target.id
+    ON CONFLICT DO NOTHING
+    RETURNING id, queue, concurrency_key
+),
+gone AS (
+    DELETE FROM pgqueue_dead_jobs AS dead
+    USING retried
+    WHERE dead.id = retried.id
+)
+SELECT retried.id, retried.queue, retried.concurrency_key
+FROM retried;

@@ -1,0 +1,14 @@
+-- Remove bulk actions that ended before the given days. Called by bulk_runner.prune_bulk_actions(). Locked rows are
+-- left out. Reads the whole table along its primary key: it has as many rows as staff had reasons in a month.
+WITH old AS MATERIALIZED (
+    SELECT bulk_action.id
+    FROM pgqueue_bulk_actions AS bulk_action
+    WHERE bulk_action.ended_at < statement_timestamp() - make_interval(days => %(days)s::integer)
+    ORDER BY bulk_action.id
+    LIMIT 1000
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM pgqueue_bulk_actions AS bulk_action
+USING old
+WHERE bulk_action.id = old.id
+RETURNING bulk_action.id;
