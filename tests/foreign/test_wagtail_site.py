@@ -112,14 +112,14 @@ def test_published_page_is_found_as_soon_as_a_worker_has_run(site, editor):
     assert found() == []
     waiting = site.jobs()
     assert sorted(job["task"] for job in waiting) == TASKS
-    worker = site.start("pgqueue_worker", log="worker.log")
+    worker = site.start("pgqueue_worker", "--concurrency", "1", log="worker.log")  # they write to the same rows
     try:
         assert "Ammonites of the Jura" in "".join(eventually(found))
         eventually(lambda: not site.jobs())
     finally:
         worker.terminate()
         assert worker.wait(PATIENCE_SECONDS) == 0
-    assert site.jobs("--status", "dead") == []
+    assert [site.manage("pgqueue_jobs", "show", str(job["id"])) for job in site.jobs("--status", "dead")] == []
 
 
 def test_task_of_a_page_that_is_gone_is_discarded(site):
