@@ -1,6 +1,8 @@
 """Slots, run in this process: whatever happens around a job, its cell comes back."""
 
 import asyncio
+import contextvars
+import gc
 import queue as stdlib_queue
 import threading
 
@@ -316,3 +318,28 @@ def test_lane_whose_thread_still_runs_what_a_job_left_gets_another(slots, give, 
     finally:
         released.set()
     assert "does not answer" in caplog.text
+
+
+def test_what_a_job_awaits_ends_in_its_own_context_when_a_test_ends_its_slots(queue, transactional_db, registry_of):
+    """The coroutines that asgiref's sync_to_async returns set context variables when they are closed."""
+    awaits, told = threading.Event(), contextvars.ContextVar("told", default="nothing")
+
+    async def wait():
+        try:
+            awaits.set()
+            await asyncio.get_running_loop().create_future()
+        finally:
+            told.set("by a job")
+
+    shared = SharedState()
+    shared.extend(now() + 600)
+    registry_of(wait).enqueue()
+    [job] = claim(queue, "default", limit=1, worker_id=1)
+    with ended():
+        slots = Slots(1, shared, stdlib_queue.SimpleQueue())
+        shared.hold([0], [job])
+        slots.accept(0, job)
+        assert awaits.wait(PATIENCE_SECONDS)
+    del slots
+    gc.collect()
+    assert told.get() == "nothing"

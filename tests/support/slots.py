@@ -1,5 +1,6 @@
 """The end of slots, whose threads go on for as long as their process: no worker ends them, but a test does."""
 
+import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
@@ -53,10 +54,22 @@ def end_lanes(lanes: Lanes) -> None:
             executor.submit(connections.close_all).result(PATIENCE_SECONDS)
             executor.shutdown()
     if lanes._loop is not None:
+        asyncio.run_coroutine_threadsafe(cancel_tasks(), lanes._loop).result(PATIENCE_SECONDS)
         with mock.patch.object(module, "logger", mock.Mock(exception=leave)):  # called before the loop goes on
             lanes._loop.call_soon_threadsafe(leave)
             join(lanes)
         lanes._loop.close()
+
+
+async def cancel_tasks() -> None:
+    """Let every task of this loop end here.
+
+    Else a garbage collection ends them, in whatever thread it runs; there asgiref would restore the context of a job.
+    """
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:
+        for one in others:
+            one.cancel()
+        await asyncio.wait(others)
 
 
 def end_limits(limits: Timeouts) -> None:
