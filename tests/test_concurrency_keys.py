@@ -325,7 +325,7 @@ def test_next_job_of_a_key_is_claimed_in_the_same_turn(consumer, sql):  # noqa: 
         assert [job.id for _, job in consumer.slots.accepted] == [job_id]
         consumer.slots.finish()
         consumer._collect(0.0)
-        consumer._turn()
+        consumer._cycle()
     assert Job.objects.count() == 0
 
 
@@ -339,7 +339,7 @@ def test_next_job_is_claimed_at_once_though_later_ones_of_other_keys_were_taken(
     consumer.slots.finish()
     consumer._cursors._cursors["default"].full_scan_at = math.inf
     consumer._collect(0.0)
-    consumer._turn()
+    consumer._cycle()
     assert [job.id for _, job in consumer.slots.accepted] == [other, second]
 
 

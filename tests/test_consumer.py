@@ -54,7 +54,7 @@ class Benched(Slots):
 @pytest.fixture
 def consumer(transactional_db):
     shared = SharedState()
-    shared.extend(now() + 60)
+    shared.extend_lease(now() + 60)
     made = Consumer(1, (), Benched(4, shared, stdlib_queue.SimpleQueue()), shared)
     yield made
     made.database.close()
@@ -72,7 +72,7 @@ def turn(consumer):
     for cursor in consumer._cursors._cursors.values():
         cursor.full_scan_at = 0.0
     consumer._collect(0.0)
-    consumer._turn()
+    consumer._cycle()
 
 
 def test_consumer_fills_its_slots_and_no_more(consumer):
@@ -170,7 +170,7 @@ def test_outcome_that_cannot_even_be_buried_is_left_to_its_lease(consumer, sql):
         turn(consumer)
     assert Job.objects.get(pk=job_id).status == "running"
     assert consumer._in_flight.unwritten == {}
-    assert CAPACITY - consumer._in_flight.room() == 1, (
+    assert CAPACITY - consumer._in_flight.free() == 1, (
         "the supervisor must not take it for a claim that was never answered"
     )
 
@@ -372,8 +372,8 @@ def test_outcome_that_the_server_has_rolled_back_is_not_in_doubt(consumer, troub
 
 def test_jobs_fetched_ahead_go_back_when_no_slot_begins_them(consumer, monkeypatch):
     enqueue_many(app.noop, [()] * 20)
-    consumer._speed.prefetch = 10
-    consumer._speed._since += 3600  # the speed of this machine is not to matter
+    consumer._prefetch.prefetch = 10
+    consumer._prefetch._since += 3600  # the speed of this machine is not to matter
     turn(consumer)
     turn(consumer)
     assert len(consumer.slots.accepted) == 10, "in halves of the work ahead; too little room is left for another one"
@@ -388,8 +388,8 @@ def test_jobs_fetched_ahead_go_back_when_no_slot_begins_them(consumer, monkeypat
 def test_only_what_is_not_begun_goes_back(consumer):
     """As when slots for plain tasks are all busy, and those for async ones go on."""
     enqueue_many(app.noop, [()] * 8)
-    consumer._speed.prefetch = 4
-    consumer._speed._since += 3600
+    consumer._prefetch.prefetch = 4
+    consumer._prefetch._since += 3600
     turn(consumer)
     turn(consumer)
     first = [job for _, job in consumer.slots.accepted[4:6]]
@@ -406,8 +406,8 @@ def test_only_what_is_not_begun_goes_back(consumer):
 
 def test_careful_consumer_claims_the_next_job_when_the_last_one_has_ended_or_runs_for_a_second(consumer):
     consumer._careful_until = time.monotonic() + 3600
-    consumer._speed.prefetch = 8
-    consumer._speed._since += 3600
+    consumer._prefetch.prefetch = 8
+    consumer._prefetch._since += 3600
     ids = enqueue_many(app.noop, [()] * 10)
     consumer._found_at = time.monotonic() + 3600
     turn(consumer)
@@ -430,7 +430,7 @@ def test_careful_consumer_claims_the_next_job_when_the_last_one_has_ended_or_run
     turn(consumer)
     assert accepted(consumer) == ids[1:5], "none is fetched ahead"
     consumer._careful_until = 0.0
-    consumer._speed.prefetch = 8
+    consumer._prefetch.prefetch = 8
     turn(consumer)
     turn(consumer)
     assert accepted(consumer) == ids[1:]
@@ -446,8 +446,8 @@ def test_others_are_told_of_jobs_that_are_given_back(consumer, monkeypatch, sql)
     )
     for name in ("default", "mail"):
         enqueue_many(app.noop.using(queue=name), [()] * 4)
-    consumer._speed.prefetch = 8
-    consumer._speed._since += 3600
+    consumer._prefetch.prefetch = 8
+    consumer._prefetch._since += 3600
     for _ in range(3):
         turn(consumer)
     assert (len(consumer.slots.accepted), told) == (8, [])
@@ -464,7 +464,7 @@ def test_job_that_was_only_just_handed_over_has_not_stalled(consumer):
     """However long nothing happened before."""
     consumer._look_again_at -= 60
     consumer.slots.concurrency = 0  # every accepted job counts as waiting for a slot
-    consumer._speed.prefetch = 4
+    consumer._prefetch.prefetch = 4
     enqueue_many(app.noop, [()] * 2)
     turn(consumer)
     assert len(consumer.slots.accepted) == 2
@@ -545,14 +545,14 @@ def test_suspect_that_takes_long_does_not_stop_the_queue(consumer, sql):
 def test_suspect_that_no_slot_begins_does_not_keep_the_child_for_itself(consumer, sql):
     enqueue_many(app.noop, [()] * 4)
     suspect = enqueue_suspect(sql)
-    consumer._speed.prefetch = 10
+    consumer._prefetch.prefetch = 10
     turn(consumer)
     consumer._isolation.until = time.monotonic()
     turn(consumer)
     assert accepted(consumer)[4:] == [suspect], "all slots are busy"
-    consumer._speed.prefetch = 0
-    consumer._shared.shorten(0)
-    consumer._shared.renew(now() + 60)
+    consumer._prefetch.prefetch = 0
+    consumer._shared.cap_lease(0)
+    consumer._shared.renew_lease(now() + 60)
     turn(consumer)
     assert Job.objects.get(pk=suspect).status == "queued"
     assert not consumer._isolation.want_the_child()
@@ -571,7 +571,7 @@ def test_suspect_that_has_not_begun_goes_back_when_the_consumer_stops(consumer, 
 
 def test_stop_gives_back_what_waits_and_takes_no_more(consumer):
     enqueue_many(app.noop, [()] * 20)
-    consumer._speed.prefetch = 10
+    consumer._prefetch.prefetch = 10
     turn(consumer)
     consumer.stop()
     turn(consumer)
@@ -586,7 +586,7 @@ def test_busy_consumer_waits_instead_of_spinning(consumer):
     enqueue_many(app.noop, [()] * 4)
     turn(consumer)
     assert len(consumer.slots.accepted) == 4
-    consumer._cursors.hear(None)
+    consumer._cursors.mark_ready(None)
     assert consumer._patience() > 0.5, "with all slots busy there is nothing to look for"
     consumer.stop()
     turn(consumer)
@@ -605,7 +605,7 @@ def test_old_run_of_a_job_ends_beside_the_new_one(consumer, sql):
     assert len(consumer.slots.accepted) == 2
     consumer.slots.finish(result='"old"')
     turn(consumer)
-    assert CAPACITY - consumer._in_flight.room() == 1
+    assert CAPACITY - consumer._in_flight.free() == 1
     assert FinishedJob.objects.count() == 0
     consumer.slots.finish(result='"new"')
     turn(consumer)
@@ -704,7 +704,7 @@ def test_flush_that_takes_too_long_is_made_smaller(consumer):
 
 
 def test_consumer_claims_nothing_when_the_lease_of_its_process_has_passed(consumer):
-    consumer._shared.extend(now() - 1)
+    consumer._shared.extend_lease(now() - 1)
     enqueue_many(app.noop, [()])
     turn(consumer)
     assert (consumer.slots.accepted, Job.objects.get().status) == ([], "queued")
@@ -712,7 +712,7 @@ def test_consumer_claims_nothing_when_the_lease_of_its_process_has_passed(consum
 
 def test_job_is_not_started_after_the_lease_of_its_process(transactional_db):
     shared = SharedState()
-    shared.extend(now() - 1)
+    shared.extend_lease(now() - 1)
     outbox = stdlib_queue.SimpleQueue()
     consumer = Consumer(1, (), Slots(2, shared, outbox), shared)
     enqueue_many(app.record, [("x",)])
@@ -731,33 +731,33 @@ def test_job_is_not_started_after_the_lease_of_its_process(transactional_db):
 
 def test_lease_that_had_lapsed_is_not_simply_renewed():
     shared = SharedState()
-    shared.extend(now() + 60)
-    shared.renew(now() + 61)
-    assert (shared.may_start(), shared.has_lapsed()) == (True, False)
-    shared.extend(now() - 1)
-    assert (shared.may_start(), shared.has_lapsed()) == (False, False)
+    shared.extend_lease(now() + 60)
+    shared.renew_lease(now() + 61)
+    assert (shared.is_lease_valid(), shared.has_lease_lapsed()) == (True, False)
+    shared.extend_lease(now() - 1)
+    assert (shared.is_lease_valid(), shared.has_lease_lapsed()) == (False, False)
     for _ in range(2):  # the child may not have looked between two heartbeats
-        shared.renew(now() + 60)
-        assert (shared.may_start(), shared.has_lapsed()) == (False, True)
-    shared.resume()
-    assert (shared.may_start(), shared.has_lapsed()) == (True, False)
+        shared.renew_lease(now() + 60)
+        assert (shared.is_lease_valid(), shared.has_lease_lapsed()) == (False, True)
+    shared.accept_lapse()
+    assert (shared.is_lease_valid(), shared.has_lease_lapsed()) == (True, False)
 
 
 def test_what_was_fetched_before_a_lapse_goes_back_before_anything_is_started(transactional_db):
     """As after a stall of the network for longer than a lease: others may have run it meanwhile."""
     shared = SharedState()
-    shared.extend(now() + 60)
+    shared.extend_lease(now() + 60)
     consumer = Consumer(1, (), Slots(1, shared, stdlib_queue.SimpleQueue()), shared)
     app.sleep_for_ever.using(priority=1).enqueue()
     waiting = app.noop_async.enqueue().id
     first, second = claim(consumer.database, "default", limit=2, worker_id=1)
     consumer._accept([first, second])
     eventually(lambda: shared.started() == {first.run_id})
-    shared.extend(now() - 1)
-    shared.renew(now() + 60)
-    consumer._turn()
+    shared.extend_lease(now() - 1)
+    shared.renew_lease(now() + 60)
+    consumer._cycle()
     assert list(Job.objects.filter(status="queued").values_list("id", "attempts")) == [(waiting, 0)]
-    assert shared.may_start()
+    assert shared.is_lease_valid()
     consumer.slots.cancel(first.run_id)
     eventually(lambda: turn(consumer) or FinishedJob.objects.filter(pk=waiting, attempts=1).exists())
     consumer.database.close()
@@ -774,7 +774,7 @@ def test_lane_that_was_about_to_begin_a_job_leaves_it_to_those_who_were_given_it
     async def fetched():
         begun.append("fetched")
 
-    shared.extend(now() + 60)
+    shared.extend_lease(now() + 60)
     consumer = Consumer(1, (), Slots(2, shared, stdlib_queue.SimpleQueue()), shared)
     for func in (hold_the_loop, fetched):
         registry_of(func).enqueue()
@@ -783,12 +783,12 @@ def test_lane_that_was_about_to_begin_a_job_leaves_it_to_those_who_were_given_it
         consumer._accept(claim(consumer.database, "default", limit=2, worker_id=1))
         is_full.set()  # now it opens a lane for each of the two, and then runs what is in the first
         eventually(lambda: begun)
-        shared.shorten(now())
+        shared.cap_lease(now())
         assert release(queue, [one for one in leases.worker_leases(queue, [1]) if one.run_id in shared.unbegun()])
         assert [job.task for job in claim(queue, "default", limit=2, worker_id=2)] == [f"{__name__}.fetched"]
-        shared.renew(now() + 60)
-        consumer._turn()
-        assert shared.may_start()
+        shared.renew_lease(now() + 60)
+        consumer._cycle()
+        assert shared.is_lease_valid()
         is_over.set()
         eventually(lambda: turn(consumer) or not consumer._in_flight.held())
         assert begun == ["hog"]
@@ -800,8 +800,8 @@ def test_lane_that_was_about_to_begin_a_job_leaves_it_to_those_who_were_given_it
 
 def test_nothing_is_started_between_a_renewal_after_a_lapse_and_the_next_turn(transactional_db):
     shared, outbox = SharedState(), stdlib_queue.SimpleQueue()
-    shared.extend(now() - 1)
-    shared.renew(now() + 60)
+    shared.extend_lease(now() - 1)
+    shared.renew_lease(now() + 60)
     consumer = Consumer(1, (), Slots(1, shared, outbox), shared)
     app.noop.enqueue()
     consumer._accept(claim(consumer.database, "default", limit=1, worker_id=1))
@@ -1043,7 +1043,7 @@ def test_full_scan_that_takes_too_long_keeps_back_no_claim_above_the_low_water_m
     consumer._backoff.claim_at = 0.0
     consumer.wake()
     consumer._collect(0.0)
-    consumer._turn()
+    consumer._cycle()
     assert accepted(consumer) == others
     assert consumer._cursors._setbacks["default"].is_of_full_scans
     sql("DELETE FROM pgqueue_plan")
@@ -1064,7 +1064,7 @@ def test_admission_that_goes_on_failing_keeps_back_no_outcome(consumer, sql, mon
         return send(database, **limit)
 
     monkeypatch.setattr(consumer._admissions, "send", fail)
-    consumer._admissions.add(["key"])
+    consumer._admissions.request(["key"])
     consumer.slots.finish()
     turns(consumer, 3)
     assert (FinishedJob.objects.count(), consumer._backoff.failures) == (1, 0)
@@ -1117,7 +1117,7 @@ def test_look_for_ready_queues_that_goes_on_failing_keeps_back_no_queue_that_is_
         for failures in (2, 3):
             enqueue_many(app.noop, [()])
             consumer._cursors._retry_look_at = 0.0
-            consumer._cursors.hear(["default"])
+            consumer._cursors.mark_ready(["default"])
             turns(consumer, 1)
             assert (consumer._cursors._failed_looks, consumer._backoff.failures) == (failures, 0)
             assert len(consumer.slots.accepted) == failures - 1
@@ -1188,7 +1188,7 @@ def test_look_for_ready_queues_that_ends_the_connection_twice_in_a_row_is_put_of
     assert consumer._cursors._failed_looks == 1
     enqueue_many(app.noop, [()])
     consumer._cursors._retry_look_at += 60
-    consumer._cursors.hear(ready)
+    consumer._cursors.mark_ready(ready)
     turns(consumer, 1)
     assert len(consumer.slots.accepted) == len(ready)
 
@@ -1200,7 +1200,7 @@ def test_connection_that_cannot_be_opened_for_a_claim_sets_no_queue_back(consume
     for failures in (1, 2, 3):
         consumer.database.close()
         consumer._backoff.claim_at = 0.0
-        consumer._cursors.hear(["default"])
+        consumer._cursors.mark_ready(["default"])
         consumer._claim_apart()
         assert consumer._backoff._failed_claims == failures
     assert (consumer._cursors._setbacks, consumer._cursors._failed_looks) == ({}, 0)
@@ -1224,9 +1224,9 @@ def test_first_failure_of_a_claim_sets_its_queue_back_for_a_moment_however_long_
     before = time.monotonic()
     cursors.failed(error, 5.0)
     assert before + 50 <= cursors._setbacks["default"].retry_at
-    cursors.hear(["another"])
+    cursors.mark_ready(["another"])
     assert before + 50 <= cursors._setbacks["default"].retry_at
-    cursors.hear(["default"])
+    cursors.mark_ready(["default"])
     assert before + 15 <= cursors._setbacks["default"].retry_at < before + 50
 
 
@@ -1237,7 +1237,7 @@ def test_jobs_that_were_fetched_do_not_wait_for_a_queue_that_was_set_back(consum
     turns(consumer, 2)
     consumer._cursors._setbacks["bad"].retry_at = consumer._backoff.claim_at = 0.0
     enqueue_many(app.noop, [()] * WORTHWHILE)
-    consumer._cursors.hear(["default"])
+    consumer._cursors.mark_ready(["default"])
     accepted_before, send = [], intake_module.claim.send
 
     def noting(database, queue, **details):
@@ -1246,7 +1246,7 @@ def test_jobs_that_were_fetched_do_not_wait_for_a_queue_that_was_set_back(consum
 
     monkeypatch.setattr(intake_module.claim, "send", noting)
     consumer.slots.concurrency += 1
-    consumer._turn()
+    consumer._cycle()
     assert accepted_before == [("default", 0), ("bad", WORTHWHILE)]
 
 

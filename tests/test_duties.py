@@ -40,7 +40,7 @@ def maintenance(transactional_db):
     def fill(database):
         pool.filled += 1
 
-    pool.fill = fill
+    pool.spawn_missing = fill
     made = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda payloads: None, drained=None)
     yield made
     made.database.close()

@@ -124,7 +124,7 @@ def test_maintenance_ends_all_that_has_expired_and_lets_in_those_behind(queue, p
     assert Job.objects.get(status="queued").pk == ids[0]
     pass_time(*ids)
     maintenance._look()
-    maintenance._expiry._expiring.size = 16
+    maintenance._expirer._expiring.size = 16
     assert (maintenance._expire(), maintenance._expire(), maintenance._expire()) == (0.0, None, None)
     assert DeadJob.objects.count() == 30
     maintenance._admit()

@@ -49,7 +49,7 @@ INSTANTS = st.sampled_from(["1970-01-01Z", "1970-01-02Z", "2020-01-01Z", "9998-1
 def consumer(transactional_db) -> Iterator[Consumer]:
     """One with slots that run jobs, driven turn by turn by the test."""
     shared = SharedState()
-    shared.extend(now() + 600)
+    shared.extend_lease(now() + 600)
     with ended():
         made = Consumer(1, (), Slots(4, shared, stdlib_queue.SimpleQueue()), shared)
         yield made

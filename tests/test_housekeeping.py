@@ -163,13 +163,13 @@ def test_only_an_absence_without_a_gap_counts(monkeypatch):
         found = []
         for seconds, absent in seconds_and_absent:
             clock[0] = seconds
-            found.append(absences.gone(lambda absent=absent: absent))
+            found.append(absences.still_silent(lambda absent=absent: absent))
         return found
 
     assert looks((0, [7]), (1.9, [7]), (2, [7, 8]), (3, [7, 8])) == [[], [], [7], [7]]
     assert looks((6, []), (7, [7]), (8, [7]), (9, [7])) == [[], [], [], [7]]
     with pytest.raises(LookupError):
-        absences.gone(lambda: {}["the database is away"])
+        absences.still_silent(lambda: {}["the database is away"])
     assert looks((12, [7]), (13, [7])) == [[], []]
     absences.forget()
     assert looks((18, [7])) == [[]]
@@ -257,7 +257,7 @@ def reaper(queue, monkeypatch):
     """A reaper that may judge, and its clock: ``look(seconds)`` moves that on, a second after the other, and reaps."""
     clock = [1000.0]
     monkeypatch.setattr("django_pgqueue.worker.reaper.time", SimpleNamespace(monotonic=lambda: clock[0]))
-    monitor = SimpleNamespace(is_steady=lambda: True, has_stood=lambda seconds: True, lease_seconds=30)
+    monitor = SimpleNamespace(is_reliable=lambda: True, has_stood=lambda seconds: True, lease_seconds=30)
     made = Reaper(queue, SimpleNamespace(worker_ids=list), monitor, tell=lambda *_: None, tally=StatsBuffer(queue))
 
     def look(seconds):
@@ -572,7 +572,7 @@ def test_session_of_a_process_whose_consumer_has_ended_is_not_waited_for(queue):
     """It closed its own; what is there is that of a copy."""
     worker_id = register(queue)
     shared = SharedState()
-    shared.end_turns()
+    shared.end_cycles()
     process = SimpleNamespace(
         worker_id=worker_id,
         shared=shared,
@@ -830,23 +830,23 @@ def test_heart_passes_the_wish_to_stop_on(queue, heartbeat):
 def test_pulse_is_steady_after_a_lease_without_a_gap():
     start = now()
     monitor = HeartbeatMonitor(lease_seconds=100, last=start)
-    assert not monitor.is_steady()
+    assert not monitor.is_reliable()
     for at in (start - 105, start - 80, start - 40):
         monitor.beat(at)
-    assert not monitor.is_steady()
+    assert not monitor.is_reliable()
     monitor.beat(start)
-    assert monitor.is_steady()
+    assert monitor.is_reliable()
     monitor.stumble()
-    assert not monitor.is_steady()
+    assert not monitor.is_reliable()
 
 
-@pytest.mark.parametrize(("gap", "is_steady"), [(49, True), (51, False)])
-def test_pulse_starts_over_after_a_gap_of_half_a_lease(gap, is_steady):
+@pytest.mark.parametrize(("gap", "is_reliable"), [(49, True), (51, False)])
+def test_pulse_starts_over_after_a_gap_of_half_a_lease(gap, is_reliable):
     start = now()
     monitor = HeartbeatMonitor(lease_seconds=100, last=start)
     for at in (start - 180, start - 140, start - 100, start - 60, start - gap, start):
         monitor.beat(at)
-    assert monitor.is_steady() is is_steady
+    assert monitor.is_reliable() is is_reliable
 
 
 @pytest.mark.parametrize(("exit_code", "line"), [(0, "is recycled"), (1, "ended (exit code 1) while it was replaced")])
@@ -859,7 +859,7 @@ def test_process_that_is_replaced_and_told_to_stop_has_ended_in_order(caplog, ex
     )
     pool.living.append(process)
     pool.close()
-    pool.part_with(process)
+    pool.remove(process)
     assert [record.getMessage() for record in caplog.records] == [f"Process 7 {line}"]
     os.close(pool.changed_read)
     os.close(pool._changed)
@@ -909,7 +909,7 @@ def test_process_is_among_those_that_may_run_jobs_all_the_while_it_is_parted_wit
     look = Look()
     logging.getLogger("django_pgqueue.worker").addHandler(look)
     try:
-        pool.part_with(process)
+        pool.remove(process)
     finally:
         logging.getLogger("django_pgqueue.worker").removeHandler(look)
     assert seen == [[4711]]
@@ -924,7 +924,7 @@ def test_process_is_among_those_that_may_run_jobs_all_the_while_it_is_parted_wit
         ({"exit_code": 1}, False),
         ({"exit_code": -9, "was_stopped": True, "is_young": True, "held": [0]}, False),
         ({"exit_code": 0, "is_young": True, "held": [0]}, True),  # as a job chooses it by os._exit(0)
-        ({"exit_code": 0, "has_ended_turns": True, "is_young": True}, False),
+        ({"exit_code": 0, "has_ended_cycles": True, "is_young": True}, False),
     ],
 )
 def test_place_of_a_process_that_crashed_with_jobs_unbegun_gets_a_careful_one(queue, monkeypatch, end, is_careful):
@@ -932,18 +932,18 @@ def test_place_of_a_process_that_crashed_with_jobs_unbegun_gets_a_careful_one(qu
     pool._vacancies.clear()
     known = {"was_stopped": False, "is_young": False, "is_replaced": False, "failures": 0, "held": []} | end
     process = SimpleNamespace(worker_id=1, pid=1, shared=SharedState(), meter=None, replaces=None, **known)
-    if "has_ended_turns" in end:
-        process.shared.end_turns()
+    if "has_ended_cycles" in end:
+        process.shared.end_cycles()
     process.shared.hold(process.held, [SimpleNamespace(id=1, lease_token=2) for _ in process.held])
     pool.living.append(process)
-    pool.part_with(process)
+    pool.remove(process)
     monkeypatch.setattr(Vacancy, "seconds_left", lambda self: 0.0)
     briefs = []
     monkeypatch.setattr(
         "django_pgqueue.worker.processes.WorkerProcess",
         lambda brief, plan, **more: briefs.append(brief) or SimpleNamespace(shared=SharedState(), start=lambda: None),
     )
-    pool.fill(queue)
+    pool.spawn_missing(queue)
     assert [brief.is_careful for brief in briefs] == [is_careful]
 
 
@@ -957,10 +957,10 @@ def test_process_that_cannot_be_started_leaves_no_row_and_is_tried_again_after_a
     monkeypatch.setattr(f"django_pgqueue.worker.worker_process.WorkerProcess.{step}", refuse)
     monkeypatch.setattr("django_pgqueue.worker.processes.reconnect_delay", lambda failures: 60.0)
     meters = CommandCounters()
-    pool = ProcessPool(WorkerConfig(processes=2), supervisor_id=1, lease_seconds=30, meters=meters)
+    pool = ProcessPool(WorkerConfig(processes=2), supervisor_id=1, lease_seconds=30, counters=meters)
     for _ in range(2):
         with pytest.raises(OSError, match="Cannot allocate memory"):
-            pool.fill(queue)
+            pool.spawn_missing(queue)
     assert (Worker.objects.count(), pool.living, meters._living) == (0, [], [])
     assert [vacancy.failures for vacancy in pool._vacancies] == [1, 1]
     assert pool.next_start_seconds() > 30
@@ -985,11 +985,11 @@ def seen(heartbeat, monkeypatch):
     made, process = heartbeat
     session = made._session
     monkeypatch.setattr(session, "_changed", made.mind_session)
-    process.shared.extend(now() + 30)
+    process.shared.extend_lease(now() + 30)
     session.begin(pid=1)
     made.pass_once()
     yield session, lambda: made.monitor.last + SILENT_SECONDS
-    assert process.shared.may_start()
+    assert process.shared.is_lease_valid()
 
 
 def test_process_starts_nothing_when_its_command_is_silent_to_others_though_a_heartbeat_hangs(heartbeat, seen):
@@ -1018,7 +1018,7 @@ def test_claim_that_never_reached_its_process_is_released_once_its_consumer_has_
     beat()
     beat()
     assert Job.objects.get().status == "running", "the consumer may still be writing down what it has claimed"
-    process.shared.turned()
+    process.shared.count_cycle()
     beat()
     assert (Job.objects.get().status, Job.objects.get().attempts) == ("queued", 0)
 
@@ -1029,7 +1029,7 @@ def test_others_are_told_of_a_claim_that_never_reached_its_process(queue, other_
     app.noop.using(queue="mail").enqueue()
     claim(queue, "mail", limit=1, worker_id=heartbeat[1].worker_id)
     heartbeat[0].pass_once()
-    heartbeat[1].shared.turned()
+    heartbeat[1].shared.count_cycle()
     list(listening.notifies(timeout=0))
     heartbeat[0].pass_once()
     assert [notice.payload for notice in listening.notifies(timeout=PATIENCE_SECONDS, stop_after=1)] == ["mail"]
@@ -1041,7 +1041,7 @@ def test_claim_that_its_process_holds_is_left_alone(queue, heartbeat):
     [job] = claim(queue, "default", limit=1, worker_id=process.worker_id)
     for turn in range(3):
         beat()
-        process.shared.turned()
+        process.shared.count_cycle()
         if turn == 0:
             process.shared.hold([0], [job])
     assert Job.objects.get().status == "running"
@@ -1052,7 +1052,7 @@ def test_beat_that_fails_starts_the_pulse_over(heartbeat, monkeypatch):
     monkeypatch.setitem(heartbeat[0].database._wrapper.settings_dict, "HOST", "/nowhere")
     with pytest.raises(OperationalError):
         heartbeat[0].pass_once()
-    assert not heartbeat[0].monitor.is_steady()
+    assert not heartbeat[0].monitor.is_reliable()
 
 
 def test_command_without_a_session_shows_more_often_that_it_lives(heartbeat):
@@ -1080,7 +1080,7 @@ def test_command_that_cannot_be_seen_any_more_starts_nothing(heartbeat, monkeypa
     made, process = heartbeat
     if had_a_session:
         made._session.begin(4711)
-    process.shared.extend(now() + 600)
+    process.shared.extend_lease(now() + 600)
     made.pass_once()
     beaten = made.monitor.last
     made._session.end()
@@ -1093,16 +1093,18 @@ def test_command_that_cannot_be_seen_any_more_starts_nothing(heartbeat, monkeypa
 
 def test_lease_that_is_shortened_never_ends_later_than_before():
     shared = SharedState()
-    shared.extend(now() + 30)
-    shared.shorten(now() + 60)
+    shared.extend_lease(now() + 30)
+    shared.cap_lease(now() + 60)
     assert shared._deadline[0] < now() + 31
-    shared.shorten(now() - 1)
-    assert not shared.may_start()
-    shared.renew(now() + 30)
-    shared.shorten(now() + 20)
-    assert (shared.has_lapsed(), shared.may_start()) == (True, False), "what was fetched before it has to go back first"
-    shared.resume()
-    assert shared.may_start()
+    shared.cap_lease(now() - 1)
+    assert not shared.is_lease_valid()
+    shared.renew_lease(now() + 30)
+    shared.cap_lease(now() + 20)
+    assert (shared.has_lease_lapsed(), shared.is_lease_valid()) == (True, False), (
+        "what was fetched before it has to go back first"
+    )
+    shared.accept_lapse()
+    assert shared.is_lease_valid()
     assert shared._deadline[0] < now() + 21
 
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def consumer(transactional_db):
     shared = SharedState()
-    shared.extend(now() + 60)
+    shared.extend_lease(now() + 60)
     made = Consumer(1, (), Benched(4, shared, stdlib_queue.SimpleQueue()), shared)
     yield made
     made.database.close()

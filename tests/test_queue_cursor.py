@@ -42,7 +42,7 @@ def take(queue):
         if claimed is None:
             return None, []
         jobs = claimed.jobs()
-        source.took(claimed, jobs, seconds)
+        source.advance(claimed, jobs, seconds)
         return claimed, [job.id for job in jobs]
 
     return run
@@ -81,7 +81,7 @@ def test_full_scan_comes_sooner_where_work_was_announced(take, monkeypatch):
     source = QueueCursors((), LimitsCache())
     before = time.monotonic()
     take(source, seconds=0.03)
-    source.hear(["mail", "default"])
+    source.mark_ready(["mail", "default"])
     assert before + 0.09 <= source._cursors["default"].full_scan_at <= time.monotonic() + 0.09
 
 
@@ -118,12 +118,12 @@ def test_empty_queue_is_looked_at_no_more_until_work_is_announced_or_it_is_time_
     assert source.wait_until() > time.monotonic() + 2400
     ids = enqueue_many(app.noop, [()])
     assert take(source) == (None, [])
-    source.hear(["default"])
+    source.mark_ready(["default"])
     assert take(source)[1] == ids
     later(source)
     take(source)
     assert source.wait_until() > time.monotonic() + 2400
-    source.hear(None)
+    source.mark_ready(None)
     assert source.wait_until() == 0.0
 
 
@@ -131,10 +131,10 @@ def test_queues_named_are_served_in_strict_order(take):
     enqueue_many(app.noop, [()] * 30)
     mail = enqueue_many(app.noop.using(queue="mail"), [()] * 3)
     source = QueueCursors(("mail", "default"), LimitsCache())
-    source.hear(["default"])
+    source.mark_ready(["default"])
     assert [take(source)[0].queue for _ in range(3)] == ["mail", "default", "default"]
     enqueue_many(app.noop.using(queue="mail"), [()])
-    source.hear(["mail"])
+    source.mark_ready(["mail"])
     claimed, taken = take(source)
     assert claimed.queue == "mail"
     assert taken > mail
@@ -206,7 +206,7 @@ def world(transactional_db, other_queue, monkeypatch):
     monkeypatch.setattr(queue_cursor, "FULL_SCAN_SHARE", 1e9)
     monkeypatch.setattr(queue_cursor, "CALLED_SHARE", 1e9)
     shared = SharedState()
-    shared.extend(now() + 600)
+    shared.extend_lease(now() + 600)
     consumer = Consumer(1, (), Benched(50, shared, stdlib_queue.SimpleQueue()), shared)
     yield World(consumer, other_queue.autocommit())
     consumer.database.close()
@@ -250,7 +250,7 @@ class World:
 
     def turn(self):
         self.consumer._collect(0.0)
-        self.consumer._turn()
+        self.consumer._cycle()
 
     def second(self):
         later(self.consumer._cursors)

@@ -393,7 +393,7 @@ def test_database_refuses_limits_that_cannot_be(sql, values):
 @pytest.fixture
 def consumer(transactional_db):
     shared = SharedState()
-    shared.extend(now() + 60)
+    shared.extend_lease(now() + 60)
     made = Consumer(1, (), Benched(4, shared, stdlib_queue.SimpleQueue()), shared)
     yield made
     made.database.close()
@@ -401,8 +401,8 @@ def consumer(transactional_db):
 
 def fetch_ahead(consumer, number):
     """Let the consumer fetch that many jobs ahead, however fast it is, and keep them, however slow the test is."""
-    consumer._speed.prefetch = number
-    consumer._speed._since += 1000
+    consumer._prefetch.prefetch = number
+    consumer._prefetch._since += 1000
     consumer._look_again_at = time.monotonic() + 1000
 
 
@@ -447,8 +447,8 @@ def test_consumer_learns_of_a_pause_in_time_without_being_told(consumer):
     assert consumer._patience() <= 0.7
     consumer._limits._look_at = time.monotonic()
     consumer._collect(0.0)
-    consumer._turn()
-    consumer._turn()
+    consumer._cycle()
+    consumer._cycle()
     assert (consumer.slots.waiting(), Job.objects.filter(status="running").count()) == (0, 4)
 
 
@@ -465,7 +465,7 @@ def test_consumer_has_no_reason_to_look_at_a_paused_queue(consumer, settings):
     look(consumer)
     consumer.wake(["default"])
     consumer._collect(0.0)
-    consumer._turn()
+    consumer._cycle()
     consumer._follow_ups.add_counts()
     assert consumer._patience() > 0.5
     assert Job.objects.filter(status="queued").count() == 16
@@ -485,7 +485,7 @@ def test_paused_queue_is_owed_nothing_and_not_asked_when_it_is_announced(consume
     consumer.wake(["default"])
     consumer._collect(0.0)
     consumer._follow_ups.add_counts()
-    assert consumer._is_hungry()
+    assert consumer._can_claim()
     assert consumer._patience() > 0.5
 
 
@@ -504,7 +504,7 @@ def test_consumer_wakes_when_a_pause_ends(consumer, settings):
     assert consumer._patience() == 0
     for _ in range(2):
         consumer._collect(0.0)
-        consumer._turn()
+        consumer._cycle()
     assert len(consumer.slots.accepted) == 1
 
 

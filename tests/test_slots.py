@@ -36,7 +36,7 @@ from tests.support.waiting import PATIENCE_SECONDS, eventually
 def slots(transactional_db):
     watch_connections()
     shared = SharedState()
-    shared.extend(now() + 600)
+    shared.extend_lease(now() + 600)
     with ended():
         yield Slots(2, shared, stdlib_queue.SimpleQueue())
     connection_created.disconnect(dispatch_uid="django_pgqueue.tidy")
@@ -190,10 +190,10 @@ def test_job_that_a_slot_had_taken_before_a_lapse_is_not_begun(slots, queue, mon
     job = claim_one(queue, app.noop)
     consumer._accept([job])
     assert taken.wait(PATIENCE_SECONDS)
-    slots._shared.extend(now() - 1)
-    slots._shared.renew(now() + 600)
-    consumer._turn()
-    assert slots._shared.may_start()
+    slots._shared.extend_lease(now() - 1)
+    slots._shared.renew_lease(now() + 600)
+    consumer._cycle()
+    assert slots._shared.is_lease_valid()
     thawed.set()
     [(_, outcome)] = [slots.outbox.get(timeout=PATIENCE_SECONDS)]
     assert outcome == Outcome(job, Fate.RELEASED)
@@ -251,7 +251,7 @@ def test_job_is_given_to_others_when_its_slot_waits_for_a_silent_server(slots, q
     consumer._accept([job])
     assert checking.wait(PATIENCE_SECONDS)
     slots.concurrency = 0  # it claims nothing again
-    eventually(lambda: consumer._turn() or Job.objects.filter(pk=job.id, status="queued", attempts=0).exists())
+    eventually(lambda: consumer._cycle() or Job.objects.filter(pk=job.id, status="queued", attempts=0).exists())
     checked.set()
     consumer.database.close()
 
@@ -265,10 +265,10 @@ def test_job_that_its_slot_cannot_begin_is_left_to_others(slots, queue, monkeypa
     job = claim_one(queue, task)
     consumer._accept([job])
     assert checking.wait(PATIENCE_SECONDS)
-    eventually(lambda: consumer._turn() or Job.objects.filter(pk=job.id, status="queued", attempts=0).exists())
-    assert consumer._appetite() == 0
+    eventually(lambda: consumer._cycle() or Job.objects.filter(pk=job.id, status="queued", attempts=0).exists())
+    assert consumer._demand() == 0
     checked.set()
-    eventually(lambda: consumer._collect(0.01) or consumer._turn() or not Job.objects.filter(pk=job.id).exists())
+    eventually(lambda: consumer._collect(0.01) or consumer._cycle() or not Job.objects.filter(pk=job.id).exists())
     consumer.database.close()
 
 
@@ -332,7 +332,7 @@ def test_what_a_job_awaits_ends_in_its_own_context_when_a_test_ends_its_slots(qu
             told.set("by a job")
 
     shared = SharedState()
-    shared.extend(now() + 600)
+    shared.extend_lease(now() + 600)
     registry_of(wait).enqueue()
     [job] = claim(queue, "default", limit=1, worker_id=1)
     with ended():

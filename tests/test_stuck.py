@@ -47,7 +47,7 @@ def pool(queue, clock):
     process.pid, process._process = 4711, SimpleNamespace(kill=lambda: killed.append(process), exitcode=None)
     killed = made.killed = []
     made.living.append(process)
-    process.shared.extend(now() + LEASE_SECONDS)
+    process.shared.extend_lease(now() + LEASE_SECONDS)
     yield made
     process._orders_read.close()
     process._orders.close()
@@ -64,17 +64,17 @@ def watch(pool, clock, seconds: float) -> None:
     """Let the main thread look after its processes once a second, for so long."""
     for _ in range(round(seconds)):
         clock.seconds += 1
-        pool.part_with_stuck()
+        pool.remove_stuck()
 
 
 def test_only_a_process_that_has_turned_and_does_not_any_more_is_stuck(pool, clock):
     [process] = pool.living
     watch(pool, clock, 100)
     assert process.unturned_seconds == 0, "it is still starting"
-    process.shared.turned()
+    process.shared.count_cycle()
     watch(pool, clock, 10)
     assert process.unturned_seconds == 9
-    process.shared.turned()
+    process.shared.count_cycle()
     watch(pool, clock, 1)
     assert process.unturned_seconds == 0
 
@@ -93,7 +93,7 @@ def test_process_whose_first_turn_does_not_end_counts_while_a_job_runs_in_it(poo
 
 def test_time_in_which_the_supervisor_was_frozen_too_does_not_count(pool, clock):
     [process] = pool.living
-    process.shared.turned()
+    process.shared.count_cycle()
     watch(pool, clock, 5)
     clock.seconds += 100_000
     watch(pool, clock, 1)
@@ -125,7 +125,7 @@ def test_process_that_has_not_turned_for_minutes_is_ended_and_what_it_ran_is_los
     started, fetched = claim(queue, "default", limit=2, worker_id=process.worker_id)
     process.shared.hold([0, 1], [started, fetched])
     process.shared.start(0)
-    process.shared.turned()
+    process.shared.count_cycle()
     watch(pool, clock, 200)
     assert pool.killed == []
     watch(pool, clock, STUCK_SECONDS - 201)
@@ -140,7 +140,7 @@ def test_stop_gives_attempts_back_where_a_process_has_not_turned_for_a_lease(que
     job_id = app.noop.enqueue().id
     process.shared.hold([0], claim(queue, "default", limit=1, worker_id=process.worker_id))
     process.shared.start(0)
-    process.shared.turned()
+    process.shared.count_cycle()
     watch(pool, clock, LEASE_SECONDS + 30)
     supervisor = Supervisor(WorkerConfig())
     supervisor.pool = pool
@@ -151,7 +151,7 @@ def test_stop_gives_attempts_back_where_a_process_has_not_turned_for_a_lease(que
 def test_process_that_was_ended_as_if_it_had_crashed_stays_so_though_it_is_ended_again(pool, clock):
     """It may take a while to be gone, while a command that stops ends what has not stopped in time."""
     [process] = pool.living
-    process.shared.turned()
+    process.shared.count_cycle()
     watch(pool, clock, STUCK_SECONDS)
     assert pool.killed == [process]
     process.kill()
@@ -169,11 +169,11 @@ def test_neighbours_of_a_job_that_does_not_stop_pay_nothing_though_their_process
     process.shared.start(0)
     process.shared.start(1)
     process.shared.limit(0, hog.run_id, clock.seconds + 60)
-    process.shared.turned()
+    process.shared.count_cycle()
     begun = clock.seconds
     while not pool.killed and clock.seconds < begun + STUCK_SECONDS:
         watch(pool, clock, 1)
-        pool.part_with_deaf()
+        pool.remove_deaf()
         heartbeat.pass_once()
     assert clock.seconds - begun == pytest.approx(60 + PATIENCE_SECONDS + pool.plan.grace_seconds, abs=2)
     process._ended_at = clock.seconds
@@ -190,25 +190,25 @@ def test_process_that_does_not_turn_begins_nothing_and_what_it_has_fetched_goes_
     assert [job.id for job in (running, fetched, only_once)] == [*jobs, once]
     process.shared.hold([0, 1, 2], [running, fetched, only_once])
     process.shared.start(0)
-    process.shared.turned()
+    process.shared.count_cycle()
     heartbeat.pass_once()
     watch(pool, clock, LEASE_SECONDS)
     heartbeat.pass_once()
-    assert process.shared.may_start(), "it has turned within a lease"
+    assert process.shared.is_lease_valid(), "it has turned within a lease"
     assert set(Job.objects.values_list("status", flat=True)) == {"running"}
     watch(pool, clock, 2)
     heartbeat.pass_once()
     heartbeat.pass_once()
-    assert not process.shared.may_start()
+    assert not process.shared.is_lease_valid()
     rows = {row.id: (row.status, row.attempts, row.lost) for row in Job.objects.all()}
     assert rows == {running.id: ("running", 1, 0), fetched.id: ("queued", 0, 0), once: ("running", 1, 0)}
     assert caplog.text.count("Process 4711 has not turned") == 1
     assert f"while it runs job {running.id} (tests.app.tasks.noop)" in caplog.text
     assert leases.worker_leases(queue, [process.worker_id])
     # It turns again: it has to give back what it believes to have, before it begins anything.
-    process.shared.turned()
+    process.shared.count_cycle()
     watch(pool, clock, 1)
     heartbeat.pass_once()
-    assert (process.shared.has_lapsed(), process.shared.may_start()) == (True, False)
-    process.shared.resume()
-    assert process.shared.may_start()
+    assert (process.shared.has_lease_lapsed(), process.shared.is_lease_valid()) == (True, False)
+    process.shared.accept_lapse()
+    assert process.shared.is_lease_valid()

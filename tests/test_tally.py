@@ -198,7 +198,7 @@ def test_idle_consumer_is_woken_by_what_it_has_to_add(consumer):  # noqa: F811
     turn(consumer)
     consumer.slots.finish()
     turn(consumer)
-    consumer._follow_ups._tally._add_at = 0.0
+    consumer._follow_ups._stats._add_at = 0.0
     assert consumer._patience() == 0.0
     consumer._follow_ups.add_counts()
     assert consumer._follow_ups.add_at() == math.inf
@@ -339,7 +339,7 @@ def test_maintenance_counts_what_expires_and_adds_it_when_that_is_due(queue, sql
         maintenance._expire()
         maintenance._add_counts()
         assert not Stat.objects.exists(), "it is not due"
-        maintenance._tally._add_at = 0.0
+        maintenance._stats._add_at = 0.0
         maintenance._add_counts()
     finally:
         maintenance.database.close()

@@ -294,7 +294,7 @@ def process(monkeypatch):
     monkeypatch.setattr(process_module, "PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr(process_module, "MOMENT_SECONDS", 0.0)
     process = process_module.WorkerProcess(ChildConfig(7, (), 2, 1), WorkerConfig())
-    process.shared.extend(now() + 600)
+    process.shared.extend_lease(now() + 600)
     yield process
     process._orders_read.close()
     process._orders.close()
@@ -306,13 +306,13 @@ def test_outcome_that_waits_to_be_written_is_no_job_that_does_not_stop(process):
     process.shared.hold([0, 1], [late, killed])
     process.killed = frozenset({killed.run_id})
     process.shared.limit(0, late.run_id, time.monotonic() - 1)
-    assert process.deaf() == set(), "not begun"
+    assert process.ignoring_stop() == set(), "not begun"
     process.shared.start(0)
     process.shared.start(1)
-    assert process.deaf() == {late.run_id, killed.run_id}
+    assert process.ignoring_stop() == {late.run_id, killed.run_id}
     process.shared.end(0)
     process.shared.end(1)
-    assert process.deaf() == set()
+    assert process.ignoring_stop() == set()
     assert process.shared.started() == {late.run_id, killed.run_id}
 
 
@@ -330,25 +330,25 @@ def test_process_is_ended_when_only_deaf_jobs_are_left_or_others_have_had_the_gr
     process.shared.hold([0, 1], [deaf, other])
     process.shared.start(0)
     process.shared.start(1)
-    assert not process.is_hopeless({deaf.run_id}, 0.0), "it was not told to leave"
-    assert process.give_up()
-    assert not process.give_up(), "known already"
+    assert not process.is_beyond_stopping({deaf.run_id}, 0.0), "it was not told to leave"
+    assert process.request_stop()
+    assert not process.request_stop(), "known already"
     assert process.is_leaving
-    assert not process.is_hopeless({deaf.run_id}, 600.0)
-    assert process.is_hopeless({deaf.run_id}, 0.0)
+    assert not process.is_beyond_stopping({deaf.run_id}, 600.0)
+    assert process.is_beyond_stopping({deaf.run_id}, 0.0)
     process.shared.end(1)
-    assert not process.is_hopeless({deaf.run_id}, 600.0), "its outcome is to be written"
+    assert not process.is_beyond_stopping({deaf.run_id}, 600.0), "its outcome is to be written"
     process.shared.free([1])
-    assert process.is_hopeless({deaf.run_id}, 600.0)
+    assert process.is_beyond_stopping({deaf.run_id}, 600.0)
 
 
 def test_grace_of_a_process_to_be_ended_does_not_run_out_while_the_database_is_away(process):
     other = job_of(id=2, lease_token=8)
     process.shared.hold([0], [other])
     process.shared.start(0)
-    process.give_up()
+    process.request_stop()
     process._given_up_at -= 1000
-    assert process.is_hopeless({5}, 600.0)
-    process.shared.extend(0.0)
-    process.give_up()
-    assert not process.is_hopeless({5}, 600.0)
+    assert process.is_beyond_stopping({5}, 600.0)
+    process.shared.extend_lease(0.0)
+    process.request_stop()
+    assert not process.is_beyond_stopping({5}, 600.0)

@@ -55,10 +55,10 @@ class AdmissionRequests:
         self._missed: dict[str, int] = {}
         self._again_at = 0.0  # when to try those again, monotonic
 
-    def add(self, keys: Iterable[str]) -> None:
+    def request(self, keys: Iterable[str]) -> None:
         self._due.update(dict.fromkeys(keys, 0))
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Leave all to the sweep."""
         self._due.clear()
         self._missed.clear()
@@ -77,7 +77,7 @@ class AdmissionRequests:
         keys = list(itertools.islice(self._due, min(limit, LOCKED_AT_ONCE)))
         return concurrency.send(database, keys) if keys else None
 
-    def took(self, admission: PendingAdmission) -> frozenset[str]:
+    def record(self, admission: PendingAdmission) -> frozenset[str]:
         """Learn from the answer to an admission; return the queues that have jobs to claim."""
         admitted = admission.read()
         tried = {key: self._due.pop(key) + 1 for key in admission.locking.names}
@@ -103,7 +103,7 @@ class ConcurrencySweeper:
         self._laps = 1  # to be made without a pause; what is under way counts
         self._sweep_at = 0.0  # monotonic
 
-    def hear(self, keys: Collection[str]) -> None:
+    def enqueue(self, keys: Collection[str]) -> None:
         """Take note that jobs of these keys may be admitted; "" stands for any. May be called from any thread."""
         self._heard.append(keys)
 
@@ -113,7 +113,7 @@ class ConcurrencySweeper:
         Args:
             has_waiting: whether there are waiting jobs at all.
         """
-        is_called = self._listen()
+        is_called = self._drain_inbox()
         if not has_waiting and not is_called:
             self._last, self._sweep_at = "", time.monotonic() + SWEEP_SECONDS
         elif time.monotonic() >= self._sweep_at:
@@ -122,19 +122,19 @@ class ConcurrencySweeper:
             self._announce(set(self._admit()))
         return max(min(self._sweep_at, self._admissions.wait_until()) - time.monotonic(), 0.0)
 
-    def _listen(self) -> bool:
+    def _drain_inbox(self) -> bool:
         """Take in what was heard; return whether there was anything."""
         is_called = bool(self._heard)
         while self._heard:
             keys = set(self._heard.popleft())
             if "" in keys:
                 self._laps, self._sweep_at = (2 if self._last else 1), 0.0  # new ones may be behind the last key
-            self._admissions.add(keys - {""})
+            self._admissions.request(keys - {""})
         return is_called
 
     def _look(self) -> None:
         swept = sweep(self._database, after=self._last, limit=SWEPT_AT_ONCE)
-        self._admissions.add(swept.keys)
+        self._admissions.request(swept.keys)
         self._last = swept.last
         if not swept.last:
             self._laps = max(self._laps - 1, 0)
@@ -146,6 +146,6 @@ class ConcurrencySweeper:
             with self._database.transaction():
                 admission = self._admissions.send(self._database)
         except Error:
-            self._admissions.forget()  # whatever it was, the next lap begins anew
+            self._admissions.clear()  # whatever it was, the next lap begins anew
             raise
-        return self._admissions.took(admission) if admission else frozenset()
+        return self._admissions.record(admission) if admission else frozenset()

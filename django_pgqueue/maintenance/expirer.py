@@ -56,7 +56,7 @@ class Expirer:
     def __init__(self, database: QueueConnection, admit: Callable[[Collection[str]], None], tally: StatsBuffer) -> None:
         self._database = database
         self._admit = admit
-        self._tally = tally
+        self._stats = tally
         self._expiring = AdaptiveBatch()
         self._expire_at = 0.0  # not before, monotonic
 
@@ -71,6 +71,6 @@ class Expirer:
             self._expire_at = next_look(begun, EXPIRE_SECONDS)
         if expired.dead:
             logger.warning("Expired: %d jobs were not started in time, and are dead", expired.dead)
-        self._tally.count_ends(expired.ends)
+        self._stats.count_ends(expired.ends)
         self._admit(expired.keys)
         return None if expired.is_all else 0.0

@@ -113,7 +113,7 @@ class UniqueKeyKeeper:
 
     def __init__(self, database: QueueConnection, tally: StatsBuffer) -> None:
         self._database = database
-        self._tally = tally
+        self._stats = tally
         self._pruning = AdaptiveBatch()
         self._prune_at = self._retake_at = 0.0  # not before, monotonic
         self._retaken_to = 0  # the id up to which this round has come
@@ -135,7 +135,7 @@ class UniqueKeyKeeper:
             return None
         retaken = reacquire_keys(self._database, after=self._retaken_to)
         if retaken.superseded:
-            self._tally.count_ends(EndCounts(died=retaken.superseded))
+            self._stats.count_ends(EndCounts(died=retaken.superseded))
             logger.info("Superseded: %d jobs came back, and newer ones have their unique keys", len(retaken.superseded))
         self._retaken_to = retaken.last
         has_more = retaken.last > 0 and not retaken.locked  # what is locked had better have some time

@@ -79,7 +79,7 @@ class Errands:
         self._database = database
         self._failed = failed
         self._noted: set[str] = set()  # queues that have their rows, as far as this process can tell
-        self._tally = StatsBuffer(database, meter)
+        self._stats = StatsBuffer(database, meter)
 
     def call_others(self, queues: Collection[str]) -> None:
         """Announce work in queues that this process does not serve."""
@@ -99,15 +99,15 @@ class Errands:
 
     def count(self, outcomes: Collection[Outcome], *, stale: Collection[int]) -> None:
         """Count what was written, as ``Tally.count`` does."""
-        self._tally.count(outcomes, stale=stale)
+        self._stats.count(outcomes, stale=stale)
 
     def add_at(self) -> float:
         """Return when to add what was counted, monotonic; infinity if there is nothing."""
-        return self._tally.add_at()
+        return self._stats.add_at()
 
     def add_counts(self, *, is_last: bool = False) -> None:
         """Add what was counted to the table, as ``Tally.add`` does."""
-        self._try(lambda: self._tally.add(is_last=is_last))
+        self._try(lambda: self._stats.add(is_last=is_last))
 
     def _try(self, errand: Callable[[], object]) -> None:
         try:
@@ -204,7 +204,7 @@ class Consumer:
         self._returned: set[str] = set()  # the queues of jobs that are given back: others may be free for them
         self._unbegun: set[int] = set()  # run ids of jobs that no slot had begun when that was last looked at
         self._look_again_at = 0.0  # monotonic
-        self._speed = Prefetch()
+        self._prefetch = Prefetch()
         self._backoff = DatabaseBackoff(shared)
         self._follow_ups = Errands(self.database, failed=lambda error: self._back_off(error, ()), meter=meter)
         self._is_told_to_stop = False
@@ -214,13 +214,13 @@ class Consumer:
         """Claim and acknowledge until stopped and empty."""
         while not self._stopping or self._in_flight.held():
             self._collect(self._patience())
-            self._turn()
+            self._cycle()
             if time.monotonic() >= self._follow_ups.add_at() and not self._backoff.seconds_left():
                 self._follow_ups.add_counts()
-            self._shared.turned()
+            self._shared.count_cycle()
         self._follow_ups.add_counts(is_last=True)
         self.database.close()
-        self._shared.end_turns()
+        self._shared.end_cycles()
 
     def stop(self) -> None:
         """Take no more jobs; may be called from a signal handler or any thread."""
@@ -256,7 +256,7 @@ class Consumer:
         )
         if self._isolation.want_the_child():
             until = min(until, self._isolation.until)
-        if self._is_hungry():
+        if self._can_claim():
             until = min(until, self._claim_at())
         if self._has_unbegun():
             until = min(until, self._limits.look_at())
@@ -274,40 +274,40 @@ class Consumer:
             time.sleep(LINGER_SECONDS)
         events += [self.outbox.get_nowait() for _ in range(self.outbox.qsize())]
         if ended := [event for event in events if event is not None]:
-            self._end(ended)
+            self._buffer_outcomes(ended)
         self._obey()
 
     def _may_linger(self) -> bool:
         """Whether to linger: the slots have work, and too few jobs have ended to be worth a transaction."""
         return (
             not self._is_told_to_stop
-            and self.slots.waiting() > self._speed.prefetch // 2
+            and self.slots.waiting() > self._prefetch.prefetch // 2
             and self.outbox.qsize() < WORTHWHILE
         )
 
     def _obey(self) -> None:
         while self._heard:
-            self._cursors.hear(self._heard.popleft())
+            self._cursors.mark_ready(self._heard.popleft())
         if self._is_told_to_stop and not self._stopping:
             self._stopping = True
             self._withdraw()
 
     # One turn
 
-    def _turn(self) -> None:
+    def _cycle(self) -> None:
         """Write outcomes and claim jobs; on trouble with the database keep what is unwritten for the next turn."""
         begun = time.monotonic()
-        if self._shared.has_lapsed():
+        if self._shared.has_lease_lapsed():
             self._withdraw()
             self.slots.refuse(self._shared.unbegun())
-            self._shared.resume()
+            self._shared.accept_lapse()
         if self._backoff.seconds_left():
             return  # nothing is left to hand over after a failure
         self._release_stalled()
         self._start_suspect()
         batch = self._in_flight.batch(self._backoff.most)
         self._owe_admission(batch)
-        if not batch and not self._has_reason(begun):
+        if not batch and not self._has_work(begun):
             self._hand_over()
             return
         if self._backoff.failures:
@@ -318,14 +318,14 @@ class Consumer:
     def _work(self, batch: dict[int, Outcome], begun: float, *, admits: bool = True, claims: bool = True) -> bool:
         """Do the work of one turn, or a part of it, and return whether that has gone well."""
         try:
-            turn = self._exchange(batch.values(), begun, admits=admits, claims=claims)
+            turn = self._round_trip(batch.values(), begun, admits=admits, claims=claims)
         except Error as error:
             self._hand_over()
             self._recover(error, batch)
             return False
         if admits:
             self._backoff.over()  # before the errands, which may meet some
-        self._close(batch, turn, begun)
+        self._after_round_trip(batch, turn, begun)
         return True
 
     def _work_apart(self, batch: dict[int, Outcome], begun: float) -> None:
@@ -339,7 +339,7 @@ class Consumer:
         if self._work({}, begun, claims=False):
             self._claim_apart()
 
-    def _exchange(self, outcomes: Collection[Outcome], begun: float, *, admits: bool, claims: bool) -> RoundTrip:
+    def _round_trip(self, outcomes: Collection[Outcome], begun: float, *, admits: bool, claims: bool) -> RoundTrip:
         """Send all that is to be written and asked in one transaction, then take in what came back.
 
         Raises:
@@ -355,10 +355,10 @@ class Consumer:
             admission = self._admissions.send(self.database, limit=self._backoff.most) if admits else None
             claim = self._claim() if claims else None
             self._hand_over()
-        found = self._take(claim, begun) if claim is not None else None
+        found = self._accept_claim(claim, begun) if claim is not None else None
         if limits is not None:
             self._heed(limits)
-        admitted = self._admissions.took(admission) if admission else frozenset()
+        admitted = self._admissions.record(admission) if admission else frozenset()
         self._updates.took(sent)
         receipt = self._without_doubt(outcomes, ack.receipt(self.database, outcomes, answers))
         return RoundTrip(
@@ -397,26 +397,26 @@ class Consumer:
                 self._cursors.failed(error, time.monotonic() - begun)
             self.database.close()
             return
-        found = self._take(claim, begun) if claim is not None else None
-        self._close({}, RoundTrip(Receipt(), claim, found, frozenset()), begun)
+        found = self._accept_claim(claim, begun) if claim is not None else None
+        self._after_round_trip({}, RoundTrip(Receipt(), claim, found, frozenset()), begun)
 
-    def _take(self, claim: Claim, begun: float) -> int:
+    def _accept_claim(self, claim: Claim, begun: float) -> int:
         """Accept the jobs that a claim has found; return how many."""
         jobs = claim.jobs()
-        self._cursors.took(claim, jobs, time.monotonic() - begun)
+        self._cursors.advance(claim, jobs, time.monotonic() - begun)
         if jobs:
             self._found_at = time.monotonic()
         self._accept(jobs, is_limited=claim.is_limited)
         return len(jobs)
 
-    def _close(self, batch: dict[int, Outcome], turn: RoundTrip, begun: float) -> None:
+    def _after_round_trip(self, batch: dict[int, Outcome], turn: RoundTrip, begun: float) -> None:
         """Settle the batch that was written, count the turn, and tell whom it concerns."""
         if self._meter:
             self._meter.turned(time.monotonic() - begun, claimed=turn.found, acked=len(batch))
         self._settle(batch, turn.receipt)
         finished = sum(outcome.fate is not Fate.RELEASED for outcome in batch.values())
         self._shared.add_finished(finished)
-        self._speed.measure(turns=time.monotonic() - begun, finished=finished)
+        self._prefetch.measure(turns=time.monotonic() - begun, finished=finished)
         self._follow_ups.tell_waiters(turn.receipt.awaited)
         if self._returned and batch:
             self._follow_ups.call_others(self._returned)
@@ -427,7 +427,7 @@ class Consumer:
             self._backoff.claimed()
             self._follow_ups.note_queue(turn.claim.queue)
 
-    def _has_reason(self, now: float) -> bool:
+    def _has_work(self, now: float) -> bool:
         """Whether there is a reason to ask the database although there is nothing to write."""
         return (
             self._may_claim(now)
@@ -446,32 +446,32 @@ class Consumer:
         """
         limited = [outcome.job for outcome in batch.values() if outcome.job.concurrency_key is not None]
         if limited:
-            self._admissions.add(job.concurrency_key or "" for job in limited)
+            self._admissions.request(job.concurrency_key or "" for job in limited)
             for queue in {job.queue for job in limited}:
-                self._cursors.lower(queue, min(job.place for job in limited if job.queue == queue))
+                self._cursors.rewind(queue, min(job.place for job in limited if job.queue == queue))
 
     def _tell_of(self, queues: Collection[str], claim: Claim | None) -> None:
         """Have the admitted jobs claimed: by this consumer with its next turn, or else by the others."""
-        served = [] if self._stopping else self._cursors.among(queues)
-        self._cursors.hear([queue for queue in served if claim is None or queue != claim.queue])
+        served = [] if self._stopping else self._cursors.select(queues)
+        self._cursors.mark_ready([queue for queue in served if claim is None or queue != claim.queue])
         self._follow_ups.call_others(set(queues).difference(served))
 
     def _may_claim(self, now: float) -> bool:
-        return self._is_hungry() and now >= self._claim_at()
+        return self._can_claim() and now >= self._claim_at()
 
     def _claim_at(self) -> float:
         """Return when there will be a reason to claim, monotonic; in the past if there is one already."""
         return max(self._cursors.wait_until(), self._backoff.claim_at)
 
-    def _is_hungry(self) -> bool:
+    def _can_claim(self) -> bool:
         return (
             not self._stopping
-            and self._shared.may_start()
+            and self._shared.is_lease_valid()
             and not self._isolation.want_the_child()
-            and self._appetite() > 0
+            and self._demand() > 0
         )
 
-    def _appetite(self) -> int:
+    def _demand(self) -> int:
         """Return how many jobs to claim: what fills the slots, and what they will need until the next turn.
 
         A slot that checks its connections needs none: what it would have run may just have been given back.
@@ -479,9 +479,9 @@ class Consumer:
         """
         if time.monotonic() < self._careful_until:
             return int(self._may_claim_carefully())
-        room = self.slots.concurrency + self._speed.prefetch - self._in_flight.outstanding() - self.slots.checking()
-        half = self._speed.prefetch // 2
-        return 0 if 0 < room < half else min(max(room, 0), max(half, self.slots.concurrency), self._in_flight.room())
+        room = self.slots.concurrency + self._prefetch.prefetch - self._in_flight.outstanding() - self.slots.checking()
+        half = self._prefetch.prefetch // 2
+        return 0 if 0 < room < half else min(max(room, 0), max(half, self.slots.concurrency), self._in_flight.free())
 
     def _may_claim_carefully(self) -> bool:
         """Whether the last job has ended, or has run long enough not to be what ends the process at once."""
@@ -491,14 +491,14 @@ class Consumer:
 
     def _claim(self, *, apart: bool = False) -> Claim | None:
         """Send a claim if there is room for more jobs, and a queue that may have some."""
-        if not self._is_hungry() or time.monotonic() < self._backoff.claim_at:
+        if not self._can_claim() or time.monotonic() < self._backoff.claim_at:
             return None
-        room, limit = self.slots.concurrency - len(self._limited), self._appetite()
+        room, limit = self.slots.concurrency - len(self._limited), self._demand()
         return self._cursors.send(self.database, limit=limit, most_limited=room, worker_id=self.worker_id, apart=apart)
 
     def _accept(self, jobs: list[ClaimedJob], *, is_limited: bool = False) -> None:
         """Write all jobs down, then hand them over."""
-        fetched = self._in_flight.hold(jobs)
+        fetched = self._in_flight.add(jobs)
         if is_limited:
             self._limited.update((cell, job.queue) for cell, job in fetched)
         if min(map(TIMEOUT, jobs), default=0) == EXPIRED:
@@ -512,7 +512,7 @@ class Consumer:
     def _sort_out_expired(self, fetched: list[Held]) -> list[Held]:
         """Let those die that were not claimed in time; return the others."""
         expired = [(cell, job) for cell, job in fetched if job.has_expired]
-        self._end(
+        self._buffer_outcomes(
             (cell, Outcome(job, Fate.DIED, reason=Reason.EXPIRED, error=expired_entry())) for cell, job in expired
         )
         return [(cell, job) for cell, job in fetched if not job.has_expired]
@@ -533,7 +533,7 @@ class Consumer:
             self._give_back(self._isolation.withdraw())  # another process may be free for them
 
     def _settle(self, batch: dict[int, Outcome], receipt: Receipt) -> None:
-        settled = self._in_flight.settle(batch, locked=receipt.locked)
+        settled = self._in_flight.resolve(batch, locked=receipt.locked)
         self._backoff.settled(settled)
         report_all(settled, stale=receipt.stale)
         self._follow_ups.count(settled, stale=receipt.stale)
@@ -543,7 +543,7 @@ class Consumer:
     def _recover(self, error: Error, batch: dict[int, Outcome]) -> None:
         """After a failed turn: find the outcome that the database refuses, or wait and try again as it was."""
         if is_refusal(error) or (self._backoff.failures and not is_transient(error)):
-            self._admissions.forget()  # housekeeping finds them
+            self._admissions.clear()  # housekeeping finds them
             self._updates.forget()
         if batch and is_refusal(error):
             self._write_apart(batch)
@@ -602,9 +602,9 @@ class Consumer:
         """Have jobs written as released; one that no slot has begun must not keep the child for itself either."""
         returned = [(cell, Outcome(job, Fate.RELEASED)) for cell, job in unrun]
         self._returned.update(outcome.job.queue for _, outcome in returned)
-        self._end(returned)
+        self._buffer_outcomes(returned)
 
-    def _end(self, ended: Iterable[tuple[int, Outcome]]) -> None:
+    def _buffer_outcomes(self, ended: Iterable[tuple[int, Outcome]]) -> None:
         """Take note that runs have ended, or will not begin; their outcomes are to be written."""
         self._in_flight.unwritten.update(ended)
         self._isolation.ended(self._in_flight.unwritten)
@@ -624,5 +624,5 @@ class Consumer:
             waiting = self.slots.withdraw()
             self._give_back((cell, job) for cell, job in waiting if job.run_id in stalled)
             self._fetched += [(cell, job) for cell, job in waiting if job.run_id not in stalled]
-            self._speed.forget()
+            self._prefetch.forget()
         self._unbegun, self._look_again_at = unbegun, now + STALLED_SECONDS

@@ -83,7 +83,7 @@ class SilentWorkers:
     def __init__(self) -> None:
         self._since: dict[int, float] = {}  # by the id of a worker process; monotonic
 
-    def gone(self, look: Callable[[], Iterable[int]]) -> list[int]:
+    def still_silent(self, look: Callable[[], Iterable[int]]) -> list[int]:
         """Return who has been absent at each look for as long as it takes to be gone.
 
         Args:
@@ -121,7 +121,7 @@ class HeartbeatMonitor:
         """Whether heartbeats have gone through for these seconds, and still do."""
         return self.first is not None and now() - self.last < self.lease_seconds and self.last - self.first >= seconds
 
-    def is_steady(self) -> bool:
+    def is_reliable(self) -> bool:
         """Whether all living workers have had the time of a full lease to send a heartbeat."""
         return self.has_stood(self.lease_seconds)
 
@@ -165,7 +165,7 @@ class Heartbeat:
         if not self._session.is_lost:
             return
         for process in list(self._pool.living):
-            process.shared.shorten(self.monitor.last + min(SILENT_SECONDS, self._pool.lease_seconds))
+            process.shared.cap_lease(self.monitor.last + min(SILENT_SECONDS, self._pool.lease_seconds))
 
     def _beat(self) -> bool:
         """Do what a heartbeat is for; return whether all leases were renewed. Else some rows were locked, or gone."""
@@ -181,9 +181,9 @@ class Heartbeat:
         self.monitor.beat(begun)
         for worker_id in standing & processes.keys():
             if self._pool.is_stuck(processes[worker_id]):
-                processes[worker_id].shared.shorten(begun)
+                processes[worker_id].shared.cap_lease(begun)
             else:
-                processes[worker_id].shared.renew(begun + self._pool.lease_seconds)
+                processes[worker_id].shared.renew_lease(begun + self._pool.lease_seconds)
         for worker_id in processes.keys() - standing:
             self._pool.register_again(self.database, processes[worker_id])
         if stop_by is not None:
@@ -196,7 +196,7 @@ class Heartbeat:
 
         It never got the answer to that claim. A consumer that has not turned may still be writing down what it claimed.
         """
-        turns = {worker_id: process.shared.turns() for worker_id, process in processes.items()}
+        turns = {worker_id: process.shared.cycles() for worker_id, process in processes.items()}
         leases = heartbeat.worker_leases(self.database, list(processes))
         killed = [lease for lease in leases if lease.is_cancelled]
         for worker_id, process in processes.items():
@@ -204,7 +204,7 @@ class Heartbeat:
             for run_id in process.killed:
                 process.order("cancel", str(run_id))
         self._free_of_stuck(processes, leases)
-        since = {worker_id: process.shared.turns() for worker_id, process in processes.items()}
+        since = {worker_id: process.shared.cycles() for worker_id, process in processes.items()}
         held = {worker_id: process.shared.held() for worker_id, process in processes.items()}
         strangers = [lease for lease in leases if lease.run_id not in held[lease.worker_id]]
         if lost := [
@@ -223,7 +223,7 @@ class Heartbeat:
         stuck = {worker_id for worker_id, process in processes.items() if self._pool.is_stuck(process)}
         for worker_id in stuck:
             process, shared = processes[worker_id], processes[worker_id].shared
-            unbegun = set() if shared.may_start() else shared.unbegun()
+            unbegun = set() if shared.is_lease_valid() else shared.unbegun()
             mine = [lease for lease in leases if lease.worker_id == worker_id]
             unrun = [lease for lease in mine if lease.run_id in unbegun and lease.max_attempts > 1]
             if worker_id not in self._stuck:

@@ -63,13 +63,13 @@ class InFlight:
         self._blocked_until = math.inf  # when to try those again, monotonic
         self._abandoned = 0  # outcomes that cannot be written at all; held until this process ends
 
-    def hold(self, jobs: Sequence[ClaimedJob]) -> list[Held]:
+    def add(self, jobs: Sequence[ClaimedJob]) -> list[Held]:
         """Write jobs down that were claimed, all at once: none may start while another is not in the shared state."""
         cells = [self._free.pop() for _ in jobs]
         self._shared.hold(cells, jobs)
         return list(zip(cells, jobs, strict=True))
 
-    def room(self) -> int:
+    def free(self) -> int:
         """Return how many more jobs may be held."""
         return len(self._free)
 
@@ -94,7 +94,7 @@ class InFlight:
         cells = {outcome.job.id: cell for cell, outcome in batch.items()}
         return batch if len(cells) == len(batch) else {cell: batch[cell] for cell in cells.values()}
 
-    def settle(self, batch: dict[int, Outcome], *, locked: Collection[int]) -> Collection[Outcome]:
+    def resolve(self, batch: dict[int, Outcome], *, locked: Collection[int]) -> Collection[Outcome]:
         """Forget what is written, or can never be, and return it; put aside those whose rows are locked.
 
         Args:

@@ -71,15 +71,15 @@ class MaintenanceRunner:
         self._drained = drained
         self._promoting = AdaptiveBatch()
         self._has_told = False  # of a pooler that statements cannot be prepared behind
-        self._chores = PendingWork()
+        self._pending = PendingWork()
         self._look_at_queues_at = 0.0  # not before, monotonic
-        self._sweep = ConcurrencySweeper(self.database, self._announce)
-        self._tally = StatsBuffer(self.database, meter)
-        self._reaper = Reaper(self.database, pool, monitor, tell=self._tell, tally=self._tally)
-        self._expiry = Expirer(self.database, self.admit, self._tally)
-        self._unique = UniqueKeyKeeper(self.database, self._tally)
-        self._scheduler = PeriodicEnqueuer(self.database, self._call, compute)
-        self._bulk_actions = BulkActionRunner(self.database, self._pass_on)
+        self._sweeper = ConcurrencySweeper(self.database, self._notify_cluster)
+        self._stats = StatsBuffer(self.database, meter)
+        self._reaper = Reaper(self.database, pool, monitor, tell=self._notify_all, tally=self._stats)
+        self._expirer = Expirer(self.database, self.admit, self._stats)
+        self._unique_keys = UniqueKeyKeeper(self.database, self._stats)
+        self._scheduler = PeriodicEnqueuer(self.database, self._wake_children, compute)
+        self._bulk_actions = BulkActionRunner(self.database, self._forward_progress)
         self.duties = Duties(
             self.settle_ended,
             self._fill,
@@ -115,7 +115,7 @@ class MaintenanceRunner:
 
     def admit(self, keys: Collection[str]) -> None:
         """Let in the next jobs of these concurrency keys, "" stands for any, in the next pass; from any thread."""
-        self._sweep.hear(keys)
+        self._sweeper.enqueue(keys)
 
     def finish(self) -> None:
         """Settle what is left, for some seconds at most, and add the last counts.
@@ -126,10 +126,10 @@ class MaintenanceRunner:
         until = time.monotonic() + FINISH_SECONDS
         while (pause := self.settle_ended()) is not None and time.monotonic() < until:
             time.sleep(pause)
-        self._tally.add(is_last=True)
+        self._stats.add(is_last=True)
 
     def _fill(self) -> float | None:
-        self._pool.fill(self.database)
+        self._pool.spawn_missing(self.database)
         return self._pool.next_start_seconds()
 
     def _tell_of_pooler(self) -> None:
@@ -162,7 +162,7 @@ class MaintenanceRunner:
         process, a copy that a job has made by fork.
         """
         may_come = (
-            not process.shared.has_ended_turns()
+            not process.shared.has_ended_cycles()
             and process.ended_seconds <= 2.0 * conf.statement_timeout_seconds
             and heartbeat.has_session(self.database, process.worker_id, is_pooled=self.database.is_pooled)
         )
@@ -175,8 +175,8 @@ class MaintenanceRunner:
             was_stopped=process.was_stopped,
             was_careful=process.was_careful,
         )
-        self._tally.count_ends(settled.ends)
-        self._tell(settled.queues, settled.keys)
+        self._stats.count_ends(settled.ends)
+        self._notify_all(settled.queues, settled.keys)
         if leases:
             logger.info(
                 "Process %d left jobs behind: %d sent back, %d dead",
@@ -186,20 +186,20 @@ class MaintenanceRunner:
 
     def _look(self) -> None:
         """Ask what there is to do: all that follows costs nothing where there is nothing."""
-        self._chores = pending_work(self.database)
+        self._pending = pending_work(self.database)
 
     def _reap(self) -> float | None:
-        return self._reaper.reap_lost() if self._chores.has_running else None
+        return self._reaper.reap_lost() if self._pending.has_running else None
 
     def _reap_gone(self) -> float | None:
-        return self._reaper.reap_gone(has_running=self._chores.has_running)
+        return self._reaper.reap_gone(has_running=self._pending.has_running)
 
     def _expire(self) -> float | None:
-        return self._expiry.expire() if self._chores.has_expired else None
+        return self._expirer.expire() if self._pending.has_expired else None
 
     def _promote(self) -> float:
         """Promote what is due, for a spell; the next pass looks whether there is more."""
-        due_in = self._chores.due_seconds
+        due_in = self._pending.due_seconds
         if due_in is None or due_in > 0:
             return LONGEST_SLEEP_SECONDS if due_in is None else due_in
         pause = LOCKED_SECONDS
@@ -207,7 +207,7 @@ class MaintenanceRunner:
             promoted = self._promote_slice()
             if not any(promoted):
                 return pause
-            self._tell(promoted.queues, promoted.keys)
+            self._notify_all(promoted.queues, promoted.keys)
             pause = 0.0
         return pause
 
@@ -216,23 +216,23 @@ class MaintenanceRunner:
             return promote(self.database, limit=limit)
 
     def _fire_schedules(self) -> float | None:
-        return self._scheduler.fire_schedules(self._chores.tick_seconds)
+        return self._scheduler.fire_schedules(self._pending.tick_seconds)
 
     def _prune_reserved(self) -> float | None:
-        return self._unique.prune_reserved() if self._chores.has_reserved else None
+        return self._unique_keys.prune_reserved() if self._pending.has_reserved else None
 
     def _retake(self) -> float | None:
-        return self._unique.retake() if self._chores.has_started else None
+        return self._unique_keys.retake() if self._pending.has_started else None
 
     def _admit(self) -> float:
-        return self._sweep.pass_once(has_waiting=self._chores.has_waiting)
+        return self._sweeper.pass_once(has_waiting=self._pending.has_waiting)
 
     def _add_counts(self) -> None:
-        if time.monotonic() >= self._tally.add_at():
-            self._tally.add()
+        if time.monotonic() >= self._stats.add_at():
+            self._stats.add()
 
     def _carry_on(self) -> float | None:
-        return self._bulk_actions.carry_on(self._chores.bulk_action_seconds)
+        return self._bulk_actions.carry_on(self._pending.bulk_action_seconds)
 
     def _look_at_queues(self) -> None:
         if time.monotonic() >= self._look_at_queues_at:
@@ -247,25 +247,25 @@ class MaintenanceRunner:
             self._drained()
         return DRAIN_LOOK_SECONDS
 
-    def _tell(self, queues: Collection[str], keys: Collection[str]) -> None:
+    def _notify_all(self, queues: Collection[str], keys: Collection[str]) -> None:
         """Tell of queues that have jobs again, and of concurrency keys whose next jobs may be admitted."""
-        self._announce(set(queues))
+        self._notify_cluster(set(queues))
         self.admit(keys)
 
-    def _announce(self, queues: set[str]) -> None:
+    def _notify_cluster(self, queues: set[str]) -> None:
         """Wake the own children at once, other workers by NOTIFY."""
         if queues:
-            self._call({queue_payload(queue) for queue in queues})
+            self._wake_children({queue_payload(queue) for queue in queues})
 
-    def _call(self, payloads: set[str]) -> None:
+    def _wake_children(self, payloads: set[str]) -> None:
         self._wake(payloads)
         if conf.notify or CANCEL in payloads:
             send_or_warn(self.database, sorted(payloads))
 
-    def _pass_on(self, announcements: Mapping[str, set[str]]) -> None:
+    def _forward_progress(self, announcements: Mapping[str, set[str]]) -> None:
         """Send what verbs have announced."""
         for channel, payloads in announcements.items():
             if channel == CHANNEL:
-                self._call(payloads)
+                self._wake_children(payloads)
             else:
                 send_or_warn(self.database, sorted(payloads), channel=channel)

@@ -110,7 +110,7 @@ class HealthMonitor:
         )
 
     def _turned(self, process: WorkerProcess, at: float) -> tuple[int, float]:
-        turns, (before, since) = process.shared.turns(), self._turns.get(process.worker_id, (-1, at))
+        turns, (before, since) = process.shared.cycles(), self._turns.get(process.worker_id, (-1, at))
         return (turns, since) if turns == before else (turns, at)
 
 

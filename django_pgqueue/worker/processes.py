@@ -39,11 +39,11 @@ class ProcessPool:
         plan: how many children there are to be, and what they do.
         supervisor_id: stands in their rows.
         lease_seconds: how long a silent child keeps its jobs.
-        meters: where they sum up what they do, for metrics; None: there are none.
+        counters: where they sum up what they do, for metrics; None: there are none.
     """
 
     def __init__(
-        self, plan: WorkerConfig, *, supervisor_id: int, lease_seconds: int, meters: CommandCounters | None = None
+        self, plan: WorkerConfig, *, supervisor_id: int, lease_seconds: int, counters: CommandCounters | None = None
     ) -> None:
         self.plan = plan
         self.lease_seconds = lease_seconds
@@ -52,14 +52,14 @@ class ProcessPool:
         self.ended: list[WorkerProcess] = []  # their jobs are not settled yet
         self.changed_read, self._changed = os.pipe()  # tells the main thread that there is news
         self._supervisor_id = supervisor_id
-        self._meters = meters
+        self._counters = counters
         self._vacancies = [Vacancy()] * plan.processes
         self._finished = 0  # jobs, by processes that have ended
         self._is_crowded_told = False
         self._closed = False
         self._door = threading.Lock()  # held while a process is let in, and while the pool is closed
 
-    def fill(self, database: Database) -> None:
+    def spawn_missing(self, database: Database) -> None:
         """Start a process in each place whose time has come."""
         for vacancy in [vacancy for vacancy in self._vacancies if vacancy.seconds_left() == 0]:
             worker_id = self._write_down(database)
@@ -81,7 +81,7 @@ class ProcessPool:
             self._closed = True
             self._vacancies.clear()
 
-    def part_with(self, process: WorkerProcess) -> None:
+    def remove(self, process: WorkerProcess) -> None:
         """Take an ended child off the list of the living; its jobs are to be settled, its place to be filled."""
         self._parting.append(process)
         self.living.remove(process)
@@ -92,7 +92,7 @@ class ProcessPool:
         elif process.is_replaced:
             logger.warning("Process %d ended (%s) while it was replaced", process.pid, ending(process.exit_code))
         elif not self._closed:
-            has_crashed = not process.was_stopped and (bool(process.exit_code) or not process.shared.has_ended_turns())
+            has_crashed = not process.was_stopped and (bool(process.exit_code) or not process.shared.has_ended_cycles())
             failures = process.failures + 1 if has_crashed and process.is_young else 0
             is_careful = has_crashed and bool(failures or process.shared.unbegun())
             logger.warning(
@@ -123,18 +123,18 @@ class ProcessPool:
         self._vacancies.append(Vacancy(replaces=worn))
         return True
 
-    def part_with_deaf(self) -> None:
+    def remove_deaf(self) -> None:
         """End the processes whose jobs do not stop, when their other jobs have ended, or have had the grace for it."""
         for process in list(self.living):
-            if not (deaf := process.deaf()):
+            if not (deaf := process.ignoring_stop()):
                 continue
-            if process.give_up(is_stuck=self.is_stuck(process)):
+            if process.request_stop(is_stuck=self.is_stuck(process)):
                 logger.warning("Process %d runs %d job(s) that do not stop: it takes no more", process.pid, len(deaf))
-            if process.is_hopeless(deaf, self.plan.grace_seconds):
+            if process.is_beyond_stopping(deaf, self.plan.grace_seconds):
                 logger.warning("Process %d is ended, %d job(s) in it do not stop", process.pid, len(deaf))
                 process.kill()
 
-    def part_with_stuck(self) -> bool:
+    def remove_stuck(self) -> bool:
         """Look whether the consumers of all turn, and end those that have not for minutes; to be called once a second.
 
         Some job holds the interpreter, or all threads wait for each other: no time limit and no order is obeyed there.
@@ -166,7 +166,7 @@ class ProcessPool:
             process.replaces for process in list(self.living)
         )
 
-    def order(self, word: str, detail: str = "") -> None:
+    def broadcast(self, word: str, detail: str = "") -> None:
         """Give the same order to all who live."""
         for process in list(self.living):
             process.order(word, detail)
@@ -184,7 +184,7 @@ class ProcessPool:
         """Return the seconds until a place is to be filled; None if all are."""
         return min((vacancy.seconds_left() for vacancy in self._vacancies), default=None)
 
-    def ring(self) -> None:
+    def wake_main_thread(self) -> None:
         """Wake the main thread."""
         os.write(self._changed, b"!")
 
@@ -248,7 +248,7 @@ class ProcessPool:
             process.start()
             self.living.append(process)
             self._vacancies.remove(vacancy)
-        self.ring()
+        self.wake_main_thread()
         return True
 
     def _put_off(self, vacancy: "Vacancy") -> None:
@@ -278,18 +278,18 @@ class ProcessPool:
         brief = ChildConfig(
             worker_id, plan.queues, plan.concurrency, plan.verbosity, databases, is_careful=vacancy.is_careful
         )
-        meter = self._meters.made() if self._meters else None
+        meter = self._counters.made() if self._counters else None
         try:
             process = WorkerProcess(brief, plan, failures=vacancy.failures, replaces=vacancy.replaces, meter=meter)
         except BaseException:
             self._retire(meter)
             raise
-        process.shared.extend(now() + self.lease_seconds)
+        process.shared.extend_lease(now() + self.lease_seconds)
         return process
 
     def _retire(self, meter: ProcessCounters | None) -> None:
-        if self._meters and meter:
-            self._meters.retire(meter)
+        if self._counters and meter:
+            self._counters.retire(meter)
 
 
 class Vacancy:

@@ -81,7 +81,7 @@ class QueueCursor:
         """Take note that work was announced."""
         self.full_scan_at = min(self.full_scan_at, self.called_scan_at)
 
-    def took(self, claimed: Claim, jobs: list[ClaimedJob], seconds: float) -> None:
+    def record_claim(self, claimed: Claim, jobs: list[ClaimedJob], seconds: float) -> None:
         if jobs:
             self.low_water = jobs[-1].place
         if claimed.above is None:
@@ -111,7 +111,7 @@ class QueueCursors:
         self._failed_looks = 0  # in a row, sent apart
         self._retry_look_at = 0.0  # no look before, monotonic
 
-    def hear(self, queues: Collection[str] | None) -> None:
+    def mark_ready(self, queues: Collection[str] | None) -> None:
         """Take note that some queues have work; None: perhaps any."""
         if queues is None:
             self._look_at = 0.0
@@ -123,11 +123,11 @@ class QueueCursors:
                 if self._setbacks and self._is_out(queue):
                     self._setbacks[queue].called()
 
-    def among(self, queues: Iterable[str]) -> list[str]:
+    def select(self, queues: Iterable[str]) -> list[str]:
         """Return those of the queues that are served."""
         return self._served.among(queues)
 
-    def lower(self, queue: str, place: Place) -> None:
+    def rewind(self, queue: str, place: Place) -> None:
         """Take note that a queue may have work behind a place: the next claim begins there, or before."""
         cursor = self._cursors.setdefault(queue, QueueCursor())
         if cursor.low_water is not None:
@@ -177,7 +177,7 @@ class QueueCursors:
             self._look(database, now)
         self._add(queue for queue, cursor in self._cursors.items() if cursor.is_owed and now >= cursor.full_scan_at)
         self._add(self._limits.reopened())
-        queue = (self._retried(most_limited) if apart and self._setbacks else None) or self._next(most_limited)
+        queue = (self._retried(most_limited) if apart and self._setbacks else None) or self.next_queue(most_limited)
         if queue is None:
             return None
         if self._limits.is_limited(queue):
@@ -260,7 +260,7 @@ class QueueCursors:
     def _next_look_at(self) -> float:
         return max(self._look_at, self._retry_look_at)
 
-    def took(self, claimed: Claim, jobs: list[ClaimedJob], seconds: float) -> None:
+    def advance(self, claimed: Claim, jobs: list[ClaimedJob], seconds: float) -> None:
         """Learn from the answer to a claim; a queue that gave less than it was asked for has nothing more for now.
 
         It may have had rows that others were just editing, so it is owed a full scan.
@@ -276,7 +276,7 @@ class QueueCursors:
         if claimed.is_limited:
             self._took_limited(claimed, len(jobs))
             return
-        self._cursors[claimed.queue].took(claimed, jobs, seconds)
+        self._cursors[claimed.queue].record_claim(claimed, jobs, seconds)
         if len(self._cursors) > REMEMBERED:
             self._cursors = {queue: cursor for queue, cursor in self._cursors.items() if cursor.is_owed}
         if len(jobs) == claimed.limit:
@@ -318,7 +318,7 @@ class QueueCursors:
         elif has_more:
             self._limits.shut(claimed.queue, token_seconds)
 
-    def _next(self, most_limited: int) -> str | None:
+    def next_queue(self, most_limited: int) -> str | None:
         """Return the queue to ask; a limited one waits while this process holds as many of its jobs as it has slots."""
         for queue in list(self._ready):
             if most_limited > 0 or not self._limits.is_limited(queue):

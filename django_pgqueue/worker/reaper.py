@@ -91,7 +91,7 @@ class Reaper:
         self._pool = pool
         self._monitor = monitor
         self._tell = tell
-        self._tally = tally
+        self._stats = tally
         self._reaping = AdaptiveBatch()
         self._lapses = LapsedLeases()
         self._locks_of_lost, self._locks_of_gone = LapsedLeases(), LapsedLeases()
@@ -115,7 +115,7 @@ class Reaper:
         Returns:
             0 where there may be more, else None.
         """
-        if not self._monitor.is_steady() or time.monotonic() < self._reap_at:
+        if not self._monitor.is_reliable() or time.monotonic() < self._reap_at:
             return None
         self._reap_at = time.monotonic() + REAP_SECONDS
         lapsed = lapsed_workers(self._database, session_seconds=BEAT_SECONDS)
@@ -144,7 +144,7 @@ class Reaper:
             self._absences.forget()
         elif time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + REAP_SECONDS
-            if gone := self._judged(self._absences.gone(self._absent), self._locks_of_gone):
+            if gone := self._judged(self._absences.still_silent(self._absent), self._locks_of_gone):
                 with self._reaping.taken() as limit:
                     reaped = reap_gone(self._database, gone, limit=limit)
                 if self._report(reaped, limit):
@@ -175,6 +175,6 @@ class Reaper:
         """Tell what was reaped; return whether that is as much as was to be."""
         if reaped.returned or reaped.dead:
             logger.warning("Reaped jobs of lost workers: %d go back, %d dead", reaped.returned, reaped.dead)
-            self._tally.count_ends(reaped.ends)
+            self._stats.count_ends(reaped.ends)
             self._tell(reaped.queues, reaped.keys)
         return reaped.returned + reaped.dead >= limit

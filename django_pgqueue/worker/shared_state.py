@@ -105,18 +105,18 @@ class SharedState:
         limits = zip(self._limited, self._limits, strict=True)
         return self.running() & {run_id for run_id, until in limits if until < at}
 
-    def turned(self) -> None:
+    def count_cycle(self) -> None:
         """Note that a turn of the consumer is over: what was claimed in it is written down."""
         self._counts[0] += 1
 
-    def turns(self) -> int:
+    def cycles(self) -> int:
         return self._counts[0]
 
-    def end_turns(self) -> None:
+    def end_cycles(self) -> None:
         """Note that the consumer has ended: all that it has claimed is settled, and its connection is closed."""
         self._counts[4] = 1
 
-    def has_ended_turns(self) -> bool:
+    def has_ended_cycles(self) -> bool:
         """Whether the consumer has ended. What ends the process earlier, with any exit code, ends it in the middle."""
         return self._counts[4] > 0
 
@@ -134,32 +134,32 @@ class SharedState:
     def failures(self) -> int:
         return self._counts[2]
 
-    def extend(self, until: float) -> None:
+    def extend_lease(self, until: float) -> None:
         """Allow the child to start jobs until this instant of ``now()``."""
         self._deadline[0] = until
 
-    def renew(self, until: float) -> None:
+    def renew_lease(self, until: float) -> None:
         """Extend after a heartbeat; if the lease had lapsed meanwhile, the child first has to ``resume()``.
 
         Others may have run by now what it had fetched before, and nothing of that may be started. The sign says so: it
         costs those who ask before each job nothing.
         """
-        self._deadline[0] = until if self.may_start() else -until
+        self._deadline[0] = until if self.is_lease_valid() else -until
 
-    def shorten(self, until: float) -> None:
+    def cap_lease(self, until: float) -> None:
         """Let the lease end at this instant, if it would end later; one that has lapsed stays so."""
         deadline = self._deadline[0]
         self._deadline[0] = min(deadline, until) if deadline > 0 else max(deadline, -until)
 
-    def has_lapsed(self) -> bool:
+    def has_lease_lapsed(self) -> bool:
         """Whether the lease stands again after it had lapsed, and the child has not resumed."""
         return self._deadline[0] < 0
 
-    def resume(self) -> None:
+    def accept_lapse(self) -> None:
         """Start jobs again: what was fetched before the lapse is given back."""
         self._deadline[0] = abs(self._deadline[0])
 
-    def may_start(self) -> bool:
+    def is_lease_valid(self) -> bool:
         """Whether the process's lease stands. A frozen process that thaws finds it has passed."""
         return now() < self._deadline[0]
 

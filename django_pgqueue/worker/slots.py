@@ -127,7 +127,7 @@ class Slots:
 
     def begin(self, cell: int, job: ClaimedJob, interrupts: Interrupts) -> CurrentJob | None:
         """Mark a job as started, unless the process's lease has passed meanwhile: then it goes back unrun."""
-        if not self._shared.may_start() or (self._refused and job.run_id in self._refused):
+        if not self._shared.is_lease_valid() or (self._refused and job.run_id in self._refused):
             self.outbox.put((cell, Outcome(job, Fate.RELEASED)))
             return None
         self._shared.start(cell)

@@ -83,14 +83,14 @@ class Supervisor:
         self.plan = plan
         self._probes = Probes(plan)
         self._pages = PageServer(self._planned_pages(metrics(self.figures) if metrics else None))
-        self._meters = CommandCounters()
-        meter = self._meters.made() if metrics else None
+        self._counters = CommandCounters()
+        meter = self._counters.made() if metrics else None
         self.alias = conf.database
         self.pool = ProcessPool(
             plan,
             supervisor_id=secrets.randbits(63),
             lease_seconds=conf.lease_seconds,
-            meters=self._meters if metrics else None,
+            counters=self._counters if metrics else None,
         )
         self._signals_seen: list[str] = []
         self._is_long_told = False
@@ -109,14 +109,14 @@ class Supervisor:
             compute=self._keys.compute,
         )
         self._listener = Listener(session, self._heard)
-        self._janitor = TableMaintenance(self.pool)
+        self._tables = TableMaintenance(self.pool)
         self._heartbeat_loop = ServiceRunner(
             "heartbeat", self._heartbeat.pass_once, longest_pause=conf.lease_seconds / 3
         )
         self._house_loop = ServiceRunner("housekeeping", self._keep_house, stop=self._maintenance.duties.stop)
         self._listen_loop = ServiceRunner("listener", self._listener.pass_once, stop=self._listener.stop)
-        self._janitor_loop = ServiceRunner("maintenance", self._janitor.pass_once, stop=self._janitor.stop)
-        self._loops = (self._house_loop, self._heartbeat_loop, self._listen_loop, self._janitor_loop)
+        self._tables_loop = ServiceRunner("maintenance", self._tables.pass_once, stop=self._tables.stop)
+        self._loops = (self._house_loop, self._heartbeat_loop, self._listen_loop, self._tables_loop)
         self._backlog = BacklogProbe(self.alias, plan.queues)
         self._backlog_loop = ServiceRunner("look at the backlog", self._backlog.pass_once)
         self._health = HealthMonitor(
@@ -161,10 +161,10 @@ class Supervisor:
     def figures(self) -> CommandMetrics:
         """Tell what this command does and has done; from any thread."""
         living, at = list(self.pool.living), time.monotonic()
-        done_at = {**self._maintenance.duties.done_at, **self._janitor.duties.done_at}
+        done_at = {**self._maintenance.duties.done_at, **self._tables.duties.done_at}
         done_at |= {loop.duty: loop.done_at for loop in self._loops if loop.done_at is not None}
         return CommandMetrics(
-            sums=self._meters.sums(),
+            sums=self._counters.sums(),
             processes=len(living),
             slots=len(living) * self.plan.concurrency,
             busy=sum(process.shared.busy() for process in living),
@@ -175,7 +175,7 @@ class Supervisor:
         """Stop gracefully; called again, stop now. May be called from a signal handler or any thread."""
         grace = 0.0 if self._is_stopping else self.plan.grace_seconds
         self._stop_until = time.monotonic() + grace
-        self.pool.ring()
+        self.pool.wake_main_thread()
 
     def _planned_pages(self, metrics: Page | None) -> dict[Address, dict[str, Page]]:
         pages: dict[Address, dict[str, Page]] = defaultdict(dict)
@@ -196,7 +196,7 @@ class Supervisor:
     def _start(self) -> None:
         self._house_loop.start()
         self._heartbeat_loop.start()
-        self._janitor_loop.start()
+        self._tables_loop.start()
         self._start_probes()
         self._pages.start()
         if self.plan.listen:
@@ -237,13 +237,13 @@ class Supervisor:
                     self._is_unguarded = True
                     self.pool.close()
                     self.stop()
-                self.pool.part_with(process)
+                self.pool.remove(process)
                 self._house_loop.wake()
         while self._signals_seen:
             name = self._signals_seen.pop(0)
             logger.info("Stopping on %s%s", name, self._patience_after(name))
-        self.pool.part_with_deaf()
-        if self.pool.part_with_stuck():
+        self.pool.remove_deaf()
+        if self.pool.remove_stuck():
             self._beat_now()  # it may begin jobs again once its lease is renewed
         self._tell_of_long_duty()
         if self._stop_until is not None:
@@ -281,7 +281,7 @@ class Supervisor:
     def _press_to_stop(self, until: float) -> None:
         """Tell the children to stop, and end those whose time is over."""
         self.pool.close()
-        self.pool.order("stop")
+        self.pool.broadcast("stop")
         if time.monotonic() > until:
             for process in list(self.pool.living):
                 logger.warning("Process %d has not stopped in time and is ended", process.pid)
@@ -299,7 +299,7 @@ class Supervisor:
         for process in list(self.pool.living):  # came in while the door was being closed
             process.kill()
             process.has_ended(is_ending=True)
-            self.pool.part_with(process)
+            self.pool.remove(process)
         try:
             if self._house_loop.is_alive():
                 raise OperationalError(f"housekeeping is still at its duty {self._maintenance.duties.doing}")
@@ -320,7 +320,7 @@ class Supervisor:
             (self._house_loop, self._maintenance.database),
             (self._heartbeat_loop, self._heartbeat.database),
             (self._listen_loop, self._listener),
-            (self._janitor_loop, self._janitor.database),
+            (self._tables_loop, self._tables.database),
         ):
             if not loop.is_alive():
                 owner.close()
@@ -358,11 +358,11 @@ class Supervisor:
             self._maintenance.admit(keys)
             self._house_loop.wake()
         if payloads is None:
-            self.pool.order("wake")
+            self.pool.broadcast("wake")
             return
         if OPERATE in payloads:
             self._house_loop.wake()
         if self.plan.served.among(limits_in(payloads)):
-            self.pool.order("limits")
+            self.pool.broadcast("limits")
         if queues := self.plan.served.among(queues_in(payloads)):
-            self.pool.order("wake", json.dumps(queues))
+            self.pool.broadcast("wake", json.dumps(queues))

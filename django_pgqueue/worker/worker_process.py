@@ -122,20 +122,20 @@ class WorkerProcess:
     def was_careful(self) -> bool:
         """Whether it has ended by itself while it claimed one job at a time."""
         lived = (self._ended_at or math.inf) - self._started_at
-        has_ended_itself = not self.was_stopped and not self.shared.has_ended_turns()
+        has_ended_itself = not self.was_stopped and not self.shared.has_ended_cycles()
         return self._is_careful and has_ended_itself and lived < CAREFUL_SECONDS
 
     @property
     def is_at_work(self) -> bool:
         """Whether it has looked for jobs."""
-        return self.shared.turns() > 0
+        return self.shared.cycles() > 0
 
     def look(self) -> None:
         """Take note whether its consumer has turned; to be called about once a second, by one thread.
 
         The first turn may be kept from its end too, by a job that was claimed in it.
         """
-        turns, at = self.shared.turns(), time.monotonic()
+        turns, at = self.shared.cycles(), time.monotonic()
         if turns != self._turns or not (turns or self.shared.busy()):
             self.unturned_seconds = 0.0
         else:
@@ -168,27 +168,27 @@ class WorkerProcess:
         """Return the run ids of jobs whose time limit has passed while they ran; of a process that ended, by then."""
         return self.shared.overdue(time.monotonic() if self._ended_at is None else self._ended_at)
 
-    def deaf(self) -> set[int]:
+    def ignoring_stop(self) -> set[int]:
         """Return the run ids of jobs that ignored a stop request for several seconds. Poll this."""
         pressed = self.overdue() | (self.killed and self.shared.running() & self.killed)
         at = time.monotonic()
         self._pressed = {run_id: self._pressed.get(run_id, at) for run_id in pressed}
         return {run_id for run_id, since in self._pressed.items() if at - since >= PATIENCE_SECONDS}
 
-    def give_up(self, *, is_stuck: bool = False) -> bool:
+    def request_stop(self, *, is_stuck: bool = False) -> bool:
         """Let it finish what it runs beside jobs that do not stop; return whether that was not known before.
 
         Args:
             is_stuck: its consumer has not turned for long, and may begin nothing for that reason.
         """
         is_new = self._given_up_at is None
-        is_away = not (self.shared.may_start() or is_stuck)  # no outcome can be written while the database is away
+        is_away = not (self.shared.is_lease_valid() or is_stuck)  # no outcome can be written while the database is away
         if is_new or is_away:
             self._given_up_at = time.monotonic()
         self.leave()
         return is_new
 
-    def is_hopeless(self, deaf: set[int], grace_seconds: float) -> bool:
+    def is_beyond_stopping(self, deaf: set[int], grace_seconds: float) -> bool:
         """Whether nothing but deaf jobs is left in a process that was given up, or the others have had their time."""
         others = self.shared.started() - deaf
         patience = grace_seconds if others else MOMENT_SECONDS
