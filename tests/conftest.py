@@ -15,15 +15,23 @@ from django_pgqueue.db import notify
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.doctor import tables
 from django_pgqueue.jobs import context
-from tests.pgbouncer import PgBouncer
-from tests.server import own_database
 from tests.support import groups, guard, summary, template
 from tests.support.groups import seed_of
-from tests.wheel import Environment, build
-from tests.workers import Worker
+from tests.support.pgbouncer import PgBouncer
+from tests.support.server import own_database
+from tests.support.wheel import Environment, build
+from tests.support.workers import Worker
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a shell that has put the tests into its background
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+pytest_plugins = [
+    "tests.support.backends",
+    "tests.support.consumers",
+    "tests.support.recent",
+    "tests.support.slots",
+    "tests.support.worker_rows",
+]
 
 MAX_PROCESSES = 8  # each starts a server, and the template of its commands
 

@@ -5,8 +5,8 @@ import environ
 
 from tests.conformance import DRIVER
 from tests.conformance.drivers import BACKPORT, OURS
-from tests.server import database_url
 from tests.support import template
+from tests.support.server import database_url
 
 SECRET_KEY = "tests only"
 ALLOWED_HOSTS = ["*"]

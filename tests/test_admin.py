@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
 from django.db import connection, connections
 from django.test import Client
@@ -23,6 +22,7 @@ from django_pgqueue.insights.history import title_of
 from django_pgqueue.jobs.actions import SkipReason, kill, run_now
 from django_pgqueue.models import DeadJob, Job, Queue, Worker
 from django_pgqueue.states import NEVER
+from tests.support.staff import confirm, messages_of, tick, user_with
 
 pytestmark = pytest.mark.django_db
 
@@ -30,14 +30,6 @@ JOBS = "/admin/django_pgqueue/job/"
 DEAD = "/admin/django_pgqueue/deadjob/"
 FINISHED = "/admin/django_pgqueue/finishedjob/"
 HOUR = dt.timedelta(hours=1)
-
-
-def user_with(*codenames: str) -> Client:
-    user = User.objects.create_user(f"ann {len(codenames)}", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
-    client = Client()
-    client.force_login(user)
-    return client
 
 
 @pytest.fixture
@@ -71,21 +63,6 @@ def dead(**values) -> int:
     kill([job_id], by="ann")
     DeadJob.objects.filter(pk=job_id).update(**values)
     return job_id
-
-
-def tick(client: Client, url: str, action: str, *ids: int, **extra):
-    """Choose an action in the list."""
-    data = {"action": action, "index": 0, "select_across": 0, "_selected_action": ids, **extra}
-    return client.post(url, data)
-
-
-def confirm(client: Client, url: str, *ids: int, **extra):
-    """Press the button of the confirmation."""
-    return client.post(url, {"ids": ",".join(map(str, ids)), "confirmed": "yes", "filters": "", **extra}, follow=True)
-
-
-def messages_of(response) -> list[str]:
-    return [str(message) for message in response.context["messages"]]
 
 
 def entries() -> list[tuple[str, str, str, str]]:

@@ -41,7 +41,7 @@ from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.records import Fate, Lease, Outcome
 from django_pgqueue.results import waiter
 from django_pgqueue.states import Reason
-from tests.contract import WORKER, work
+from tests.support.contract import WORKER, work
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 

@@ -24,28 +24,13 @@ from django_pgqueue.options import Options
 from django_pgqueue.schedules.periodic import declared, left_out
 from tests.app.contract import task
 from tests.app.models import Mark
-from tests.contract import work
+from tests.support.backends import MODULE
+from tests.support.contract import work
 from tests.support.needs import DJANGO_61, NOT_DJANGO_60
-
-MODULE = "tests.app.elsewhere"
 
 
 def function() -> None:
     """Stand for any function at the top level of a module."""
-
-
-@pytest.fixture
-def fresh():
-    """As in a process that has not imported the module yet."""
-
-    def forget():
-        sys.modules.pop(MODULE, None)
-        for name in [name for name in registry.known() if name.startswith(f"{MODULE}.")]:
-            del registry._registry[name]
-
-    forget()
-    yield
-    forget()
 
 
 @pytest.fixture

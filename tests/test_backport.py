@@ -14,8 +14,8 @@ from django.core.checks import run_checks
 
 import tests.app.contract as app
 from django_pgqueue.framework import TaskResultDoesNotExist, task_backends
-from tests.contract import work
 from tests.support import needs
+from tests.support.contract import work
 
 pytestmark = pytest.mark.skipif(django.VERSION < (6, 0), reason=needs.DJANGO_60)
 

@@ -26,7 +26,7 @@ from django_pgqueue.bench.usage import cpu_seconds, wal_bytes
 from django_pgqueue.management.commands.pgqueue_bench import Command, Progress, duration, load_from
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from tests.support.waiting import LONG_PATIENCE_SECONDS, eventually
-from tests.workers import MANAGE, database_url, parent_of
+from tests.support.workers import MANAGE, database_url, parent_of
 
 ROOT = Path(__file__).parent.parent
 real = pytest.mark.django_db(transaction=True, databases=["default", "other"])

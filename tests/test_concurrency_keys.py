@@ -26,8 +26,8 @@ from django_pgqueue.maintenance.reaper import settle
 from django_pgqueue.models import Job
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import Reason
+from tests.support.consumers import turn
 from tests.support.waiting import PATIENCE_SECONDS, eventually
-from tests.test_consumer import consumer, turn  # noqa: F401 - a fixture
 
 
 def limited(limit=1, key="k", task=app.noop, **options):
@@ -317,7 +317,7 @@ def test_drain_waits_for_those_that_can_be_let_in(queue):
 # The consumer
 
 
-def test_next_job_of_a_key_is_claimed_in_the_same_turn(consumer, sql):  # noqa: F811
+def test_next_job_of_a_key_is_claimed_in_the_same_turn(consumer, sql):
     ids = enqueue_many(limited(), [()] * 3)
     admit(consumer.database, ["k"])
     turn(consumer)
@@ -329,7 +329,7 @@ def test_next_job_of_a_key_is_claimed_in_the_same_turn(consumer, sql):  # noqa: 
     assert Job.objects.count() == 0
 
 
-def test_next_job_is_claimed_at_once_though_later_ones_of_other_keys_were_taken(consumer):  # noqa: F811
+def test_next_job_is_claimed_at_once_though_later_ones_of_other_keys_were_taken(consumer):
     """Claims begin behind the last job taken; its predecessor, let in later, is not left for the next full scan."""
     first, second = enqueue_many(limited(key="a"), [(), ()])
     other = limited(key="b").enqueue().id
@@ -343,7 +343,7 @@ def test_next_job_is_claimed_at_once_though_later_ones_of_other_keys_were_taken(
     assert [job.id for _, job in consumer.slots.accepted] == [other, second]
 
 
-def test_key_that_another_session_counts_is_tried_again_soon_and_not_at_once(consumer, other_queue):  # noqa: F811
+def test_key_that_another_session_counts_is_tried_again_soon_and_not_at_once(consumer, other_queue):
     enqueue_many(limited(), [(), ()])
     admit(consumer.database, ["k"])
     turn(consumer)
@@ -357,18 +357,18 @@ def test_key_that_another_session_counts_is_tried_again_soon_and_not_at_once(con
     eventually(lambda: turn(consumer) or consumer.slots.accepted)
 
 
-def test_more_keys_than_one_transaction_locks_are_let_in_by_the_next_ones(consumer):  # noqa: F811
+def test_more_keys_than_one_transaction_locks_are_let_in_by_the_next_ones(consumer):
     keys = [f"key {number}" for number in range(450)]
     for key in keys:
         limited(1, key).enqueue()
-    consumer._admissions.add(keys)
+    consumer._admissions.request(keys)
     for expected in (200, 400, 450):
         turn(consumer)
         assert len(admitted()) == expected
     assert consumer._patience() > 0
 
 
-def test_admission_that_is_refused_keeps_no_outcome_from_being_written(consumer, sql):  # noqa: F811
+def test_admission_that_is_refused_keeps_no_outcome_from_being_written(consumer, sql):
     enqueue_many(limited(), [(), ()])
     admit(consumer.database, ["k"])
     turn(consumer)
@@ -384,7 +384,7 @@ def test_admission_that_is_refused_keeps_no_outcome_from_being_written(consumer,
     assert Job.objects.get().status == "waiting"
 
 
-def test_others_are_told_of_jobs_that_this_consumer_will_not_claim(consumer):  # noqa: F811
+def test_others_are_told_of_jobs_that_this_consumer_will_not_claim(consumer):
     mail = limited(queue="mail").enqueue().id
     limited(queue="mail").enqueue()
     admit(consumer.database, ["k"])

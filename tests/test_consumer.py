@@ -24,55 +24,15 @@ from django_pgqueue.worker import queue_cursor as intake_module
 from django_pgqueue.worker.consumer import WORTHWHILE, Consumer, Prefetch
 from django_pgqueue.worker.shared_state import CAPACITY, SharedState, now
 from django_pgqueue.worker.slots import Slots
+from tests.support.consumers import turn
 from tests.support.slots import ended
 from tests.support.waiting import PATIENCE_SECONDS, eventually, until_gone
-
-
-class Benched(Slots):
-    """Slots whose jobs wait for the test to run them."""
-
-    def __init__(self, concurrency, shared, outbox):
-        super().__init__(concurrency, shared, outbox)
-        self.accepted = []
-
-    def accept(self, cell, job):
-        self.accepted.append((cell, job))
-
-    def waiting(self):
-        return max(0, len(self.accepted) - self.concurrency)
-
-    def withdraw(self):
-        unrun = self.accepted[self.concurrency :]
-        del self.accepted[self.concurrency :]
-        return unrun
-
-    def finish(self, fate=Fate.SUCCEEDED, **details):
-        cell, job = self.accepted.pop(0)
-        self.outbox.put((cell, Outcome(job, fate, **details)))
-
-
-@pytest.fixture
-def consumer(transactional_db):
-    shared = SharedState()
-    shared.extend_lease(now() + 60)
-    made = Consumer(1, (), Benched(4, shared, stdlib_queue.SimpleQueue()), shared)
-    yield made
-    made.database.close()
 
 
 @pytest.fixture(autouse=True)
 def _slots_end() -> Iterator[None]:
     with ended():
         yield
-
-
-def turn(consumer):
-    """Let the consumer take what is in its outbox, and do one turn in which it looks everywhere."""
-    consumer.wake()
-    for cursor in consumer._cursors._cursors.values():
-        cursor.full_scan_at = 0.0
-    consumer._collect(0.0)
-    consumer._cycle()
 
 
 def test_consumer_fills_its_slots_and_no_more(consumer):

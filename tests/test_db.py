@@ -7,7 +7,7 @@ import pytest
 from django.db import DataError, OperationalError
 
 from django_pgqueue.db.connections import QueueConnection
-from tests.proxy import Detour
+from tests.support.proxy import Detour
 from tests.support.waiting import PATIENCE_SECONDS
 
 SLEEP = "SELECT pg_sleep(60)"  # the server goes on for so long when the client has given up: it is ended by the fixture

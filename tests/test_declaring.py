@@ -16,7 +16,7 @@ from django_pgqueue.schedules import periodic as timetable
 from django_pgqueue.schedules import sync
 from django_pgqueue.schedules.enqueuer import FireResult, PeriodicEnqueuer, fire_due
 from django_pgqueue.schedules.sync import sync_schedules
-from tests.test_schedules import RECORD, make
+from tests.support.schedules import RECORD, make
 
 HOUR = dt.timedelta(hours=1)
 

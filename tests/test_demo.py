@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server import folder_of_a_server
+from tests.support.server import folder_of_a_server
 from tests.support.waiting import LONG_PATIENCE_SECONDS, PATIENCE_SECONDS
 
 PROJECT = Path(__file__).parent.parent / "example_project"

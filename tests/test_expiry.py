@@ -16,7 +16,7 @@ from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.records import Fate
 from django_pgqueue.worker.heartbeat import HeartbeatMonitor
 from django_pgqueue.worker.maintenance import MaintenanceRunner
-from tests.test_consumer import consumer, turn  # noqa: F401 - a fixture
+from tests.support.consumers import turn
 
 HOUR = dt.timedelta(hours=1)
 
@@ -32,7 +32,7 @@ def pass_time(sql):
 
 
 @pytest.mark.parametrize("short_by", ["0", "1 min"], ids=["just over", "not yet"])
-def test_job_is_started_until_it_expires_and_not_after(consumer, pass_time, short_by):  # noqa: F811
+def test_job_is_started_until_it_expires_and_not_after(consumer, pass_time, short_by):
     other, job_id = app.noop.enqueue().id, app.noop.using(expires=HOUR).enqueue().id
     pass_time(job_id, short_by=short_by)
     turn(consumer)
@@ -42,7 +42,7 @@ def test_job_is_started_until_it_expires_and_not_after(consumer, pass_time, shor
     assert DeadJob.objects.filter(pk=job_id, reason="expired").exists() is (short_by == "0")
 
 
-def test_claim_that_came_too_late_is_no_attempt(consumer, pass_time):  # noqa: F811
+def test_claim_that_came_too_late_is_no_attempt(consumer, pass_time):
     job_id = app.noop.using(expires=HOUR).enqueue().id
     pass_time(job_id)
     turn(consumer)
@@ -55,7 +55,7 @@ def test_claim_that_came_too_late_is_no_attempt(consumer, pass_time):  # noqa: F
     assert len(consumer._in_flight._free) == 4096, "its cell is free again"
 
 
-def test_retry_that_would_come_too_late_dies_with_its_history(consumer, queue, pass_time):  # noqa: F811
+def test_retry_that_would_come_too_late_dies_with_its_history(consumer, queue, pass_time):
     job_id = app.noop.using(expires=HOUR).enqueue().id
     turn(consumer)
     consumer.slots.finish(Fate.RETRIED, error={"kind": "failed", "error": "x"}, delay_seconds=60.0)

@@ -9,24 +9,8 @@ import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.db.queries import statement
 from django_pgqueue.insights import throughput
-from tests.test_plans import explain
-
-NOW = dt.datetime(2026, 3, 1, 12, 7, 30, tzinfo=dt.UTC)
-
-
-@pytest.fixture
-def stat(sql):
-    """Write counts down for a minute some minutes back."""
-
-    def write(minutes_ago, queue="default", task="t", **values):
-        columns = ", ".join(values)
-        sql(
-            f"INSERT INTO pgqueue_stats (minute, queue, task, {columns}) VALUES "
-            f"(date_trunc('minute', %s) - make_interval(mins => %s), %s, %s, {', '.join(['%s'] * len(values))})",
-            *(NOW, minutes_ago, queue, task, *values.values()),
-        )
-
-    return write
+from tests.support.plans import explain
+from tests.support.recent import NOW
 
 
 def test_series_has_every_minute_with_zeros_where_nothing_was_done(db, stat):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.server import FIRST, Server
 from tests.support.guard import after, differences, findings
+from tests.support.server import FIRST, Server
 from tests.support.waiting import PATIENCE_SECONDS
 
 CONFTEST = """
@@ -77,7 +77,7 @@ from django.conf import settings
 from django.db import connection
 
 from django_pgqueue import tasks
-from tests.workers import database_url
+from tests.support.workers import database_url
 
 committed = pytest.mark.django_db(transaction=True)
 kept = []

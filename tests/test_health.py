@@ -20,7 +20,7 @@ from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.health import HealthFacts, HealthStatus, LoopFacts, ProcessFacts, evaluate
 from django_pgqueue.worker.http import MOST_REQUESTS, PageServer
 from django_pgqueue.worker.probes import Probes, write
-from tests.ports import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 WELL = HealthFacts(

@@ -31,10 +31,10 @@ from django_pgqueue.states import EntryKind
 from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.shared_state import SharedState, now
 from django_pgqueue.worker.slots import Slots
+from tests.support.consumers import turn
 from tests.support.hostile import DIGITS, UNREADABLE
 from tests.support.slots import ended
 from tests.support.waiting import eventually
-from tests.test_consumer import turn
 
 TABLES = {"job": Job, "deadjob": DeadJob, "finishedjob": FinishedJob}
 

@@ -37,36 +37,7 @@ from django_pgqueue.worker.shared_state import SharedState, now
 from django_pgqueue.worker.worker_process import UNGUARDED, WorkerProcess, can_read_memory, resident_bytes
 from tests.support import needs
 from tests.support.waiting import PATIENCE_SECONDS, eventually
-
-
-def register(queue, **changes) -> int:
-    values = {
-        "supervisor_id": 1,
-        "host": "web1",
-        "name": "",
-        "version": "1",
-        "concurrency": 8,
-        "queues": (),
-        "lease_seconds": 30,
-    }
-    return worker_rows.register(queue, **values | changes)
-
-
-@pytest.fixture
-def lost(queue, sql):
-    """Claim jobs for a worker that then falls silent; return their ids."""
-
-    def make(number=1, **options):
-        ids = enqueue_many(app.noop.using(**options), [()] * number)
-        worker_id = register(queue)
-        worker_rows.heartbeat(queue, {worker_id: 4711}, lease_seconds=30)
-        claim(queue, "default", limit=1000, worker_id=worker_id)
-        sql("UPDATE pgqueue_jobs SET lease_until = now() - interval '1 s'")
-        sql("UPDATE pgqueue_workers SET lease_until = now() - interval '1 s'")
-        return ids
-
-    return make
-
+from tests.support.worker_rows import register
 
 # Promote
 

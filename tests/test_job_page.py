@@ -4,7 +4,6 @@ import datetime as dt
 import json
 import re
 from html import unescape
-from html.parser import HTMLParser
 
 import pytest
 from django.contrib.auth.models import Permission, User
@@ -15,11 +14,11 @@ import tests.app.tasks as app
 from django_pgqueue import kill, pause_queue
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule, Worker
 from django_pgqueue.states import EntryKind
-from tests.test_schedules import make
+from tests.support.hostile import ADMIN, EVIL, must_be_text, page
+from tests.support.schedules import make
 
 pytestmark = pytest.mark.django_db
 
-ADMIN = "/admin/django_pgqueue/"
 VIEW = ("view_job", "view_deadjob", "view_finishedjob", "view_queue", "view_schedule")
 HOUR = dt.timedelta(hours=1)
 
@@ -35,12 +34,6 @@ def client_with(*codenames: str) -> Client:
 @pytest.fixture
 def viewer(db) -> Client:
     return client_with(*VIEW)
-
-
-def page(client: Client, job_id: int, table: str = "job") -> str:
-    response = client.get(f"{ADMIN}{table}/{job_id}/change/")
-    assert response.status_code == 200
-    return response.content.decode()
 
 
 def words(html: str) -> str:
@@ -225,42 +218,6 @@ def test_job_that_has_moved_where_the_user_may_not_look_is_only_told_of():
 
 
 # All of it is text
-
-EVIL = [
-    "<script>alert(1)</script>",
-    "\"'><img src=x onerror=alert(1)>",
-    "</pre></textarea></title><b>x",
-    "\u202etxt.exe \u2066x",
-    "🦊 مرحبا ✓",
-    "\x01\x1b[31m\x7f\u2028",
-    "{x} {0.__class__} %s %(x)s {{ x }} {% x %}",
-    "ab" * 50_000,
-]
-
-
-class Markup(HTMLParser):
-    """What of a page is markup that a job could have brought in, and what is text."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.strange: list[str] = []
-        self.text = ""
-        self.feed(html)
-
-    def handle_starttag(self, tag, attrs):
-        named = dict(attrs)
-        is_strange = tag == "b" or (tag in {"img", "script"} and not named.get("src", "").startswith("/static/"))
-        if is_strange or any(name[:2] == "on" for name in named):
-            self.strange.append(self.get_starttag_text())
-
-    def handle_data(self, data):
-        self.text += data
-
-
-def must_be_text(html: str, *evils: str) -> None:
-    page = Markup(html.partition('id="content"')[2].partition('id="footer"')[0])
-    assert not page.strange
-    assert not [evil for evil in evils if evil[:60] not in page.text.replace("\r", "")]
 
 
 @pytest.mark.parametrize("evil", EVIL, ids=["script", "quotes", "ends", "rtl", "emoji", "control", "format", "long"])

@@ -3,22 +3,13 @@ import datetime as dt
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, registry
+from django_pgqueue import enqueue_many
 from django_pgqueue.exceptions import ConfigurationError, InvalidJob
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job
-from django_pgqueue.tasks import Task, task
+from tests.support.keyed import keyed
 
 pytestmark = pytest.mark.django_db
-
-
-def keyed(func=app.record.func, **options) -> Task:
-    """Return a task that is not registered."""
-    name = f"tests.keyed.{func.__name__}"
-    declared = task(name=name, **options)(func)
-
-    del registry._registry[name]  # declared here only
-    return declared
 
 
 # Keys, given and computed

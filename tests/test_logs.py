@@ -23,10 +23,10 @@ from django_pgqueue.models import DeadJob
 from django_pgqueue.records import Fate, Lease, Outcome
 from django_pgqueue.states import Reason
 from django_pgqueue.worker import job_log
-from tests.pages import blocks
-from tests.running import run_claimed
-from tests.test_docs import DOCS, first_names, reference, section
-from tests.test_run import job
+from tests.support.claimed import job
+from tests.support.doc_pages import first_names, reference, section
+from tests.support.pages import DOCS, blocks
+from tests.support.running import run_claimed
 
 PACKAGE = Path(django_pgqueue.__file__).parent
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}

@@ -15,7 +15,7 @@ from django_pgqueue.insights.bounded import TookTooLong
 from django_pgqueue.insights.overview import OverviewData, SharedReading, read_overview
 from django_pgqueue.models import Job, Queue
 from tests.support.waiting import PATIENCE_SECONDS
-from tests.test_staff_health import worker
+from tests.support.worker_rows import worker
 
 pytestmark = pytest.mark.django_db
 

@@ -24,9 +24,9 @@ from django_pgqueue.jobs.stats import BOUNDS, RUN_BUCKETS, RUN_SECONDS, SUCCEEDE
 from django_pgqueue.models import Queue
 from django_pgqueue.signals import job_enqueued
 from django_pgqueue.worker.metrics import CommandCounters, CommandMetrics, on_enqueued
-from tests.scraping import Sheet, must_lint, parsed
+from tests.support.scraping import Sheet, must_lint, parsed
+from tests.support.staff import user_with
 from tests.support.waiting import PATIENCE_SECONDS
-from tests.test_admin import user_with
 
 TOKEN = "a-token-that-is-not-guessed"
 PATH = "/metrics/pgqueue/"

@@ -8,18 +8,8 @@ from django.db import connection, connections
 from django_pgqueue import migrations
 from django_pgqueue.models import FinishedJob, Job
 from django_pgqueue.states import NEVER
+from tests.support.catalogue import TABLES
 
-TABLES = {
-    "pgqueue_jobs",
-    "pgqueue_dead_jobs",
-    "pgqueue_finished_jobs",
-    "pgqueue_queues",
-    "pgqueue_queue_heads",
-    "pgqueue_schedules",
-    "pgqueue_workers",
-    "pgqueue_stats",
-    "pgqueue_bulk_actions",
-}
 CUTOVER = "pgqueue_cutover_calls"
 
 

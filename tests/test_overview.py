@@ -17,12 +17,11 @@ from django_pgqueue.insights.formatting import short
 from django_pgqueue.insights.overview import BoundedCount
 from django_pgqueue.jobs.actions import kill
 from django_pgqueue.models import Queue, Stat
+from tests.support.plans import explain, fill
+from tests.support.schedules import make
+from tests.support.staff import FINISHED, user_with
 from tests.support.waiting import eventually
-from tests.test_admin import user_with
-from tests.test_plans import explain, fill
-from tests.test_schedule_admin import FINISHED
-from tests.test_schedules import make
-from tests.test_staff_health import forget_counters, worker
+from tests.support.worker_rows import forget_counters, worker
 
 pytestmark = pytest.mark.django_db
 

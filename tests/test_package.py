@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.wheel import build
+from tests.support.wheel import build
 
 SUFFIXES = {".py", ".sql", ".html", ".css", ".js", ".mo", ".typed"}
 OTHERS = {"LICENSE", "README.md"}  # of uPlot

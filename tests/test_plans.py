@@ -10,18 +10,9 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.db.queries import sized, statement
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.queue_selector import QueueSelector
+from tests.support.plans import explain, fill
 from tests.support.storage import without_autovacuum
-from tests.support.waiting import eventually, until_gone
-
-FILL = """
-INSERT INTO pgqueue_jobs (task, status, run_at, lease_token, worker_id, lease_until)
-SELECT
-    'x', kind, now() + CASE kind WHEN 'scheduled' THEN interval '1 day' ELSE interval '-1 min' END,
-    CASE kind WHEN 'running' THEN 7 ELSE 0 END, CASE kind WHEN 'running' THEN 1 + mod(number, 50) ELSE 0 END,
-    now() + interval '1 day'
-FROM generate_series(1, %(number)s) AS number, unnest(%(kinds)s::text[]) AS kind
-RETURNING 1
-"""
+from tests.support.waiting import eventually
 
 
 @pytest.fixture(params=["statistics taken", "vacuumed while empty"])
@@ -48,36 +39,6 @@ def left_by_vacuum(queue) -> int:
         "SELECT n_dead_tup FROM pg_stat_user_tables WHERE relid = 'pgqueue_jobs'::regclass"
     ).fetchall()
     return left
-
-
-def fill(queue, number, *kinds):
-    queue.rows(FILL, {"number": number, "kinds": list(kinds)})
-
-
-def explain(queue, text, parameters) -> list[dict]:
-    """Run EXPLAIN ANALYZE, roll its effects back, return all nodes of the plan."""
-    connection = queue.autocommit()
-    session = connection.info.backend_pid
-    try:
-        with queue.transaction():  # with the planner settings that workers use
-            [(plan,)] = queue.rows(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {text}", parameters)
-            raise InterruptedError
-    except InterruptedError:
-        assert connection.closed, "which rolls back"
-    until_gone(queue, session)
-    return nodes_of(plan)
-
-
-def nodes_of(plan) -> list[dict]:
-    nodes = []
-
-    def walk(node):
-        nodes.append(node)
-        for child in node.get("Plans", ()):
-            walk(child)
-
-    walk(plan[0]["Plan"])
-    return nodes
 
 
 def scans_of_jobs(nodes) -> list[dict]:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support import prestarted
 from tests.support.prestarted import MANAGE, Popen, run
-from tests.workers import database_url, eventually, parent_of
+from tests.support.workers import database_url, eventually, parent_of
 
 pytestmark = pytest.mark.skipif(not prestarted.IS_POSSIBLE, reason="elsewhere they are started as ever")
 

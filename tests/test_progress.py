@@ -19,7 +19,7 @@ from django_pgqueue.states import Reason
 from django_pgqueue.worker import progress
 from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.shared_state import SharedState, now
-from tests.test_consumer import Benched, turn
+from tests.support.consumers import Benched, turn
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

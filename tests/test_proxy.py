@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tests.proxy import Proxy, exactly
+from tests.support.proxy import Proxy, exactly
 from tests.support.waiting import PATIENCE_SECONDS
 
 

@@ -4,16 +4,14 @@ import os
 import re
 import subprocess
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
+from tests.support.plugin import PLUGIN
 from tests.support.waiting import LONG_PATIENCE_SECONDS
 
 ROOT = Path(__file__).parent.parent
-PLUGIN = () if "pgqueue" in entry_points(group="pytest11").names else ("-p", "pytest_django_pgqueue")
-"""Where the package was installed before it had the plugin, that has to be named."""
 
 TESTS = """
 import pytest

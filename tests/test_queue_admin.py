@@ -12,7 +12,7 @@ from django.utils import timezone
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, limit_queue, pause_queue
 from django_pgqueue.models import Queue, Stat
-from tests.test_staff_health import worker
+from tests.support.worker_rows import worker
 
 pytestmark = pytest.mark.django_db
 

@@ -12,6 +12,7 @@ from psycopg import IsolationLevel
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
+from django_pgqueue.db.queries import sized
 from django_pgqueue.jobs.claim import Claim, claim, send
 from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.models import Job
@@ -21,7 +22,8 @@ from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.limits_cache import LimitsCache
 from django_pgqueue.worker.queue_cursor import FULL_SCAN_SECONDS, QueueCursors
 from django_pgqueue.worker.shared_state import SharedState, now
-from tests.test_consumer import Benched
+from tests.support.consumers import Benched
+from tests.support.plans import explain
 
 QUEUES = ["default", "mail"]
 
@@ -167,8 +169,6 @@ def test_claim_above_a_place_takes_what_comes_after_it_in_every_respect(queue):
 
 def test_open_snapshot_makes_full_scans_dear_and_the_others_not(queue, other_queue):
     """Buffers touched, as EXPLAIN counts them, while a snapshot keeps 20,000 claimed entries in the index."""
-    from tests.test_plans import explain, sized
-
     enqueue_many(app.noop, [()] * 20_200)
     holder = other_queue.autocommit()
     holder.isolation_level = IsolationLevel.REPEATABLE_READ

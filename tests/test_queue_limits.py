@@ -26,8 +26,8 @@ from django_pgqueue.models import DeadJob, Job, Queue
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.shared_state import SharedState, now
+from tests.support.consumers import Benched, turn
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
-from tests.test_consumer import Benched, turn
 
 HOUR = dt.timedelta(hours=1)
 

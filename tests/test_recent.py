@@ -6,10 +6,8 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.insights import throughput
 from django_pgqueue.insights.throughput import RecentWork, StatsCounts
 from django_pgqueue.jobs.stats import BOUNDS, BUCKETS
-from tests.test_flow import NOW, stat
-from tests.test_plans import explain
-
-__all__ = ["stat"]
+from tests.support.plans import explain
+from tests.support.recent import NOW
 
 
 def test_minute_that_is_not_over_belongs_to_the_last_minutes(db, stat):

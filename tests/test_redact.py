@@ -15,7 +15,7 @@ from django_pgqueue.jobs.failure import LONGEST_TEXT, error_entry
 from django_pgqueue.jobs.redaction import MOST, REDACTED, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.records import Fate, Outcome
-from tests.test_run import job, outcome_of
+from tests.support.claimed import job, outcome_of
 
 SECRET = "hunter2 & 'co' ä"
 

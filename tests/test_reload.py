@@ -13,7 +13,7 @@ from django.utils.autoreload import autoreload_started
 from django_pgqueue.management.commands import pgqueue_worker
 from django_pgqueue.worker.reloader import Reloader, Sources, sources
 from tests.support.waiting import beside, eventually
-from tests.workers import MANAGE
+from tests.support.workers import MANAGE
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from django_pgqueue.jobs.retry_with import RetryRefused, keys_of, retry_with
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.options import Keys, KeysBy, Options
 from django_pgqueue.signals import job_enqueued
+from tests.support.hostile import EVIL, must_be_text
 from tests.support.waiting import PATIENCE_SECONDS
-from tests.test_job_page import EVIL, must_be_text
 
 pytestmark = pytest.mark.django_db
 

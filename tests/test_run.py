@@ -6,53 +6,18 @@ import sys
 import pytest
 
 import tests.app.tasks as app
-from django_pgqueue import Discard, RetryLater, current_job, tasks
+from django_pgqueue import Discard, RetryLater, current_job
 from django_pgqueue.exceptions import InvalidJob, JobKilled, TimeLimitExceeded
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.context import CurrentJob
-from django_pgqueue.jobs.executor import arun, run
+from django_pgqueue.jobs.executor import run
 from django_pgqueue.jobs.failure import error_entry, unknown_task
-from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
-from django_pgqueue.records import KEEP_RESULT, ClaimedJob, Fate
+from django_pgqueue.jobs.interrupts import ThreadInterrupts
+from django_pgqueue.records import Fate
 from django_pgqueue.retry_policy import Discards
 from django_pgqueue.signals import job_finished, job_started
 from django_pgqueue.states import Reason
-
-
-def job(args="[]", kwargs="{}", **changes) -> ClaimedJob:
-    values = {
-        "id": 1,
-        "lease_token": 2,
-        "task": "t",
-        "args": args,
-        "kwargs": kwargs,
-        "queue": "default",
-        "attempt": 1,
-        "max_attempts": 3,
-        "rank": 0,
-        "run_at": 0.0,
-        "is_old": False,
-        "timeout_seconds": 0,
-        "flags": KEEP_RESULT,
-        "lost": 0,
-        "concurrency_key": None,
-        "rest": None,
-        "claimed_at": 0.0,
-    }
-    return ClaimedJob(**values | changes)
-
-
-def outcome_of(func, given=None, current=None, **options):
-    given = given or job()
-    current = current or CurrentJob(given)
-    task = tasks.Task(func, name="t", options=tasks.Options(), **options)
-    if task.is_async:
-        return asyncio.run(awaited(task, given, current))
-    return run(task, given, current, ThreadInterrupts())
-
-
-async def awaited(task, given, current):
-    return await arun(task, given, current, LaneInterrupts(asyncio.get_running_loop()))
+from tests.support.claimed import job, outcome_of
 
 
 def raising(error):

@@ -15,9 +15,9 @@ from django_pgqueue.insights.bounded import bounded
 from django_pgqueue.models import DeadJob, Job, Schedule
 from django_pgqueue.schedules import periodic as timetable
 from django_pgqueue.schedules.enqueuer import fire_due
-from tests.test_admin import confirm, messages_of, tick, user_with
-from tests.test_plans import nodes_of
-from tests.test_schedules import HOUR, RECORD, START, make
+from tests.support.plans import nodes_of
+from tests.support.schedules import HOUR, RECORD, START, make
+from tests.support.staff import FINISHED, confirm, messages_of, tick, user_with
 
 pytestmark = pytest.mark.django_db
 
@@ -82,18 +82,6 @@ def test_schedule_that_is_late_says_so(staff, seconds, is_late):
     assert (">late<" in staff.get(page(Schedule.objects.get())).content.decode()) is is_late
     Schedule.objects.update(is_enabled=False)
     assert ">late<" not in staff.get(LIST).content.decode()
-
-
-FINISHED = """
-INSERT INTO pgqueue_finished_jobs (
-    id, finished_at, enqueued_at, run_at, first_started_at, started_at, worker_id, schedule_id, run_seconds, priority,
-    attempts, lost, queue, task, backend, args, kwargs, metadata, errors
-)
-SELECT
-    number, now(), now(), now() - interval '90 s', now(), now() - interval '60 s', 0, %s, 12.0, 0, 1, 0, 'q', 't', '',
-    '[]', '{}', '{}', '[]'
-FROM generate_series(%s, %s) AS number
-"""
 
 
 @pytest.fixture

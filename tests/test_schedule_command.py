@@ -8,7 +8,7 @@ from django.core.management import CommandError, call_command
 from django_pgqueue import kill
 from django_pgqueue.models import Job, Schedule
 from django_pgqueue.schedules.enqueuer import fire_due
-from tests.test_schedules import HOUR, RECORD, START, make
+from tests.support.schedules import HOUR, RECORD, START, make
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -27,19 +27,10 @@ from django_pgqueue.schedules.recurrence import Recurrence
 from django_pgqueue.signals import job_enqueued
 from django_pgqueue.states import Reason
 from django_pgqueue.worker.metrics import on_enqueued
+from tests.support.schedules import DAY, HOUR, RECORD, SECOND, START, make
 from tests.support.waiting import PATIENCE_SECONDS, eventually, until_gone
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-START = dt.datetime(2026, 10, 20, tzinfo=dt.UTC)
-SECOND, HOUR, DAY = dt.timedelta(seconds=1), dt.timedelta(hours=1), dt.timedelta(days=1)
-RECORD = "tests.app.tasks.record"
-
-
-def make(name: str = "hourly", **values) -> Schedule:
-    """Add a schedule as the admin does, due at START."""
-    timing = {} if values.get("cron") else {"every_seconds": 3600}
-    return Schedule.objects.create(**{"name": name, "task": RECORD, "next_at": START, **timing, **values})
 
 
 def ticks_of_jobs() -> list[dt.datetime]:

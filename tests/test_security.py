@@ -15,8 +15,8 @@ from django_pgqueue.jobs.redaction import is_sensitive_name
 from django_pgqueue.records import Fate
 from django_pgqueue.worker.shared_state import SharedState
 from django_pgqueue.worker.slots import Slots
+from tests.support.claimed import job
 from tests.support.waiting import PATIENCE_SECONDS
-from tests.test_run import job
 
 PACKAGE = Path(django_pgqueue.__file__).parent
 TREES = {path: ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}

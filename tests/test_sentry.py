@@ -15,8 +15,8 @@ from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.signals import job_finished
 from django_pgqueue.worker.job_log import report_all
 from tests.app import contract
-from tests.running import run_claimed
-from tests.test_run import job as claimed_job
+from tests.support.claimed import job as claimed_job
+from tests.support.running import run_claimed
 
 
 class Posted(Transport):

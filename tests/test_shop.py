@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.plugin import PLUGIN
 from tests.support.waiting import LONG_PATIENCE_SECONDS
-from tests.test_pytest_plugin import PLUGIN
 
 ROOT = Path(__file__).parent.parent
 PROJECT = ROOT / "example_project"

@@ -17,9 +17,9 @@ from django_pgqueue.states import Reason
 from django_pgqueue.worker.job_log import report_all
 from tests.app import contract
 from tests.app.models import Mark
-from tests.running import run_claimed
-from tests.test_docs import names, reference, table
-from tests.test_run import job
+from tests.support.claimed import job
+from tests.support.doc_pages import names, reference, table
+from tests.support.running import run_claimed
 
 ALL = {name: signal for name, signal in vars(signals).items() if isinstance(signal, Signal)}
 ARGUMENTS = {names(row[0])[0]: set(names(row[2])) for row in table(reference("signals").partition("\n## ")[0])}

@@ -9,7 +9,6 @@ import threading
 import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection, connections
-from django.db.backends.signals import connection_created
 
 import tests.app.tasks as app
 from django_pgqueue.framework import task_finished, task_started
@@ -21,39 +20,14 @@ from django_pgqueue.states import Reason
 from django_pgqueue.worker import cleanup as tidy_module
 from django_pgqueue.worker import consumer as consumer_module
 from django_pgqueue.worker import slots as slots_module
-from django_pgqueue.worker.cleanup import watch_connections
 from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.shared_state import SharedState, now
 from django_pgqueue.worker.slots import Slots
 from tests.app import contract
 from tests.app.models import Mark
-from tests.proxy import Detour
+from tests.support.proxy import Detour
 from tests.support.slots import ended
 from tests.support.waiting import PATIENCE_SECONDS, eventually
-
-
-@pytest.fixture
-def slots(transactional_db):
-    watch_connections()
-    shared = SharedState()
-    shared.extend_lease(now() + 600)
-    with ended():
-        yield Slots(2, shared, stdlib_queue.SimpleQueue())
-    connection_created.disconnect(dispatch_uid="django_pgqueue.tidy")
-
-
-@pytest.fixture
-def give(queue, slots):
-    """Enqueue a job of a task, claim it, and hand it to the slots."""
-
-    def run(task, cell=0, args=()):
-        task.enqueue(*args)
-        [job] = claim(queue, "default", limit=1, worker_id=1)
-        slots._shared.hold([cell], [job])
-        slots.accept(cell, job)
-        return job
-
-    return run
 
 
 @pytest.mark.parametrize("task", [app.cancel_itself, app.leave_a_cancel_behind])

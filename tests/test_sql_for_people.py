@@ -13,7 +13,7 @@ import pytest
 from django.db import connection
 
 from django_pgqueue.jobs.stats import BOUNDS
-from tests.cluster import Cluster
+from tests.support.cluster import Cluster
 from tests.support.storage import without_autovacuum
 from tests.support.waiting import eventually
 

@@ -1,44 +1,22 @@
 """Findings of the health panel: each is planted, and none is there where all is well."""
 
 import datetime as dt
-import threading
 
 import pytest
-from django.db import connection, connections
+from django.db import connection
 from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import doctor, enqueue_many, pause_queue
-from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.doctor import Level, findings, tables
 from django_pgqueue.doctor.finding import View
-from django_pgqueue.maintenance.vacuum import SnapshotHolder, oldest_snapshot
-from django_pgqueue.models import FinishedJob, Schedule, Worker
-from django_pgqueue.version import VERSION
-from tests.support.waiting import PATIENCE_SECONDS, eventually
-from tests.test_schedules import make
-from tests.workers import other_sessions
+from django_pgqueue.maintenance.vacuum import SnapshotHolder
+from django_pgqueue.models import FinishedJob, Schedule
+from tests.support.schedules import make
+from tests.support.waiting import eventually
+from tests.support.worker_rows import ALIVE, forget_counters, forget_others, worker
 
 pytestmark = pytest.mark.django_db
-
-ALIVE = dt.timedelta(minutes=5)
-
-
-def worker(**values) -> Worker:
-    """Note a worker process that is alive and listens."""
-    return Worker.objects.create(
-        **{
-            "supervisor_id": 1,
-            "started_at": timezone.now() - ALIVE,
-            "lease_until": timezone.now() + ALIVE,
-            "pid": 4711,
-            "session_pid": 4712,
-            "concurrency": 8,
-            "host": "shop-1",
-            "version": VERSION,
-            **values,
-        }
-    )
 
 
 def found(name: str) -> list[doctor.Finding]:
@@ -52,31 +30,10 @@ def only(name: str) -> doctor.Finding:
     return finding
 
 
-COUNTED = ("pgqueue_jobs", "pgqueue_finished_jobs_default")
-
-
 def nothing(sql) -> bool:
     """Whether nothing is found, once the last session of an earlier test has told what it did."""
     forget_counters(sql)
     return findings() == []
-
-
-def forget_counters(sql) -> None:
-    """Let the server begin to count anew: what other tests did in the same tables is none of this one's business.
-
-    What ANALYZE has found in a transaction of theirs stays when that is rolled back.
-    """
-    sql("ANALYZE pgqueue_finished_jobs_default")
-    sql("SELECT pg_stat_force_next_flush()")  # else this session may tell of that later
-    sql("SELECT pg_stat_clear_snapshot()")
-    for table in COUNTED:
-        sql("SELECT pg_stat_reset_single_table_counters(%s::regclass)", table)
-
-
-def forget_others(sql) -> None:
-    """Begin to count anew when no session is left that could tell of earlier tests; while no other session is open."""
-    eventually(lambda: not other_sessions(sql))
-    forget_counters(sql)
 
 
 def test_nothing_is_found_where_all_is_well(sql):
@@ -186,32 +143,6 @@ def test_schedule_that_is_late_is_found_unless_it_is_paused():
 def test_schedule_whose_tick_was_refused_is_found():
     make("hourly", last_error="no such task")
     assert "hourly" in only("schedules-refused").what
-
-
-@pytest.fixture
-def elsewhere():
-    """A transaction of another session, with a snapshot."""
-    ready, done = threading.Event(), threading.Event()
-
-    def hold():
-        other = connections.create_connection("default")
-        other.settings_dict = {**connection.settings_dict, "OPTIONS": {"application_name": "report"}}
-        with other.cursor() as cursor:
-            cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-            cursor.execute("SELECT 1 FROM pgqueue_jobs")
-            ready.set()
-            done.wait(PATIENCE_SECONDS)
-        other.close()
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    assert ready.wait(PATIENCE_SECONDS)
-    eventually(
-        lambda: oldest_snapshot(CallerConnection()).name.endswith("(report)")
-    )  # autovacuum may hold an older one
-    yield
-    done.set()
-    thread.join(PATIENCE_SECONDS)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -18,8 +18,8 @@ from django_pgqueue.insights.formatting import columns, cut, width
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.stats import BUCKETS
 from django_pgqueue.models import Queue, Stat, Worker
-from tests.test_plans import nodes_of
-from tests.test_staff_health import forget_others, worker
+from tests.support.plans import nodes_of
+from tests.support.worker_rows import forget_others, worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

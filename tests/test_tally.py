@@ -27,10 +27,10 @@ from django_pgqueue.records import EndCounts, Fate, Outcome
 from django_pgqueue.states import Reason
 from django_pgqueue.worker.heartbeat import HeartbeatMonitor
 from django_pgqueue.worker.maintenance import MaintenanceRunner
+from tests.support.consumers import turn
+from tests.support.plans import explain
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
-from tests.test_consumer import consumer, turn  # noqa: F401 - a fixture
-from tests.test_housekeeping import lost, register  # noqa: F401 - a fixture
-from tests.test_plans import explain
+from tests.support.worker_rows import register
 
 WORK = {"succeeded", "failed", "retried", "died", "lost", "stale"}
 
@@ -178,7 +178,7 @@ def test_minute_is_that_of_the_database(queue, tally, sql):
 # When and how they are added
 
 
-def test_consumer_counts_what_it_writes_and_adds_it_when_that_is_due(consumer):  # noqa: F811
+def test_consumer_counts_what_it_writes_and_adds_it_when_that_is_due(consumer):
     enqueue_many(app.noop, [()] * 3)
     turn(consumer)
     assert consumer._follow_ups.add_at() == math.inf, "who has done nothing has nothing to add"
@@ -193,7 +193,7 @@ def test_consumer_counts_what_it_writes_and_adds_it_when_that_is_due(consumer): 
     assert written() == {"succeeded": 2, "failed": 1, "retried": 1}
 
 
-def test_idle_consumer_is_woken_by_what_it_has_to_add(consumer):  # noqa: F811
+def test_idle_consumer_is_woken_by_what_it_has_to_add(consumer):
     enqueue_many(app.noop, [()])
     turn(consumer)
     consumer.slots.finish()
@@ -251,7 +251,7 @@ def test_counts_outlive_a_lost_connection(queue, tally, sql):
     assert written() == {"succeeded": 1}
 
 
-def test_worker_that_may_not_count_says_so_and_works_on(consumer, sql, caplog):  # noqa: F811
+def test_worker_that_may_not_count_says_so_and_works_on(consumer, sql, caplog):
     enqueue_many(app.noop, [()] * 2)
     turn(consumer)
     consumer.slots.finish()
@@ -305,7 +305,7 @@ def test_rows_to_add_to_are_found_by_the_unique_index(queue, sql):
 # What ends without an outcome
 
 
-def test_jobs_of_lost_workers_are_counted(queue, lost):  # noqa: F811
+def test_jobs_of_lost_workers_are_counted(queue, lost):
     lost(2)
     lost(1, max_attempts=1)
     ends = reap_lost(queue).ends

@@ -26,9 +26,8 @@ from django_pgqueue.worker.child import ChildConfig
 from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.shared_state import now
 from tests.app.models import Mark
+from tests.support.claimed import job as job_of
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
-from tests.test_run import job as job_of
-from tests.test_slots import give, slots  # noqa: F401 - fixtures
 
 LIMIT = f"{TimeLimitExceeded.__module__}.TimeLimitExceeded"
 
@@ -179,7 +178,7 @@ class Silent(logging.Handler):
 
 
 @pytest.fixture
-def let_time_be_over(slots):  # noqa: F811
+def let_time_be_over(slots):
     """Wait until a job with a time limit has begun to do what it does, and let its time be over."""
 
     def run(job):
@@ -191,7 +190,7 @@ def let_time_be_over(slots):  # noqa: F811
     return run
 
 
-def test_swallowed_interruption_is_repeated(slots, give, let_time_be_over):  # noqa: F811
+def test_swallowed_interruption_is_repeated(slots, give, let_time_be_over):
     job = give(app.swallow.using(timeout=600), args=[1])
     let_time_be_over(job)
     outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)[1]
@@ -199,14 +198,14 @@ def test_swallowed_interruption_is_repeated(slots, give, let_time_be_over):  # n
     assert Mark.objects.filter(label="swallowed").count() == 2
 
 
-def test_cancel_that_is_swallowed_is_repeated(slots, give, let_time_be_over):  # noqa: F811
+def test_cancel_that_is_swallowed_is_repeated(slots, give, let_time_be_over):
     job = give(app.aswallow.using(timeout=600), args=[1])
     let_time_be_over(job)
     outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)[1]
     assert (outcome.job, outcome.fate, outcome.error["error"]) == (job, Fate.RETRIED, LIMIT)
 
 
-def test_connection_that_was_in_use_in_an_interrupted_run_is_not_used_again(slots, give):  # noqa: F811
+def test_connection_that_was_in_use_in_an_interrupted_run_is_not_used_again(slots, give):
     slots.concurrency = 1
     give(app.backend_pid)
     before = slots.outbox.get(timeout=PATIENCE_SECONDS)[1].result
@@ -216,7 +215,7 @@ def test_connection_that_was_in_use_in_an_interrupted_run_is_not_used_again(slot
     assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].result not in (before, "null")
 
 
-def test_killed_job_has_a_moment_to_see_it_for_itself(slots, give):  # noqa: F811
+def test_killed_job_has_a_moment_to_see_it_for_itself(slots, give):
     job = give(app.until_cancelled, args=[60])
     eventually(lambda: Mark.objects.filter(label="start").exists())
     slots.cancel(job.run_id)
@@ -224,7 +223,7 @@ def test_killed_job_has_a_moment_to_see_it_for_itself(slots, give):  # noqa: F81
     assert (outcome.reason, outcome.error["message"]) == (Reason.KILLED, "cancelled")
 
 
-def test_job_that_is_killed_before_a_slot_begins_it_never_runs(slots, give):  # noqa: F811
+def test_job_that_is_killed_before_a_slot_begins_it_never_runs(slots, give):
     first, second = give(app.spin, cell=0, args=[60]), give(app.spin, cell=1, args=[60])
     eventually(lambda: Mark.objects.filter(label="start").count() == 2)
     third = give(app.record, cell=2, args=["third"])
@@ -238,7 +237,7 @@ def test_job_that_is_killed_before_a_slot_begins_it_never_runs(slots, give):  # 
     assert not Mark.objects.filter(label="third").exists()
 
 
-def test_job_that_fails_while_it_is_being_killed_is_claimed_to_die(queue, slots, give):  # noqa: F811
+def test_job_that_fails_while_it_is_being_killed_is_claimed_to_die(queue, slots, give):
     """Its worker has not heard of it: the failure is written, and a retry is due."""
     job_id = app.record.using(timeout=7).enqueue("x").id
     claim(queue, "default", limit=1, worker_id=1)
@@ -251,7 +250,7 @@ def test_job_that_fails_while_it_is_being_killed_is_claimed_to_die(queue, slots,
     assert (outcome.fate, outcome.reason, Mark.objects.count()) == (Fate.DIED, Reason.KILLED, 0)
 
 
-def test_jobs_over_their_time_by_a_hair_hit_no_other_job(slots):  # noqa: F811
+def test_jobs_over_their_time_by_a_hair_hit_no_other_job(slots):
     """Limits around the very duration of the jobs; beside them jobs without one, in the same slots."""
     registry._registry["tests.brief"] = tasks.Task(brief, name="tests.brief", options=tasks.Options())
     rng, total = random.Random(4), 1200

@@ -28,7 +28,7 @@ from django_pgqueue.models import DeadJob, Job, Schedule
 from django_pgqueue.options import Options
 from django_pgqueue.schedules.enqueuer import fire_due
 from tests.app import contract
-from tests.running import run_claimed
+from tests.support.running import run_claimed
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -234,7 +234,7 @@ def test_sensitive_arguments_are_in_no_span(queue, spans):
 
 def test_run_that_breaks_off_ends_its_span(spans):
     [hook] = [hook for hook in around_runs if hook.__module__ == "django_pgqueue.contrib.opentelemetry"]
-    from tests.test_run import job
+    from tests.support.claimed import job
 
     task = tasks.Task(len, name="t", options=Options())
     contextvars.Context().run(lambda: hook(task, job()).ended(None))  # the run's own, which the span is left in

@@ -24,8 +24,8 @@ from django_pgqueue.insights.formatting import at_most, short, whole
 from django_pgqueue.models import DeadJob
 from tests.messages import CATALOGUES, KEYWORDS, PACKAGE, ROOT, as_mo, as_po, brought_up_to_date, compiled, marked, read
 from tests.messages import untranslated as left_in
-from tests.test_schedules import make
-from tests.test_staff_health import forget_others
+from tests.support.schedules import make
+from tests.support.worker_rows import forget_others
 
 ADMIN = "/admin/django_pgqueue/"
 WHAT_TO_DO = (

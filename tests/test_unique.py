@@ -31,8 +31,8 @@ from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.records import Fate, Outcome, Receipt
 from django_pgqueue.states import Reason
 from tests.app.models import Mark
+from tests.support.keyed import keyed
 from tests.support.waiting import LONG_PATIENCE_SECONDS, PATIENCE_SECONDS, beside, eventually
-from tests.test_keyed import keyed
 
 HOUR = dt.timedelta(hours=1)
 WAITING = """

@@ -20,7 +20,7 @@ from django_pgqueue.worker.processes import ProcessPool
 from tests.support.needs import POSTGRESQL_17
 from tests.support.storage import without_autovacuum
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
-from tests.workers import other_sessions
+from tests.support.workers import other_sessions
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs import leases
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job, Worker
-from tests.test_housekeeping import register
-from tests.test_plans import explain, fill
+from tests.support.plans import explain, fill
+from tests.support.worker_rows import register
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

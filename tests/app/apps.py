@@ -8,6 +8,6 @@ class TestsAppConfig(AppConfig):
 
     def ready(self) -> None:
         if "CRASH_POINTS" in os.environ:
-            from tests.crash_points import install
+            from tests.support.crash_points import install
 
             install(os.environ["CRASH_POINTS"])

@@ -14,8 +14,8 @@ from django_pgqueue.jobs.bulk_actions import begin
 from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import BulkAction, DeadJob, FinishedJob, Job, Schedule, Stat, Worker
 from tests.browser.tab import DESKTOP, PHONE
-from tests.test_schedules import make
-from tests.test_staff_health import worker
+from tests.support.schedules import make
+from tests.support.worker_rows import worker
 
 ADMIN = "/admin/"
 APP = f"{ADMIN}django_pgqueue/"

@@ -1,31 +1,15 @@
 """Scenarios of staff in the admin, by the names that buttons have."""
 
-import re
-
 import pytest
 from django.contrib.admin.models import LogEntry
 
 import tests.app.tasks as app
 from django_pgqueue.models import BulkAction, DeadJob, FinishedJob, Job, Queue, Schedule
 from tests.app.models import Mark
+from tests.browser.admin_actions import APP, choose, press
 from tests.support.waiting import eventually
 
-APP = "/admin/django_pgqueue/"
 WORKER = ("--processes=1", "--concurrency=2")
-
-
-def press(page, name: str) -> None:
-    page.get_by_role("button", name=name, exact=True).click()
-
-
-def actions(page):
-    return page.get_by_role("combobox", name=re.compile("^Action"))
-
-
-def choose(page, action: str) -> None:
-    """Take an action of a list to its confirmation."""
-    actions(page).select_option(label=action)
-    page.get_by_role("button", name=re.compile("^(Go|Run)")).click()
 
 
 @pytest.fixture

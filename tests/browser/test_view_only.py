@@ -16,8 +16,8 @@ from django_pgqueue.jobs.actions import KILL, kill
 from django_pgqueue.jobs.bulk_actions import begin
 from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import FinishedJob, Queue, Worker
-from tests.browser.test_scenarios import APP, actions
-from tests.test_schedules import make
+from tests.browser.admin_actions import APP, actions
+from tests.support.schedules import make
 
 VIEWS = (
     "view_job",

@@ -7,7 +7,7 @@ from django.contrib.admin.models import LogEntry
 
 import tests.app.tasks as app
 from django_pgqueue.models import FinishedJob, Job, Worker
-from tests.browser.test_scenarios import APP, choose, press
+from tests.browser.admin_actions import APP, choose, press
 from tests.support.waiting import eventually
 
 ASKED = re.compile("[12] worker process(es were| was) asked to stop")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import psycopg
 
-from tests import cluster
+from tests.support import cluster
 
 SETTINGS = """
 max_connections = 300

@@ -17,7 +17,7 @@ import psycopg
 from tests.chaos.cluster import Cluster
 from tests.chaos.command import Command
 from tests.chaos.journal import Journal
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from tests.chaos.ledger import Ledger, gather
 from tests.chaos.marks import now
 from tests.chaos.storm import Storm
 from tests.chaos.stream import replace_processes
-from tests.proxy import Proxy
+from tests.support.proxy import Proxy
 from tests.support.waiting import LONG_PATIENCE_SECONDS
 
 ROOT = Path(__file__).parent.parent.parent

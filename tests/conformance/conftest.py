@@ -14,7 +14,7 @@ from tests.conformance import DRIVER
 from tests.conformance.compat import SIGNALS, task_backends
 from tests.conformance.trace import VARIABLE, Trace
 from tests.support.waiting import eventually
-from tests.workers import Worker
+from tests.support.workers import Worker
 
 MOST_DEAD = 20
 

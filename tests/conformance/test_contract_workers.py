@@ -16,7 +16,7 @@ from tests.conformance import DRIVER, needs, tasks
 from tests.conformance.compat import TaskResultStatus, task_backends
 from tests.conformance.trace import Trace
 from tests.support.waiting import eventually
-from tests.workers import Worker
+from tests.support.workers import Worker
 
 pytestmark = [needs.worker, needs.results]
 

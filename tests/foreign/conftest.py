@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.foreign.environment import Foreign
-from tests.server import own_database
+from tests.support.server import own_database
 
 OLDEST_PYTHON = (3, 12)
 """That of Django 6."""

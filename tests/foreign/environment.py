@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.support.waiting import LONG_PATIENCE_SECONDS
-from tests.wheel import OF_THE_TESTS, ROOT, run
+from tests.support.wheel import OF_THE_TESTS, ROOT, run
 
 HERE = Path(__file__).parent
 KEPT = ROOT / ".foreign"

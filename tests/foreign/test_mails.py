@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.foreign.environment import INSIDE
-from tests.wheel import ROOT
+from tests.support.wheel import ROOT
 
 REQUIREMENTS = "mails"
 

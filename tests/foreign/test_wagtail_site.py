@@ -12,8 +12,8 @@ from playwright.sync_api import Page, sync_playwright
 
 from tests.browser.conftest import CHROMIUM, PATIENCE
 from tests.foreign.environment import INSIDE, Foreign
-from tests.ports import free_port
 from tests.support import needs
+from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 REQUIREMENTS = "wagtail"

@@ -6,7 +6,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from tests.workers import database_url
+from tests.support.proxy import Detour
+from tests.support.workers import database_url
 
 HAND_OVER = """
 DO $$
@@ -41,3 +42,11 @@ def login_as(sql, project) -> Iterator[Callable[[str], str]]:
         sql(f"REASSIGN OWNED BY {role} TO CURRENT_USER")
         sql(f"DROP OWNED BY {role}")
         sql(f"DROP ROLE {role}")
+
+
+@pytest.fixture
+def proxy(transactional_db) -> Iterator[Detour]:
+    """Stand between a worker and its server; connections can be cut."""
+    opened = Detour()
+    yield opened
+    opened.close()

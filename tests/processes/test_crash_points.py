@@ -12,7 +12,7 @@ from django.db import transaction
 import tests.app.tasks as app
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from tests.app.models import Mark
-from tests.crash_points import Point
+from tests.support.crash_points import Point
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -7,13 +7,13 @@ import pytest
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.models import FinishedJob
-from tests.pgbouncer import BINARY
-from tests.ports import free_port
 from tests.support import prestarted
 from tests.support.needs import PGBOUNCER
+from tests.support.pgbouncer import BINARY
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
-from tests.test_staff_health import forget_counters, worker
-from tests.workers import database_url
+from tests.support.worker_rows import forget_counters, worker
+from tests.support.workers import database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -12,7 +12,7 @@ from django.core.management import call_command
 from django.db import Error, connections, transaction
 
 import tests.app.tasks as app
-from tests.cluster import Cluster
+from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])

@@ -18,9 +18,9 @@ from django_pgqueue.maintenance.partitions import maintain_partitions
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from django_pgqueue.states import NEVER
 from tests.app.models import Mark
-from tests.crash_points import Point
+from tests.support.crash_points import Point
 from tests.support.waiting import PATIENCE_SECONDS, eventually
-from tests.workers import parent_of
+from tests.support.workers import parent_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

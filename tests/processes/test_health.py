@@ -13,7 +13,7 @@ from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue.models import Job
-from tests.ports import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])

@@ -14,8 +14,7 @@ import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Queue, Stat
 from tests.app.models import Mark
-from tests.processes.test_network import proxy  # noqa: F401 - a fixture
-from tests.scraping import OPENMETRICS, Scraped, Sheet, must_lint
+from tests.support.scraping import OPENMETRICS, Scraped, Sheet, must_lint
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -138,7 +137,7 @@ def test_tables_are_told_by_the_clock_of_the_database(start_worker, sql):
 
 
 @pytest.mark.parametrize("way", ["away", "silent"])
-def test_without_the_database_a_worker_tells_what_it_knows_itself(start_worker, proxy, way):  # noqa: F811
+def test_without_the_database_a_worker_tells_what_it_knows_itself(start_worker, proxy, way):
     app.noop.enqueue()
     scraped = Scraped(
         start_worker, DATABASE_URL=proxy.url(), LEASE_SECONDS="3", PGQUEUE=json.dumps({"ADMIN_TIMEOUT_SECONDS": 1})

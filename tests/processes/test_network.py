@@ -13,17 +13,9 @@ import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.models import FinishedJob, Job, Worker
 from tests.app.models import Mark
-from tests.proxy import Detour
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def proxy(transactional_db):
-    opened = Detour()
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from django_pgqueue.worker import listener as listener_module
 from django_pgqueue.worker.heartbeat import Liveness
 from django_pgqueue.worker.listener import BACKEND, Listener, is_lent, unlisten
 from tests.app.models import Mark
-from tests.pgbouncer import BINARY, PgBouncer, knows_prepared_statements
 from tests.support.needs import PGBOUNCER, PGBOUNCER_122
+from tests.support.pgbouncer import BINARY, PgBouncer, knows_prepared_statements
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = [

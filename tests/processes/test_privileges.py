@@ -24,8 +24,8 @@ from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.results import waiter as waiting
+from tests.support.catalogue import TABLES
 from tests.support.waiting import PATIENCE_SECONDS, eventually
-from tests.test_migrations import TABLES
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -11,7 +11,7 @@ from django_pgqueue import enqueue_many, limit_queue, pause_queue, resume_queue
 from django_pgqueue.db.connections import POSTGRESQL_17
 from django_pgqueue.models import FinishedJob, Job, Queue
 from tests.app.models import Mark
-from tests.crash_points import Point
+from tests.support.crash_points import Point
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -10,7 +10,7 @@ import pytest
 from django_pgqueue.models import FinishedJob, Job
 from django_pgqueue.states import NEVER
 from tests.support.waiting import eventually
-from tests.workers import Worker
+from tests.support.workers import Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -8,9 +8,9 @@ import pytest
 from django.utils import timezone
 
 from django_pgqueue.models import FinishedJob, Job, Schedule
-from tests.crash_points import Point
+from tests.support.crash_points import Point
+from tests.support.schedules import make
 from tests.support.waiting import eventually
-from tests.test_schedules import make
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

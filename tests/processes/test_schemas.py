@@ -8,7 +8,7 @@ import pytest
 
 from tests.support import prestarted
 from tests.support.waiting import eventually
-from tests.workers import database_url
+from tests.support.workers import database_url
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 

@@ -19,8 +19,8 @@ from django_pgqueue.worker import listener as listener_module
 from django_pgqueue.worker.heartbeat import Liveness
 from django_pgqueue.worker.listener import Listener
 from tests.app.models import Mark
-from tests.server import Server
 from tests.support import needs
+from tests.support.server import Server
 from tests.support.waiting import eventually
 
 ALIAS = "own"

@@ -10,7 +10,7 @@ import pytest
 
 from django_pgqueue.management.commands.pgqueue_worker import Command
 from tests.support.waiting import PATIENCE_SECONDS
-from tests.workers import database_url
+from tests.support.workers import database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -18,10 +18,10 @@ from django_pgqueue.cli import stats_watch
 from django_pgqueue.cli.stats_watch import BEGIN, LEAVE, Screen
 from django_pgqueue.insights.formatting import width
 from django_pgqueue.models import Queue
-from tests.proxy import Detour
+from tests.support.proxy import Detour
+from tests.support.terminal import CTRL_C, CTRL_Z, ERASE, Terminal
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
-from tests.terminal import CTRL_C, CTRL_Z, ERASE, Terminal
-from tests.workers import MANAGE, database_url
+from tests.support.workers import MANAGE, database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

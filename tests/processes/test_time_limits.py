@@ -67,7 +67,7 @@ def test_job_that_holds_the_interpreter_in_the_first_turn_of_its_process_is_noti
     """What was fetched with it goes back. Nothing in that process could say so, or do it."""
     hog = app.hold_the_interpreter.enqueue().id
     fetched = app.noop.enqueue().id
-    settings = "tests.processes.first_turn_settings"
+    settings = "tests.processes.first_cycle_settings"
     worker = start_worker("--concurrency", "1", LEASE_SECONDS="3", DJANGO_SETTINGS_MODULE=settings)
     line = rf"has not turned for \d s, while it runs job {hog} \(tests.app.tasks.hold_the_interpreter\)"
     eventually(lambda: re.search(line, worker.text()))

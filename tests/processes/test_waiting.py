@@ -19,7 +19,7 @@ from django_pgqueue.results import waiter as waiting
 from tests.app.models import Mark
 from tests.support import prestarted
 from tests.support.waiting import PATIENCE_SECONDS, eventually
-from tests.workers import database_url
+from tests.support.workers import database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

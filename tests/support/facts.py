@@ -18,7 +18,7 @@ from django.dispatch import Signal
 from django.utils import timezone, translation
 
 from django_pgqueue import registry
-from tests.workers import parent_of
+from tests.support.workers import parent_of
 
 Facts = dict[tuple[str, str], str]
 

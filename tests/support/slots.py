@@ -2,15 +2,21 @@
 
 import asyncio
 import contextlib
+import queue as stdlib_queue
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 from unittest import mock
 
+import pytest
 from asgiref.sync import SyncToAsync
 from django.db import connections
+from django.db.backends.signals import connection_created
 
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.worker import slots as module
+from django_pgqueue.worker.cleanup import watch_connections
+from django_pgqueue.worker.shared_state import SharedState, now
 from django_pgqueue.worker.slots import Lanes, Slots
 from django_pgqueue.worker.timeouts import Timeouts
 from tests.support.waiting import PATIENCE_SECONDS
@@ -90,3 +96,27 @@ def join(owner: Slots | Lanes | Timeouts) -> None:
         if getattr(getattr(thread, "_target", None), "__self__", None) is owner:
             thread.join(PATIENCE_SECONDS)
             assert not thread.is_alive(), f"not within {PATIENCE_SECONDS} s: the end of {thread}"
+
+
+@pytest.fixture
+def slots(transactional_db):
+    watch_connections()
+    shared = SharedState()
+    shared.extend_lease(now() + 600)
+    with ended():
+        yield Slots(2, shared, stdlib_queue.SimpleQueue())
+    connection_created.disconnect(dispatch_uid="django_pgqueue.tidy")
+
+
+@pytest.fixture
+def give(queue, slots):
+    """Enqueue a job of a task, claim it, and hand it to the slots."""
+
+    def run(task, cell=0, args=()):
+        task.enqueue(*args)
+        [job] = claim(queue, "default", limit=1, worker_id=1)
+        slots._shared.hold([cell], [job])
+        slots.accept(cell, job)
+        return job
+
+    return run

@@ -15,13 +15,13 @@ from playwright.sync_api import sync_playwright
 
 from tests.browser.conftest import CHROMIUM, PATIENCE
 from tests.browser.thread import Elsewhere
-from tests.ports import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
+from tests.support.wheel import OF_THE_TESTS, ROOT
 from tests.tutorial import page
 from tests.tutorial.edits import edit
 from tests.tutorial.terminal import PASSWORD, Terminal
 from tests.tutorial.visitor import ByForms, InChromium, Visitor
-from tests.wheel import OF_THE_TESTS, ROOT
 
 PAGE = ROOT / "docs" / "tutorial" / "first-job.md"
 PAGES_PORT = ":8000/"

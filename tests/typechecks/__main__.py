@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from shutil import copytree
 
-from tests.wheel import ROOT, Environment, build
+from tests.support.wheel import ROOT, Environment, build
 
 CONSUMER = Path(__file__).with_name("consumer")
 CACHE = ROOT / ".mypy_cache" / "consumer"

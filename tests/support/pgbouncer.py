@@ -12,9 +12,9 @@ from urllib.parse import quote
 import psycopg
 from django.db import connection
 
-from tests.ports import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
-from tests.workers import database_url
+from tests.support.workers import database_url
 
 BINARY = os.environ.get("PGBOUNCER") or shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
 

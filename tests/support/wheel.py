@@ -8,7 +8,7 @@ import venv
 from collections.abc import Iterable
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 
 OF_THE_TESTS = {"PYTHONPATH", "DJANGO_SETTINGS_MODULE", "DATABASE_URL", "PGQUEUE"}
 """Variables that would lead back to the repository, or to what the tests want of it."""

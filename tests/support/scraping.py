@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.ports import free_port
 from tests.support.needs import promtool
+from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE_SECONDS
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"

@@ -1,0 +1,51 @@
+"""Consumers that take their turns when a test says so."""
+
+import queue as stdlib_queue
+
+import pytest
+
+from django_pgqueue.records import Fate, Outcome
+from django_pgqueue.worker.consumer import Consumer
+from django_pgqueue.worker.shared_state import SharedState, now
+from django_pgqueue.worker.slots import Slots
+
+
+class Benched(Slots):
+    """Slots whose jobs wait for the test to run them."""
+
+    def __init__(self, concurrency, shared, outbox):
+        super().__init__(concurrency, shared, outbox)
+        self.accepted = []
+
+    def accept(self, cell, job):
+        self.accepted.append((cell, job))
+
+    def waiting(self):
+        return max(0, len(self.accepted) - self.concurrency)
+
+    def withdraw(self):
+        unrun = self.accepted[self.concurrency :]
+        del self.accepted[self.concurrency :]
+        return unrun
+
+    def finish(self, fate=Fate.SUCCEEDED, **details):
+        cell, job = self.accepted.pop(0)
+        self.outbox.put((cell, Outcome(job, fate, **details)))
+
+
+@pytest.fixture
+def consumer(transactional_db):
+    shared = SharedState()
+    shared.extend_lease(now() + 60)
+    made = Consumer(1, (), Benched(4, shared, stdlib_queue.SimpleQueue()), shared)
+    yield made
+    made.database.close()
+
+
+def turn(consumer):
+    """Let the consumer take what is in its outbox, and do one turn in which it looks everywhere."""
+    consumer.wake()
+    for cursor in consumer._cursors._cursors.values():
+        cursor.full_scan_at = 0.0
+    consumer._collect(0.0)
+    consumer._cycle()

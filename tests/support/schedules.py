@@ -1,0 +1,17 @@
+"""Schedules of tests."""
+
+import datetime as dt
+
+from django_pgqueue.models import Schedule
+
+START = dt.datetime(2026, 10, 20, tzinfo=dt.UTC)
+
+SECOND, HOUR, DAY = dt.timedelta(seconds=1), dt.timedelta(hours=1), dt.timedelta(days=1)
+
+RECORD = "tests.app.tasks.record"
+
+
+def make(name: str = "hourly", **values) -> Schedule:
+    """Add a schedule as the admin does, due at START."""
+    timing = {} if values.get("cron") else {"every_seconds": 3600}
+    return Schedule.objects.create(**{"name": name, "task": RECORD, "next_at": START, **timing, **values})
