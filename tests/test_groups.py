@@ -135,5 +135,14 @@ def test_module_that_was_never_weighed_has_a_group_too():
     assert sorted(itertools.chain(*split(["new", "known"], {"known": 3.0}, 4))) == ["known", "new"]
 
 
+def test_modules_that_need_a_browser_share_a_group_as_far_as_its_time_allows():
+    others = {f"tests/test_{number}.py": 10.0 for number in range(9)}
+    for seconds, most in ((5.0, 1), (12.0, 2), (100.0, 3)):
+        weights = others | {f"tests/browser/test_{number}.py": seconds for number in range(3)}
+        groups = split(weights, weights, 4)
+        assert sorted(itertools.chain(*groups)) == sorted(weights)
+        assert sum(any("browser" in module for module in group) for group in groups) == most
+
+
 def test_there_may_be_more_groups_than_modules():
     assert split(["a"], {}, 3) == [["a"], [], []]

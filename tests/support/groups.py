@@ -29,6 +29,9 @@ WEIGHTS = Path(__file__).with_name("weights.json")
 UNKNOWN_SECONDS = 5.0
 """Weight of a module that ``weights.json`` does not list."""
 
+TOGETHER = "tests/browser/"
+"""Modules that share a group as far as its time allows: each process that has one of them starts a browser."""
+
 FROM_XDIST = "group"
 
 
@@ -170,8 +173,25 @@ def split(modules: Iterable[str], weights: dict[str, float], count: int) -> list
     seconds = {module: weights.get(module, UNKNOWN_SECONDS) for module in order}
     groups: list[list[str]] = [[] for _ in range(count)]
     loads = [0.0] * count
-    for module in sorted(order, key=lambda module: (-round(math.log2(seconds[module] + 0.1)), order[module])):
+    bundles = {bundle: sum(seconds[module] for module in bundle) for bundle in bundled(seconds, count)}
+    for bundle in sorted(bundles, key=lambda bundle: (-round(math.log2(bundles[bundle] + 0.1)), order[bundle[0]])):
         lightest = loads.index(min(loads))
-        groups[lightest].append(module)
-        loads[lightest] += seconds[module]
+        groups[lightest].extend(bundle)
+        loads[lightest] += bundles[bundle]
     return [sorted(group, key=order.__getitem__) for group in groups]
+
+
+def bundled(seconds: dict[str, float], count: int) -> list[tuple[str, ...]]:
+    """Return the modules, each alone; those that go together in bundles, none above the time of a group."""
+    share = sum(seconds.values()) / count
+    bundles: list[list[str]] = []
+    together: list[str] = []
+    for module in seconds:
+        if not module.startswith(TOGETHER):
+            bundles.append([module])
+        elif together and sum(seconds[one] for one in (*together, module)) <= share:
+            together.append(module)
+        else:
+            together = [module]
+            bundles.append(together)
+    return [tuple(bundle) for bundle in bundles]
