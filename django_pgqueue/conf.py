@@ -76,7 +76,7 @@ class Settings:
 
     @property
     def lease_seconds(self) -> int:
-        """How long a silent worker keeps its jobs, in seconds, 3 or more. Default: 30.
+        """Seconds for which a silent worker keeps its jobs, 3 or more. Default: 30.
 
         Heartbeats are sent three times as often.
         """
@@ -84,7 +84,7 @@ class Settings:
 
     @property
     def max_attempts(self) -> int:
-        """How often a job is attempted where its task does not say, 1 to 32767. Default: 10."""
+        """Attempts of a job whose task does not say, 1 to 32767. Default: 10."""
         return int(self._get("MAX_ATTEMPTS"))
 
     @property
@@ -142,7 +142,7 @@ class Settings:
 
     @property
     def metrics_token(self) -> str | None:
-        """What a scraper brings to see the page of metrics without logging in. Default: None, there is no such way."""
+        """The token with which a scraper reads the page of metrics without logging in. Default: None, no token does."""
         token: str | None = self._get("METRICS_TOKEN")
         return token
 

@@ -138,7 +138,7 @@ class Redacted(PgQueueError):  # noqa: N818 - the name says what is wrong
 
 
 class JobControl(Exception):  # noqa: N818 - not errors: the job decides
-    """How a running job decides its own fate. Not a failure, and never counted as one."""
+    """Base of the exceptions by which a running job decides its own fate. Not a failure, and never counted as one."""
 
 
 class Discard(JobControl):
@@ -150,7 +150,7 @@ class Discard(JobControl):
 
 
 class ResultRefused(Discard):
-    """What a task of Django's Tasks framework returned cannot be stored, for the reason that is its cause.
+    """The return value of a task of Django's Tasks framework cannot be stored, for the reason that is its cause.
 
     The framework's contract calls that a failure. The work is done, so there is no other attempt.
     """

@@ -336,7 +336,7 @@ class DeadJob(models.Model):
 
 
 class FinishedJob(models.Model):
-    """What succeeded, with its result. Append-only, one partition for each UTC day.
+    """A job that succeeded, with its result. Append-only, one partition for each UTC day.
 
     The database's primary key is ``(id, finished_at)``, as a partitioned table needs; for Django it is ``id``.
     """
@@ -441,7 +441,7 @@ class Queue(models.Model):
 
 
 class QueueHead(models.Model):
-    """Where a queue with fair keys begins, at one priority; noted while old entries of indexes make it slow to look."""
+    """The head of a queue with fair keys, at one priority; noted while old entries of indexes make it slow to find."""
 
     id = models.BigAutoField(primary_key=True)
     run_at = models.DateTimeField(help_text=_("Of the first job, at that time."))
@@ -459,7 +459,7 @@ class QueueHead(models.Model):
 
 
 class Schedule(models.Model):
-    """What is enqueued at clock times (``cron``) or at intervals (``every_seconds``)."""
+    """A call that is enqueued at clock times (``cron``) or at intervals (``every_seconds``)."""
 
     id = models.BigAutoField(primary_key=True)
     next_at = models.DateTimeField(_("next at"))
@@ -595,7 +595,7 @@ class Stat(models.Model):
 
 
 class Overview(Stat):
-    """What staff see first. A model of its own for its place in the admin and its permission; it has no rows."""
+    """The first page of staff. A model of its own for its place in the admin and its permission; it has no rows."""
 
     class Meta:
         proxy = True

@@ -60,7 +60,7 @@ EARLIEST_DELAY = dt.timedelta(days=-365)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a job is to be run. Set by ``@task`` for every job of a task, by ``using()`` for some.
+    """The options of a job. Set by ``@task`` for every job of a task, by ``using()`` for some.
 
     Args:
         queue: the named lane, 1 to 128 characters. Default: ``"default"``.
@@ -326,7 +326,7 @@ def no_key(*_args: Any, **_kwargs: Any) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class KeysBy:
-    """How the keys of a task's jobs are computed: by functions of their arguments, whose results are checked.
+    """The functions that compute the keys of a task's jobs from their arguments; their results are checked.
 
     Each raises InvalidJob where a key is not a text of 1 to 500 characters.
     """

@@ -48,7 +48,7 @@ class ClaimedJob(NamedTuple):
 
     @property
     def place(self) -> tuple[int, float, int]:
-        """Where in its queue the job stood."""
+        """The place of the job in its queue."""
         return self[:3]
 
     @property
@@ -68,7 +68,7 @@ class ClaimedJob(NamedTuple):
 
 
 class Fate(Enum):
-    """What becomes of a job after a run."""
+    """The fate of a job after a run."""
 
     SUCCEEDED = auto()
     REPEATED = auto()  # succeeded, and asks for another job like it
@@ -79,7 +79,7 @@ class Fate(Enum):
 
     @property
     def word(self) -> str:
-        """What it is called in logs and traces: where the success was recorded does not matter there."""
+        """Its name in logs and traces: where the success was recorded does not matter there."""
         return "succeeded" if self is Fate.RECORDED else self.name.lower()
 
 
@@ -104,7 +104,7 @@ Ended = tuple[int, Outcome]
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What became of a batch of outcomes, by job id. Those neither locked nor stale were written."""
+    """The result of writing a batch of outcomes, by job id. Those neither locked nor stale were written."""
 
     locked: frozenset[int] = frozenset()  # another session holds the row; try again with the next flush
     stale: frozenset[int] = frozenset()  # the lease is gone; the outcome is dropped
@@ -142,7 +142,7 @@ Kinds = tuple[tuple[str, str], ...]
 
 
 class EndCounts(NamedTuple):
-    """What came to an end without an outcome, for the counts."""
+    """The number of jobs that ended without an outcome, for the counts."""
 
     lost: Kinds = ()  # attempts whose worker died
     failed: Kinds = ()  # attempts
@@ -154,7 +154,7 @@ class EndCounts(NamedTuple):
 
 
 class ReapResult(NamedTuple):
-    """What became of jobs whose worker died."""
+    """The result of reaping: jobs whose worker died, by what became of them."""
 
     returned: int = 0  # queued again
     dead: int = 0

@@ -37,7 +37,7 @@ _late: set[str] = set()  # names of tasks declared after Django's setup that hav
 
 
 class TaskAdapter(Protocol):
-    """What Django's Tasks framework adds to a task of its own; made by ``backend``.
+    """The part of a task that belongs to Django's Tasks framework; made by ``backend``.
 
     Attributes:
         signature: of the function, without the context that the framework gives it.
@@ -51,7 +51,7 @@ class TaskAdapter(Protocol):
 
 
 class RunAdapter(Protocol):
-    """What the framework adds to one run. Only ``result`` raises."""
+    """The framework's part of one run. Only ``result`` raises."""
 
     def arguments(self, args: list[Any]) -> list[Any]:
         """Return the positional arguments with the context before them, if the task takes it."""

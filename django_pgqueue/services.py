@@ -48,7 +48,7 @@ def spell() -> Iterator[None]:
 
 
 class AdaptiveBatch:
-    """How many rows a duty takes at once: half as many after that took too long, more again after it did not."""
+    """The rows that a pass takes at once: half as many after one that took too long, more again after it did not."""
 
     def __init__(self) -> None:
         self.size = LARGEST_SLICE

@@ -10,7 +10,7 @@ from django.utils.translation import pgettext_lazy
 
 
 class Status(StrEnum):
-    """Where a row of ``pgqueue_jobs`` stands."""
+    """The status of a row of ``pgqueue_jobs``."""
 
     SCHEDULED = "scheduled"  # due later: delayed, or backing off after a failed attempt
     QUEUED = "queued"  # may be claimed now
@@ -24,7 +24,7 @@ DEAD, FINISHED = "dead", "finished"
 
 
 class Reason(StrEnum):
-    """Why a job stands in ``pgqueue_dead_jobs``."""
+    """The reason why a job is in ``pgqueue_dead_jobs``."""
 
     EXHAUSTED = "exhausted"  # every attempt failed
     DISCARDED = "discarded"  # the task raised Discard
@@ -36,7 +36,7 @@ class Reason(StrEnum):
 
 
 class Scope(StrEnum):
-    """How long a job holds its unique key: no other live job may have it meanwhile."""
+    """The time for which a job holds its unique key: no other live job may have it meanwhile."""
 
     LIVE = "live"  # until it has finished or died
     START = "start"  # until it starts, so that a change that comes during the run is not missed
@@ -45,7 +45,7 @@ class Scope(StrEnum):
 
 
 class OnConflict(StrEnum):
-    """What becomes of the job that has the unique key when another is enqueued."""
+    """The rule for the job that has the unique key when another is enqueued."""
 
     EXISTING = "existing"  # it stays as it is
     REPLACE = "replace"  # it gets the new arguments
@@ -54,7 +54,7 @@ class OnConflict(StrEnum):
 
 
 class EntryKind(StrEnum):
-    """What an entry of a job's history tells of: its ``kind``. Texts in an entry are for people, and never compared."""
+    """The ``kind`` of an entry of a job's history. Texts in an entry are for people, and never compared."""
 
     FAILED = "failed"  # an attempt raised, or was interrupted: ``error`` is the class of the exception
     LOST = "lost"  # an attempt's worker died
@@ -86,7 +86,7 @@ ENDS = frozenset({EntryKind.KILLED, EntryKind.EXPIRED, EntryKind.UNKNOWN_TASK, E
 
 
 class CatchUp(StrEnum):
-    """Which of the ticks that no worker was there for become jobs after all."""
+    """The rule for ticks at which no worker was there: which of them become jobs after all."""
 
     LAST = "last"
     NONE = "none"

@@ -37,7 +37,7 @@ ONE_JOB = re.compile(r"Job \d+: ")
 
 @admin.register(BulkAction)
 class BulkActionAdmin(BoundedAdmin):
-    """What was asked to be done to many jobs: how far it is, what came of it, and a button that stops it."""
+    """A change to many jobs, with its progress, its results, and a button that stops it."""
 
     list_display = ("what", "filter_words", "progress", "state", "by", "created")
     list_display_links = ("what",)
@@ -184,7 +184,7 @@ class BulkActionAdmin(BoundedAdmin):
 
 @dataclasses.dataclass(frozen=True)
 class ProgressBar:
-    """How far a bulk action is."""
+    """The progress of a bulk action."""
 
     words: str
     value: int | None = None  # None: it is not known of how many

@@ -121,7 +121,7 @@ def query(chosen: Filter, source: Source) -> dict[str, Any] | None:
 
 
 class RateForm(forms.Form):
-    """How fast."""
+    """The rate at which a bulk action goes."""
 
     rate = forms.FloatField(
         label=gettext_lazy("Jobs a second, at most"),

@@ -29,7 +29,7 @@ MOST_DAYS = 31  # that are offered
 
 @dataclass(frozen=True, kw_only=True)
 class RequestedFilter:
-    """What the address of a list asks for; empty: anything."""
+    """The filter in the address of a list; empty: anything."""
 
     status: str = ""
     queue: str = ""

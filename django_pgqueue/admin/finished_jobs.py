@@ -26,7 +26,7 @@ KEPT: tuple[Any, ...] = tuple(
 
 @admin.register(FinishedJob)
 class FinishedJobAdmin(JobsAdmin):
-    """What has succeeded, for as long as it is kept; the newest job first, which need not have finished last."""
+    """Jobs that succeeded, for as long as they are kept; the newest job first, which need not have finished last."""
 
     verbs = (PURGE_FINISHED,)
     actions = ("purge",)

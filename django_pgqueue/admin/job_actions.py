@@ -79,13 +79,13 @@ WORDS = {
 
 
 class MoveForm(forms.Form):
-    """Which queue."""
+    """The queue to move jobs to."""
 
     queue = forms.CharField(label=_("Queue"), max_length=LONGEST_QUEUE)
 
 
 class PriorityForm(forms.Form):
-    """Which priority."""
+    """The new priority."""
 
     priority = forms.IntegerField(
         label=_("Priority"),

@@ -49,7 +49,7 @@ class TimelineItem(NamedTuple):
 
 
 class JobPage:
-    """What ``job.html`` shows of a job. Each part is safe text: whatever the job holds is text in it, never markup."""
+    """The parts of ``job.html``. Each is safe text: whatever the job holds is text in it, never markup."""
 
     def __init__(self, admin: ActionsAdmin, request: HttpRequest, one: Any) -> None:
         self.one = one
@@ -76,7 +76,7 @@ class JobPage:
 
     @property
     def status(self) -> str:
-        """Where it is, as a coloured mark."""
+        """The status, as a coloured mark."""
         if isinstance(self.one, DeadJob):
             return label(self.one.reason, _("dead: %(reason)s") % {"reason": self.one.get_reason_display()})
         if isinstance(self.one, FinishedJob):

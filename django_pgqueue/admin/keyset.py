@@ -126,7 +126,7 @@ NEWEST = IndexOrder((ID,), ("-id",), is_descending=True)
 
 @dataclass(frozen=True)
 class Route:
-    """How a list is read.
+    """One way to read a list.
 
     Attributes:
         along: its order.
@@ -142,7 +142,7 @@ class Route:
 
 
 class Window(NamedTuple):
-    """What was looked through."""
+    """The part of a list that was read."""
 
     first: str  # key of the first row
     last: str  # of the last; empty: nothing is behind it

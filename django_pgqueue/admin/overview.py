@@ -64,7 +64,7 @@ SHOW = {
 
 
 class LinkTarget(NamedTuple):
-    """Where a finding leads to; nowhere without an address."""
+    """A link from a finding; without an address there is none."""
 
     words: Any = ""
     address: str = ""

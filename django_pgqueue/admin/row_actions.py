@@ -25,7 +25,7 @@ GONE = _("not here any more")
 
 
 class PauseForm(forms.Form):
-    """Why, and for how long."""
+    """The reason and the length of a pause."""
 
     reason = forms.CharField(label=_("Reason"), required=False, max_length=LONGEST_REASON)
     minutes = forms.IntegerField(

@@ -26,7 +26,7 @@ IN_KWARGS = "jsonb_path_exists(kwargs, '$.* ? (@ == $one[*])', jsonb_build_objec
 
 
 class Search(NamedTuple):
-    """What is looked for; one of these, or nothing."""
+    """The terms of a search; one of these, or none."""
 
     id: int | None = None
     task_prefix: str | None = None

@@ -35,7 +35,7 @@ _adapters: "dict[str, FrameworkTaskAdapter]" = {}
 
 
 class FrameworkTaskAdapter:
-    """What goes with a function that is a task of the framework.
+    """The framework's part of a function that is one of its tasks.
 
     Attributes:
         task: as it was declared.
@@ -100,7 +100,7 @@ class FrameworkRun:
 
     @functools.cached_property
     def task_result(self) -> PgQueueTaskResult:
-        """What the framework knows of the job, which is running."""
+        """The framework's result of the running job."""
         job, rest = self._job, self._rest
         history = rest.get("errors", [])
         started_at = _instant(rest.get("started_at")) or timezone.now()

@@ -37,7 +37,7 @@ def seek(name: str) -> AnyTask | None:
 
 
 class PgQueueTaskResult(AnyTaskResult):
-    """What is known of a job, and the ways to wait for its end."""
+    """The state of a job, and the ways to wait for its end."""
 
     __slots__ = ()
 

@@ -37,7 +37,7 @@ class Load:
 
     @property
     def slots(self) -> int:
-        """How many jobs may run at once."""
+        """The number of jobs that may run at once."""
         return self.processes * self.concurrency
 
     @property

@@ -19,7 +19,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """What ``enqueue_many`` took to make the backlog."""
+    """The cost of making the backlog by ``enqueue_many``."""
 
     jobs_per_second: float
     wal_bytes_per_job: float | None
@@ -41,7 +41,7 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """What the workers did with the backlog."""
+    """The cost of draining the backlog."""
 
     seconds: float  # from the commit of the jobs until the last of them was gone
     jobs_per_second: float

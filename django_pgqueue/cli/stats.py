@@ -38,7 +38,7 @@ NARROWEST_NAME = 16
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerNumbers:
-    """Who works.
+    """The numbers of workers, processes and slots.
 
     Attributes:
         commands: ``pgqueue_worker`` commands that are alive; and their processes.
@@ -158,7 +158,7 @@ def _tasks(alias: str, minutes: int) -> Mapping[str, Sequence[TaskStats]]:
 
 
 class Style(Enum):
-    """How text looks: parameters of Select Graphic Rendition, ECMA-48."""
+    """The look of text: parameters of Select Graphic Rendition, ECMA-48."""
 
     PLAIN = ""
     BOLD = "1"
@@ -286,7 +286,7 @@ class TableRow:
 
 
 class TableColumn(NamedTuple):
-    """What a column says of a row.
+    """A column of a table: its heading, and its text for a row.
 
     Attributes:
         group: stands above the heads of neighbours that have the same.

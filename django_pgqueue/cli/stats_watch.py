@@ -125,7 +125,7 @@ def _number(number: int, word: str, plural: str = "s") -> str:
 
 
 class Poller:
-    """What was seen last, and how that went.
+    """The latest figures, and the error of the last attempt to read them.
 
     Attributes:
         failure: what has ended it for good, as no trouble with the database does.

@@ -78,7 +78,7 @@ class Database(Protocol):
 
 
 class PendingResult(Protocol):
-    """What a statement that was only sent will return."""
+    """The result of a statement that was sent and not yet awaited."""
 
     def fetchall(self) -> list[Row]:
         """Wait for the rows, and return all of them."""

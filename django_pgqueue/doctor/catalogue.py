@@ -53,7 +53,7 @@ def wanted() -> Iterator[Part]:
 
 
 class Catalogue:
-    """What the database has of the tables, read once."""
+    """The catalogue's entries of the tables, read once."""
 
     def __init__(self, alias: str) -> None:
         self._alias = alias

@@ -23,7 +23,7 @@ WIDEST = 200
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """The severity of a finding."""
 
     ERROR = "error"  # jobs do not run, or will not soon
     WARNING = "warning"
@@ -71,7 +71,7 @@ def named(names: Sequence[str]) -> str:
 
 
 class View:
-    """What several looks need, read when the first one asks.
+    """Facts that several checks share, read when the first one asks.
 
     Args:
         queues: how they stand.
@@ -99,7 +99,7 @@ class View:
 
     @functools.cached_property
     def catalogue(self) -> Catalogue:
-        """What the database has of the tables."""
+        """The catalogue's entries of the tables."""
         return Catalogue(self.alias)
 
     @functools.cached_property

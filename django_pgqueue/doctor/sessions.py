@@ -20,7 +20,7 @@ SIZE_OF_POOL = 4
 
 
 class SessionLimit(NamedTuple):
-    """How many sessions something allows; the columns of ``connection_limits.sql``."""
+    """A limit of sessions; the columns of ``connection_limits.sql``."""
 
     kind: str  # server, role or database
     name: str

@@ -23,14 +23,14 @@ LONGEST_MESSAGE = 300  # characters
 
 
 class HourCount(NamedTuple):
-    """How many died in one hour of the clock."""
+    """The number of jobs that died in one hour of the clock."""
 
     begins_at: dt.datetime
     number: int
 
 
 class DeadGroup(NamedTuple):
-    """What jobs died of, told by the latest of them.
+    """Dead jobs of one error, described by the latest of them.
 
     Attributes:
         number: what the list of dead jobs is narrowed by.
@@ -58,7 +58,7 @@ class DeadGroup(NamedTuple):
 
     @property
     def most(self) -> int:
-        """How many died in the worst of the hours."""
+        """The number of jobs that died in the worst hour."""
         return max(hour.number for hour in self.hours)
 
     @property

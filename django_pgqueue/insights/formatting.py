@@ -57,7 +57,7 @@ def rate(number: int, period_seconds: float) -> str:
 
 
 class Ref(NamedTuple):
-    """What a sentence speaks of, and where there may be a page for it."""
+    """A thing that a sentence names, and for which there may be a page."""
 
     kind: str  # job, queue, worker, schedule; key and task have no page
     key: Any

@@ -155,7 +155,7 @@ def _unnoted(alias: str) -> list[str]:
 
 
 class BoundedCount(NamedTuple):
-    """How many jobs there are, at least; a question mark where none was looked at."""
+    """A number of jobs, or a lower bound of it; a question mark where none was counted."""
 
     value: int
     is_short: bool = False  # counting stopped here: there may be more
@@ -210,7 +210,7 @@ class QueueLine:
 
 @dataclass(frozen=True)
 class QueuePace:
-    """How a queue gets on.
+    """The pace of a queue.
 
     Attributes:
         drain_seconds: until nothing is queued, at the pace of the last minutes; None where nothing can be said.
@@ -342,7 +342,7 @@ def _capped(counted: int, cap: int) -> BoundedCount:
 
 @dataclass(frozen=True, kw_only=True)
 class OverviewData:
-    """What one look has found.
+    """The figures of the overview, read at one moment.
 
     Attributes:
         queues: in alphabetical order, up to 1,000.

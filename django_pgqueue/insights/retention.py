@@ -34,14 +34,14 @@ REMEDIES = {
 
 
 class TableSize(NamedTuple):
-    """How large a table is."""
+    """The size of a table."""
 
     rows: int  # about
     bytes: int
 
 
 class AgeCounts(NamedTuple):
-    """How many jobs go by age, one by one; the columns of ``age_counts.sql``, counted up to one more than the cap."""
+    """Jobs removed one by one, by age: the columns of ``age_counts.sql``, counted up to one more than the cap."""
 
     dead: int
     dead_due: int
@@ -61,7 +61,7 @@ class PartitionBlocker(NamedTuple):
 
 @dataclass(frozen=True)
 class RetentionState:
-    """How history and tables stand."""
+    """The state of history and tables."""
 
     plan: PartitionPlan
     sizes: dict[tuple[str, str], TableSize]  # by schema and name

@@ -22,7 +22,7 @@ DAY_SECONDS = 86400
 
 
 class ScheduleRun(NamedTuple):
-    """What became of one job of a schedule; the columns of ``schedule_runs.sql``."""
+    """One job of a schedule and its end; the columns of ``schedule_runs.sql``."""
 
     id: int
     status: str  # a status of a live job; or dead, finished

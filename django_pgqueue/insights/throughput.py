@@ -56,31 +56,31 @@ class StatsCounts(NamedTuple):
 
     @property
     def mean_wait_seconds(self) -> float | None:
-        """How long jobs have waited for a worker from when they were due; None where none has ended."""
+        """Mean seconds from when jobs were due until they started; None where none has ended."""
         return self.wait_seconds / self.ended if self.ended else None
 
     @property
     def mean_run_seconds(self) -> float | None:
-        """How long they have run; None where none has ended."""
+        """Mean seconds that they ran; None where none has ended."""
         return self.run_seconds / self.ended if self.ended else None
 
 
 class Interval(NamedTuple):
-    """What was done in one stretch of time; the last one of a series is not over."""
+    """The work of one stretch of time; the last one of a series is not over."""
 
     begins_at: dt.datetime
     counts: StatsCounts
 
 
 class DayTotals(NamedTuple):
-    """What was done in the last day."""
+    """The work of the last day."""
 
     series: list[Interval]  # by quarters of an hour, the oldest first
     by_queue: dict[str, StatsCounts]
 
 
 class Backlog(NamedTuple):
-    """How many jobs are queued."""
+    """The number of queued jobs."""
 
     number: int
     is_exact: bool  # else it is an estimate of the database, and there are more than 10,000
@@ -169,7 +169,7 @@ SHARES = (0.5, LATE, 0.99)
 
 
 class RecentWork(NamedTuple):
-    """What was done.
+    """The work of some minutes.
 
     Attributes:
         wait_buckets: how many jobs waited, in the buckets of ``jobs.stats``.

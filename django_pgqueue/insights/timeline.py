@@ -45,7 +45,7 @@ class Step:
 
     @property
     def length(self) -> int:
-        """How long it is drawn, 0 to 5."""
+        """The length at which it is drawn, 0 to 5."""
         return sum((self.seconds or 0) >= bound for bound in BOUNDS)
 
 

@@ -86,7 +86,7 @@ class CurrentJob:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What ``using(metadata=…)`` gave it and ``set_metadata`` has added; a copy."""
+        """A copy of the metadata that ``using(metadata=…)`` gave and ``set_metadata`` has added."""
         if self._metadata is not None:
             return dict(json.loads(self._metadata))
         return dict(json.loads(self._job.rest)["metadata"]) if self._job.rest else {}

@@ -16,7 +16,7 @@ LARGEST_ID = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """What is known of a job at one moment, by the columns of ``find_job.sql`` in their order.
+    """The state of a job at one moment: the columns of ``find_job.sql`` in their order.
 
     Attributes:
         status: of a live job its status; or ``dead``, or ``finished``, of which only ``held`` may be left.

@@ -32,7 +32,7 @@ MOST_COMPARED = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What was asked for; None stands for anything."""
+    """The values asked for; None stands for any."""
 
     task: TaskDefinition | None
     call: tuple[Any, Any] | None  # positional and keyword arguments, as JSON has them

@@ -15,7 +15,7 @@ __unittest = True  # unittest leaves the frames of such modules out of its trace
 
 
 class Mover(Protocol):
-    """What moves Python's clock, as ``time_machine.travel`` and ``freezegun.freeze_time`` do."""
+    """A function that moves Python's clock, as ``time_machine.travel`` and ``freezegun.freeze_time`` do."""
 
     def __call__(self, destination: dt.datetime, /) -> AbstractContextManager[Any]: ...
 

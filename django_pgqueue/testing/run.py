@@ -165,7 +165,7 @@ class Report(Sequence[Run]):
 
     @property
     def errors(self) -> list[BaseException]:
-        """What the failed ones have raised."""
+        """The exceptions of those that failed."""
         return [run.error for run in self.failed if run.error is not None]
 
     def __str__(self) -> str:
@@ -218,7 +218,7 @@ AnyTask = TaskDefinition
 
 
 class RunResult(NamedTuple):
-    """What a run came to, and what it has raised."""
+    """The outcome of a run, and its exception."""
 
     outcome: Outcome
     error: BaseException | None

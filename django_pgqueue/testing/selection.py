@@ -19,7 +19,7 @@ AnyTask = Any
 
 @dataclass(frozen=True)
 class Selection:
-    """What a job must have to be run.
+    """The conditions under which a job is run.
 
     Attributes:
         served: the queues, in their order.

@@ -49,7 +49,7 @@ class CallTag:
 
 
 class Stage(StrEnum):
-    """Who gets the calls that are enqueued now."""
+    """The side that gets the calls that are enqueued now."""
 
     OLD = "old"  # the old side alone
     OLD_LEADS = "old_leads"  # both; the old side runs them
