@@ -45,7 +45,7 @@ def process_killed() -> float:
 
 
 def command_killed() -> float:
-    with at_work() as doomed, worker("--grace=0"):
+    with at_work() as doomed, worker("--shutdown-timeout=0"):
         time.sleep(SETTLED_SECONDS)
 
         def kill() -> None:
@@ -71,7 +71,7 @@ def idle_stopped() -> float:
 def at_work() -> Iterator[psutil.Popen]:
     """Run a worker that has all jobs running."""
     seed(JOBS, "rest", args=f"'[{LONG_MICROSECONDS}]'")
-    with worker("--grace=0", f"--concurrency={JOBS}") as command:
+    with worker("--shutdown-timeout=0", f"--concurrency={JOBS}") as command:
         wait_until(lambda: claimed(1), command)
         yield command
 

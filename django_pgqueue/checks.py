@@ -280,7 +280,7 @@ def _wrong_values(values: dict[str, Any]) -> Iterator[CheckMessage]:
             hint = f"Use {', '.join(map(repr, allowed[:-1]))} or {allowed[-1]!r}."
             yield Error(f"PGQUEUE[{key!r}] is {values[key]!r}.", hint=hint, id="pgqueue.E002")
     yield from _wrong_token(values["METRICS_TOKEN"])
-    yield from _wrong_expressions(values["SENSITIVE"])
+    yield from _wrong_expressions(values["SENSITIVE_PARAMETERS"])
     try:
         if isinstance(values["ENCODER"], str):
             import_string(values["ENCODER"])
@@ -301,13 +301,13 @@ def _wrong_token(value: Any) -> Iterator[CheckMessage]:
 def _wrong_expressions(value: Any) -> Iterator[CheckMessage]:
     hint = "Use a list of regular expressions for names, such as ['password', 'card.?number']."
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) and one for one in value):
-        yield Error(f"PGQUEUE['SENSITIVE'] is {value!r}.", hint=hint, id="pgqueue.E002")
+        yield Error(f"PGQUEUE['SENSITIVE_PARAMETERS'] is {value!r}.", hint=hint, id="pgqueue.E002")
         return
     for one in value:
         try:
             re.compile(one)
         except re.error as error:
-            yield Error(f"PGQUEUE['SENSITIVE'] has {one!r}: {error}.", hint=hint, id="pgqueue.E002")
+            yield Error(f"PGQUEUE['SENSITIVE_PARAMETERS'] has {one!r}: {error}.", hint=hint, id="pgqueue.E002")
 
 
 def _wrong_database(values: dict[str, Any]) -> Iterator[CheckMessage]:

@@ -27,7 +27,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "METRICS_TOKEN": None,
     "PREPARED_STATEMENTS": None,
     "TRACING": True,
-    "SENSITIVE": (
+    "SENSITIVE_PARAMETERS": (
         "password",
         "passwd",
         "passphrase",
@@ -171,12 +171,12 @@ class Settings:
         return str(self._get("IMMEDIATE_ERRORS"))
 
     @property
-    def sensitive(self) -> Sequence[str]:
+    def sensitive_parameters(self) -> Sequence[str]:
         """Regular expressions, in any case, that names of sensitive arguments match. Default: ``password`` and more.
 
         Their values are left out of the admin, the log and the history.
         """
-        expressions: Sequence[str] = self._get("SENSITIVE")
+        expressions: Sequence[str] = self._get("SENSITIVE_PARAMETERS")
         return expressions
 
 

@@ -143,7 +143,7 @@ class Job(models.Model):
     metadata = StoredJSON(db_default=EMPTY_OBJECT)
     progress = StoredJSON(null=True)
     errors = StoredJSON(db_default=EMPTY_LIST, help_text=_("One entry for each failed attempt."))
-    awaited = models.BooleanField(
+    has_waiters = models.BooleanField(
         db_default=False, help_text=_("True while a caller waits for its end, which is announced.")
     )
     keep_seconds = models.IntegerField(null=True, help_text=_("For how long; empty: as long as any finished job."))

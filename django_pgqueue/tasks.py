@@ -122,7 +122,7 @@ def task(
             effect exactly once. Not for ``async def``: Django has no async transactions.
         aliases: former names of the task.
         sensitive: names of arguments, or of keys in them, whose values are left out of the admin, the log and the
-            history, besides those that ``PGQUEUE["SENSITIVE"]`` matches. True: all arguments.
+            history, besides those that ``PGQUEUE["SENSITIVE_PARAMETERS"]`` matches. True: all arguments.
         unique_by: computes the unique key of a job: a function of its arguments, which returns the key or None for
             none; or names of arguments, whose values make the key together with the task's name.
         concurrency_by: computes the concurrency key in the same way; made of names, it is shared by all tasks that

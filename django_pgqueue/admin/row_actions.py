@@ -234,8 +234,8 @@ STOP = AdminAction(
     question=ngettext_lazy("Ask %(count)d worker process to stop?", "Ask %(count)d worker processes to stop?", "count"),
     consequence=_(
         "The whole command stops, with all its processes, also those that are not named here. It takes no more jobs, "
-        "and those that run have its grace to end; what does not end goes back. Whatever has started the command may "
-        "start it again. If no other worker serves its queues, their jobs wait."
+        "and those that run have its shutdown timeout to end; what does not end goes back. Whatever has started the "
+        "command may start it again. If no other worker serves its queues, their jobs wait."
     ),
     perform=_stop,
     explain=_why_not_asked,

@@ -29,7 +29,7 @@ class WorkerCommand:
 
     def __init__(self, load: Load, *, board: Path, log: Path) -> None:
         self._log = log
-        self._grace_seconds = 1.0 + load.sleep_ms[1] / 1000
+        self._shutdown_timeout_seconds = 1.0 + load.sleep_ms[1] / 1000
         environment = {
             "DJANGO_SETTINGS_MODULE": settings.SETTINGS_MODULE,
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
@@ -71,7 +71,7 @@ class WorkerCommand:
         """Stop it gracefully; kill it if that takes too long."""
         self._process.terminate()
         try:
-            self._process.wait(self._grace_seconds + PATIENCE_SECONDS)
+            self._process.wait(self._shutdown_timeout_seconds + PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -84,7 +84,7 @@ class WorkerCommand:
             "queues": QUEUE,
             "processes": load.processes,
             "concurrency": load.concurrency,
-            "grace": self._grace_seconds,
+            "shutdown_timeout": self._shutdown_timeout_seconds,
             "name": QUEUE,
             "verbosity": 0,
         }

@@ -79,7 +79,7 @@ def polling(view: View) -> Iterator[Finding]:
         % {"number": number, "all": commands, "seconds": short(conf.poll_seconds, 6)},
         remedy=_(
             "LISTEN needs a session of its own: behind a pooler in transaction mode, set PGQUEUE['LISTEN_DATABASE'] "
-            "to an alias that leads to the server itself. Where they poll on purpose (--no-listen), set "
+            "to an alias that leads to the server itself. Where they poll on purpose (--poll-only), set "
             "PGQUEUE['NOTIFY'] to False: announcing is for nothing then."
         ),
         facts={"commands": commands, "polling": number},

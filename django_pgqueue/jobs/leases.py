@@ -112,9 +112,9 @@ def deregister(database: Database, worker_ids: Sequence[int]) -> set[int]:
 def request_stop(worker_ids: Iterable[int], *, by: str, database: Where = None) -> list[int]:
     """Ask the commands of these worker processes to stop, in the caller's transaction.
 
-    A command stops as on SIGTERM, all its processes with it: it takes no more jobs, and those that run have its grace
-    to end. It learns of it after the commit, at once where LISTEN works and else with its next heartbeat. Whatever has
-    started it may start it again.
+    A command stops as on SIGTERM, all its processes with it: it takes no more jobs, and those that run have its
+    shutdown timeout to end. It learns of it after the commit, at once where LISTEN works and else with its next
+    heartbeat. Whatever has started it may start it again.
 
     Args:
         by: who does it; stands in the rows, and in the command's log.

@@ -1,7 +1,8 @@
 """Redact sensitive arguments of a job wherever the job is shown or written down.
 
 The arguments themselves stand in its row as they are: the task needs them. What is sensitive is said by names of
-parameters, and of keys at any depth: those that a task declares, and those that ``PGQUEUE["SENSITIVE"]`` matches.
+parameters, and of keys at any depth: those that a task declares, and those that ``PGQUEUE["SENSITIVE_PARAMETERS"]``
+matches.
 """
 
 import contextlib
@@ -65,7 +66,7 @@ def shown_by_name(value: Any) -> Any:
 
 
 def is_sensitive_name(name: str) -> bool:
-    """Whether ``PGQUEUE["SENSITIVE"]`` matches a name, or a path of names."""
+    """Whether ``PGQUEUE["SENSITIVE_PARAMETERS"]`` matches a name, or a path of names."""
     return _by_name(name)
 
 
@@ -179,7 +180,7 @@ def _hides(task: TaskDefinition) -> IsSensitive:
 
 
 def _by_name(name: str) -> bool:
-    pattern = _pattern(tuple(conf.sensitive))
+    pattern = _pattern(tuple(conf.sensitive_parameters))
     return pattern is not None and pattern.search(name) is not None
 
 

@@ -115,7 +115,7 @@ class Migration(QueueMigration):
                     models.IntegerField(db_default=0, help_text="Seconds for which the key is held after success."),
                 ),
                 (
-                    "awaited",
+                    "has_waiters",
                     models.BooleanField(
                         db_default=False, help_text="True while a caller waits for its end, which is announced."
                     ),

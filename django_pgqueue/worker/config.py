@@ -16,7 +16,7 @@ class WorkerConfig:
         max_jobs: number of finished jobs after which a process is replaced, about; 0 never.
         max_memory_mb: resident memory in MiB above which a process is replaced; 0 never.
         drain: end when nothing is left to do.
-        grace_seconds: how long running jobs may go on after SIGTERM.
+        shutdown_timeout_seconds: how long running jobs may go on after SIGTERM.
         listen: whether to LISTEN; without it, or behind a pooler, workers poll.
         name: shown beside host and pid.
         verbosity: Django's; what the children log.
@@ -34,7 +34,7 @@ class WorkerConfig:
     max_jobs: int = 0
     max_memory_mb: int = 0
     drain: bool = False
-    grace_seconds: float = 25.0
+    shutdown_timeout_seconds: float = 25.0
     listen: bool = True
     name: str = ""
     verbosity: int = 1

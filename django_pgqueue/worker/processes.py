@@ -124,13 +124,13 @@ class ProcessPool:
         return True
 
     def remove_deaf(self) -> None:
-        """End the processes whose jobs do not stop, when their other jobs have ended, or have had the grace for it."""
+        """End the processes whose jobs do not stop, when their other jobs have ended, or have had the time for it."""
         for process in list(self.living):
             if not (deaf := process.ignoring_stop()):
                 continue
             if process.request_stop(is_stuck=self.is_stuck(process)):
                 logger.warning("Process %d runs %d job(s) that do not stop: it takes no more", process.pid, len(deaf))
-            if process.is_beyond_stopping(deaf, self.plan.grace_seconds):
+            if process.is_beyond_stopping(deaf, self.plan.shutdown_timeout_seconds):
                 logger.warning("Process %d is ended, %d job(s) in it do not stop", process.pid, len(deaf))
                 process.kill()
 

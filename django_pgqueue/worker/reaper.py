@@ -24,7 +24,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 REAP_SECONDS = 1.0
 FORGET_SECONDS = 3600.0
 
-GRACE_SECONDS = 1.0
+SHUTDOWN_TIMEOUT_SECONDS = 1.0
 """Maximum delay of a heartbeat that still counts as in time."""
 
 GAP_SECONDS = 2.0
@@ -56,7 +56,7 @@ class LapsedLeases:
         return [
             worker_id
             for worker_id, seconds in lapsed.items()
-            if self._seen[worker_id] >= (unknown_seconds if seconds is None else seconds) + GRACE_SECONDS
+            if self._seen[worker_id] >= (unknown_seconds if seconds is None else seconds) + SHUTDOWN_TIMEOUT_SECONDS
         ]
 
     def known(self) -> set[int]:

@@ -99,12 +99,13 @@ class Reloader:
 
     Args:
         command: starts the worker.
-        grace_seconds: how long its running jobs may go on when it stops; shortened where the code has changed.
+        shutdown_timeout_seconds: how long its running jobs may go on when it stops; less where the code has
+            changed.
     """
 
-    def __init__(self, command: Sequence[str], *, grace_seconds: float) -> None:
+    def __init__(self, command: Sequence[str], *, shutdown_timeout_seconds: float) -> None:
         self._command = command
-        self._patience = min(grace_seconds, PATIENCE_SECONDS)
+        self._patience = min(shutdown_timeout_seconds, PATIENCE_SECONDS)
         self._sources = sources()
         self._known = self._latest = self._sources.snapshot()  # when the worker started; when looked at last
         self._has_reloaded = False

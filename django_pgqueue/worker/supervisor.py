@@ -173,8 +173,8 @@ class Supervisor:
 
     def stop(self) -> None:
         """Stop gracefully; called again, stop now. May be called from a signal handler or any thread."""
-        grace = 0.0 if self._is_stopping else self.plan.grace_seconds
-        self._stop_until = time.monotonic() + grace
+        timeout = 0.0 if self._is_stopping else self.plan.shutdown_timeout_seconds
+        self._stop_until = time.monotonic() + timeout
         self.pool.wake_main_thread()
 
     def _planned_pages(self, metrics: Page | None) -> dict[Address, dict[str, Page]]:
@@ -270,13 +270,13 @@ class Supervisor:
 
     def _patience_after(self, name: str) -> str:
         """Say how long running jobs are waited for after a signal, and how to wait no longer."""
-        grace = (self._stop_until or 0.0) - time.monotonic()
-        if grace <= 0:
+        timeout = (self._stop_until or 0.0) - time.monotonic()
+        if timeout <= 0:
             return ", not waiting for jobs"
         if not (busy := sum(process.shared.busy() for process in list(self.pool.living))):
             return ""
         again = "press Ctrl-C again to stop now" if name == "SIGINT" else "a second signal stops now"
-        return f": waiting up to {grace:.0f} s for {busy} running job{'s' if busy > 1 else ''}; {again}"
+        return f": waiting up to {timeout:.0f} s for {busy} running job{'s' if busy > 1 else ''}; {again}"
 
     def _press_to_stop(self, until: float) -> None:
         """Tell the children to stop, and end those whose time is over."""

@@ -188,10 +188,10 @@ class WorkerProcess:
         self.leave()
         return is_new
 
-    def is_beyond_stopping(self, deaf: set[int], grace_seconds: float) -> bool:
+    def is_beyond_stopping(self, deaf: set[int], shutdown_timeout_seconds: float) -> bool:
         """Whether nothing but deaf jobs is left in a process that was given up, or the others have had their time."""
         others = self.shared.started() - deaf
-        patience = grace_seconds if others else MOMENT_SECONDS
+        patience = shutdown_timeout_seconds if others else MOMENT_SECONDS
         return self._given_up_at is not None and time.monotonic() - self._given_up_at >= patience
 
     def leave(self) -> None:

@@ -41,5 +41,5 @@ kept AS (
         gone.errors, statement_timestamp() + make_interval(secs => gone.keep_seconds)
     FROM gone
 )
-SELECT gone.id, gone.awaited
+SELECT gone.id, gone.has_waiters
 FROM gone;

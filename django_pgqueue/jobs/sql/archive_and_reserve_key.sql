@@ -51,5 +51,5 @@ kept AS (
         held.errors, statement_timestamp() + make_interval(secs => held.keep_seconds)
     FROM held
 )
-SELECT held.id, held.awaited
+SELECT held.id, held.has_waiters
 FROM held;

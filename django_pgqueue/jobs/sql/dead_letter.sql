@@ -65,5 +65,5 @@ buried AS (
             )
     FROM gone
 )
-SELECT gone.id, gone.awaited, gone.concurrency_key
+SELECT gone.id, gone.has_waiters, gone.concurrency_key
 FROM gone;

@@ -15,4 +15,4 @@ WHERE ctid = ANY (ARRAY(
         FOR UPDATE SKIP LOCKED
     ) AS job
 ))
-RETURNING id, awaited;
+RETURNING id, has_waiters;

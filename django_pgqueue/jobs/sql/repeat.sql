@@ -69,5 +69,5 @@ next AS (
     FROM gone
     WHERE gone.cancel_requested_at IS NULL  -- who asks one to stop means the chain
 )
-SELECT gone.id, gone.awaited
+SELECT gone.id, gone.has_waiters
 FROM gone;

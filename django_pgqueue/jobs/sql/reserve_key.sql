@@ -26,4 +26,4 @@ SET status = 'reserved',
     errors = '[]'
 FROM done
 WHERE job.ctid = done.place
-RETURNING job.id, job.awaited;
+RETURNING job.id, job.has_waiters;

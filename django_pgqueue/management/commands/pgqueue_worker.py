@@ -55,9 +55,12 @@ class Command(BaseCommand):
         )
         parser.add_argument("--drain", action="store_true", help="end when nothing is left that could run now")
         parser.add_argument(
-            "--grace", type=float, default=25.0, help="seconds for running jobs to finish after SIGTERM; default: 25"
+            "--shutdown-timeout",
+            type=float,
+            default=25.0,
+            help="seconds for running jobs to finish after SIGTERM; default: 25",
         )
-        parser.add_argument("--no-listen", action="store_true", help="poll only; for poolers in transaction mode")
+        parser.add_argument("--poll-only", action="store_true", help="poll only; for poolers in transaction mode")
         parser.add_argument(
             "--wait-for-database",
             type=float,
@@ -164,7 +167,8 @@ class Command(BaseCommand):
         if not self._called_from_command_line:
             raise CommandError("--reload needs a command line that it can repeat: call manage.py, not call_command().")
         configure(plan.verbosity)
-        sys.exit(Reloader([*get_child_arguments(), "--no-reload"], grace_seconds=plan.grace_seconds).run())
+        command = [*get_child_arguments(), "--no-reload"]
+        sys.exit(Reloader(command, shutdown_timeout_seconds=plan.shutdown_timeout_seconds).run())
 
 
 class StoppedEarly(BaseException):
@@ -256,8 +260,8 @@ def plan_from(options: dict[str, Any]) -> WorkerConfig:
         max_jobs=options["max_jobs"],
         max_memory_mb=options["max_memory"],
         drain=options["drain"],
-        grace_seconds=options["grace"],
-        listen=not options["no_listen"],
+        shutdown_timeout_seconds=options["shutdown_timeout"],
+        listen=not options["poll_only"],
         name=options["name"],
         verbosity=options["verbosity"],
         health_port=options["health_port"],
@@ -279,7 +283,7 @@ def out_of_bounds(options: dict[str, Any]) -> list[str]:
             ("processes", "1 to 256", 1 <= options["processes"] <= 256),  # noqa: PLR2004
             ("max_jobs", "0 (never) or more", options["max_jobs"] >= 0),
             ("max_memory", "0 (never), or 32 MiB or more", memory == 0 or memory >= 32),  # noqa: PLR2004
-            ("grace", "0 or more seconds", 0 <= options["grace"] < float("inf")),
+            ("shutdown_timeout", "0 or more seconds", 0 <= options["shutdown_timeout"] < float("inf")),
             ("health_port", "0 (none) to 65535", 0 <= options["health_port"] <= 65535),  # noqa: PLR2004
             ("metrics_port", "0 (none) to 65535", 0 <= options["metrics_port"] <= 65535),  # noqa: PLR2004
             ("health_max_age", "0 (any) or more seconds", 0 <= options["health_max_age"] < float("inf")),

@@ -5,14 +5,14 @@
 -- ended, or was never there.
 WITH noted AS (
     UPDATE pgqueue_jobs
-    SET awaited = true
+    SET has_waiters = true
     WHERE ctid = ANY (ARRAY(
         SELECT job.place
         FROM unnest(%(ids)s::bigint[], %(wanted)s::boolean[]) AS waiting (id, is_wanted)
         CROSS JOIN LATERAL (
             SELECT one.ctid AS place
             FROM pgqueue_jobs AS one
-            WHERE one.id = waiting.id AND NOT one.awaited AND one.status <> 'reserved'
+            WHERE one.id = waiting.id AND NOT one.has_waiters AND one.status <> 'reserved'
             LIMIT 1
             FOR NO KEY UPDATE SKIP LOCKED
         ) AS job
@@ -22,11 +22,11 @@ WITH noted AS (
 )
 SELECT
     job.id, job.status, job.queue,
-    job.awaited OR job.id IN (SELECT noted.id FROM noted),
+    job.has_waiters OR job.id IN (SELECT noted.id FROM noted),
     job.id IN (SELECT noted.id FROM noted)
 FROM unnest(%(ids)s::bigint[]) AS waiting (id)
 CROSS JOIN LATERAL (
-    SELECT one.id, one.status, one.queue, one.awaited
+    SELECT one.id, one.status, one.queue, one.has_waiters
     FROM pgqueue_jobs AS one
     WHERE one.id = waiting.id AND one.status <> 'reserved'
     LIMIT 1

@@ -96,7 +96,7 @@ class Command(BaseCommand):
                 "--no-reload",
                 "--name=demo",
                 "--concurrency=8",
-                "--grace=5",
+                "--shutdown-timeout=5",
                 f"--verbosity={1 if once else 2}",
                 log=settings.VAR / "logs" / "worker.log" if once else None,  # to be watched
                 environment=environment,
