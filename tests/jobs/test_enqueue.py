@@ -153,7 +153,7 @@ def test_task_that_workers_will_not_load_is_told_once(registry_of, caplog):
     [line] = [record.getMessage() for record in caplog.records if record.name == "django_pgqueue"]
     assert line == (
         "The task shop.jobs.elsewhere was declared after Django was set up, so workers do not know it. Move it to the "
-        "tasks.py of an installed app, or import tests.test_enqueue there or in an AppConfig.ready()."
+        "tasks.py of an installed app, or import tests.jobs.test_enqueue there or in an AppConfig.ready()."
     )
 
 
