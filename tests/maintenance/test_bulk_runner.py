@@ -1,21 +1,18 @@
-"""Bulk actions of staff on many jobs, slice by slice."""
+"""Workers carry out bulk actions, slice by slice."""
 
 import datetime as dt
-import json
-import threading
 
 import pytest
-from django.db import OperationalError, transaction
+from django.db import OperationalError
 from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import QueueConnection
-from django_pgqueue.db.notify import ADMIT, CANCEL, CHANNEL, OPERATE, Notification
-from django_pgqueue.exceptions import InvalidBulkAction, InvalidJob
+from django_pgqueue.db.notify import ADMIT, CANCEL, CHANNEL
 from django_pgqueue.insights.history import title_of
 from django_pgqueue.jobs.actions import KILL, MOVE, PURGE, PURGE_FINISHED, RETRY, RUN_NOW, SET_PRIORITY, VERBS, Action
-from django_pgqueue.jobs.bulk_actions import begin, filter_of, stop, stored
+from django_pgqueue.jobs.bulk_actions import begin, stop
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.jobs.search import Filter
@@ -25,28 +22,8 @@ from django_pgqueue.maintenance.pending_work import pending_work
 from django_pgqueue.models import BulkAction, DeadJob, FinishedJob, Job
 from django_pgqueue.signals import job_retried
 from django_pgqueue.states import Reason
+from tests.support.bulk_actions import bury, ended, work
 from tests.support.waiting import beside, eventually, until_gone
-
-
-def bury(database, number: int, /, **options) -> list[int]:
-    """Make dead jobs."""
-    ids = enqueue_many(app.noop.using(**options), [()] * number)
-    dead_letter(database, [DeadLetter(job_id, 0, Reason.EXHAUSTED, {"error": "ValueError"}) for job_id in ids])
-    return ids
-
-
-def work(queue, *, limit: int = 1000) -> int:
-    """Do slices until none is due; return how many there were."""
-    slices = 0
-    while carry_on(queue, limit=limit).bulk_action_id is not None:
-        slices += 1
-    return slices
-
-
-def ended(bulk_action_id: int) -> BulkAction:
-    bulk_action = BulkAction.objects.get(pk=bulk_action_id)
-    assert bulk_action.ended_at is not None
-    return bulk_action
 
 
 def worked_off(queue, bulk_action_id: int) -> BulkAction:
@@ -57,53 +34,6 @@ def worked_off(queue, bulk_action_id: int) -> BulkAction:
         return BulkAction.objects.filter(pk=bulk_action_id, ended_at__isnull=False).first()
 
     return eventually(look)
-
-
-# Beginning
-
-
-def test_bulk_action_is_stored_and_announced_after_the_commit(db, django_capture_on_commit_callbacks):
-    with django_capture_on_commit_callbacks() as hooks:
-        bulk_action_id = begin(MOVE, Filter(queues=("mail",)), by="ann", said={"queue": "bulk"}, rate=2.5, expected=7)
-    assert hooks == [Notification("default", (OPERATE,))]
-    bulk_action = BulkAction.objects.get(pk=bulk_action_id)
-    assert (bulk_action.verb, bulk_action.source, bulk_action.by) == ("move", "live", "ann")
-    assert (bulk_action.filter, bulk_action.said) == ({"queues": ["mail"]}, {"queue": "bulk"})
-    assert (bulk_action.rate, bulk_action.expected, bulk_action.ended_at) == (2.5, 7, None)
-
-
-@pytest.mark.parametrize("rate", [0, -1, 100_001, float("inf"), float("nan")])
-def test_rate_that_cannot_be_is_refused(db, rate):
-    with pytest.raises(InvalidBulkAction, match="A rate is above 0"):
-        begin(RETRY, Filter(), by="ann", rate=rate)
-    assert not BulkAction.objects.exists()
-
-
-@pytest.mark.parametrize("said", [{}, {"queue": ""}, {"queue": "x" * 129}, {"queue": 7}])
-def test_what_a_verb_needs_has_to_be_said(db, said):
-    with pytest.raises(InvalidJob):
-        begin(MOVE, Filter(), by="ann", said=said)
-    assert not BulkAction.objects.exists()
-
-
-@pytest.mark.parametrize(
-    "chosen",
-    [
-        Filter(),
-        Filter(queues=("a", "b"), tasks=("t",), kinds=("queued",), older_than_seconds=1.5, error="ValueError"),
-    ],
-)
-def test_filter_comes_back_as_it_was_stored(chosen):
-    assert filter_of(json.loads(json.dumps(stored(chosen)))) == chosen
-
-
-def test_filter_that_other_jobs_are_for_is_refused(db):
-    with pytest.raises(InvalidBulkAction, match="Live jobs cannot be chosen by cause"):
-        begin(KILL, Filter(cause=7), by="ann")
-
-
-def test_nothing_is_stored_of_what_matches_any():
-    assert stored(Filter()) == {}
 
 
 # Slices
@@ -484,49 +414,6 @@ def test_transient_trouble_changes_nothing_and_is_told(queue, monkeypatch):
     assert worked_off(queue, bulk_action_id).done == 3
 
 
-# Stopping
-
-
-def test_stopped_bulk_action_does_nothing_more_and_says_who_stopped_it(queue):
-    bury(queue, 20)
-    bulk_action_id = begin(RETRY, Filter(), by="ann")
-    carry_on(queue, limit=5)
-    assert stop([bulk_action_id, 10**9], by="bob") == [bulk_action_id]
-    assert stop([bulk_action_id], by="eve") == []
-    assert carry_on(queue).bulk_action_id is None
-    bulk_action = ended(bulk_action_id)
-    assert (bulk_action.done, bulk_action.stopped_by) == (5, "bob")
-    assert bulk_action.stopped_at is not None
-    assert DeadJob.objects.count() == 15
-
-
-def test_stop_request_by_hand_ends_it_at_the_next_slice(queue):
-    bury(queue, 5)
-    bulk_action_id = begin(RETRY, Filter(), by="ann")
-    BulkAction.objects.update(stopped_at=timezone.now(), stopped_by="bob")
-    carry_on(queue)
-    assert (ended(bulk_action_id).done, DeadJob.objects.count()) == (0, 5)
-
-
-def test_stop_comes_after_the_slice_that_is_under_way(queue, other_queue):
-    bury(queue, 5)
-    bulk_action_id = begin(RETRY, Filter(), by="ann")
-    has_stopped = threading.Event()
-    stopper = QueueConnection("default", "stopper")
-    text = bulk_runner.statement("stop_bulk_action")
-
-    def press():
-        stopper.rows(text, {"ids": [bulk_action_id], "by": "bob"})
-        has_stopped.set()
-
-    waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %(what)s"
-    with beside(press), other_queue.transaction():
-        other_queue.rows("SELECT id FROM pgqueue_bulk_actions FOR UPDATE", {})
-        eventually(lambda: has_stopped.is_set() or queue.rows(waiting, {"what": "%pgqueue_bulk_actions%"}))
-    stopper.close()
-    assert ended(bulk_action_id).stopped_by == "bob"
-
-
 # Pending and pruning
 
 
@@ -547,16 +434,6 @@ def test_bulk_actions_that_ended_a_month_ago_are_forgotten(queue):
     assert prune_bulk_actions(queue, days=pruner.BULK_ACTION_DAYS) == 1
     assert not pruner.look(queue, dead_days=None, stats_days=7).bulk_actions
     assert set(BulkAction.objects.values_list("pk", flat=True)) == {young, is_open}
-
-
-@pytest.mark.django_db(transaction=True)
-def test_bulk_action_that_is_rolled_back_is_never_begun(queue):
-    bury(queue, 1)
-    with pytest.raises(ZeroDivisionError), transaction.atomic():
-        begin(PURGE, Filter(), by="ann")
-        1 / 0  # noqa: B018
-    assert work(queue) == 0
-    assert DeadJob.objects.count() == 1
 
 
 def test_claimed_jobs_are_asked_to_stop(queue):
