@@ -1,18 +1,27 @@
+"""Outcomes are written, each by one statement, and let another job follow where that is wanted."""
+
+import datetime as dt
 import threading
 from dataclasses import replace
 
 import pytest
 from django.db import transaction
+from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.actions import kill
 from django_pgqueue.jobs.claim import claim
+from django_pgqueue.maintenance.promoter import promote
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.records import Fate, Outcome, Receipt
 from django_pgqueue.states import NEVER, Reason
+from tests.support.claimed import claim_one
 from tests.support.waiting import PATIENCE_SECONDS
+
+HOUR = dt.timedelta(hours=1)
 
 
 @pytest.fixture
@@ -225,3 +234,106 @@ def test_result_that_was_left_out_is_another_thing_than_none(queue, sql, fate, u
     write(queue, *(Outcome(job, fate, result=result) for job, result in zip(jobs, (None, "null", "5"), strict=True)))
     kept = sql("SELECT result::text FROM pgqueue_finished_jobs ORDER BY id")
     assert kept == [(None,), ("null",), ("5",)]
+
+
+def repeat(queue, job, delay=0.0, **values) -> Receipt:
+    return ack.write(queue, [Outcome(job, Fate.REPEATED, delay_seconds=delay, **values)])
+
+
+def test_next_job_has_all_of_the_first_but_its_id_and_its_past(queue, sql):
+    task = app.record.using(
+        priority=7, max_attempts=4, timeout=60, lease=90, metadata={"a": 1}, expires=600, unique_key="u", unique_for=5,
+        concurrency_key="c", concurrency_limit=3, concurrency_strict=True, fair_key="f", keep=HOUR,
+    )  # fmt: skip
+    first = task.enqueue("x").id
+    sql("UPDATE pgqueue_jobs SET status = 'queued', concurrency_slot = 1")
+    assert repeat(queue, claim_one(queue), 60, result='"done"', run_seconds=2.5) == Receipt()
+    job, finished = Job.objects.get(), FinishedJob.objects.get()
+    assert (finished.id, finished.result, finished.run_seconds) == (first, "done", 2.5)
+    assert job.id != first
+    assert (job.parent_id, job.schedule_id, job.status, job.attempts) == (first, None, "scheduled", 0)
+    assert (job.lease_token, job.worker_id, job.errors, job.concurrency_slot) == (0, 0, [], None)
+    assert (job.task, job.args, job.queue, job.priority, job.max_attempts) == (app.record.name, ["x"], "default", 7, 4)
+    assert (job.timeout_seconds, job.lease_seconds, job.metadata, job.keep) == (60, 90, {"a": 1}, True)
+    assert (job.keep_seconds, finished.prune_at - finished.finished_at) == (3600, HOUR)
+    assert (job.unique_key, job.unique_scope, job.unique_for_seconds) == ("u", "live", 5)
+    assert (job.concurrency_key, job.concurrency_limit, job.concurrency_strict, job.fair_key) == ("c", 3, True, "f")
+    assert 59 <= (job.run_at - finished.finished_at).total_seconds() <= 61
+    assert job.expires_at - job.run_at == dt.timedelta(seconds=600)
+
+
+def test_retries_take_nothing_from_the_time_in_which_the_next_job_may_start(queue, sql):
+    app.record.using(expires=600).enqueue("x")
+    failed = Outcome(claim_one(queue), Fate.RETRIED, delay_seconds=500, error={"error": "ValueError"})
+    assert ack.write(queue, [failed]) == Receipt()
+    sql("UPDATE pgqueue_jobs SET status = 'queued', attempts = 1, run_at = first_started_at + interval '500 seconds'")
+    sql(
+        "UPDATE pgqueue_jobs SET run_at = run_at - passed.by, expires_at = expires_at - passed.by, "
+        "first_started_at = first_started_at - passed.by, enqueued_at = enqueued_at - passed.by "
+        "FROM (SELECT interval '501 seconds' AS by) AS passed"
+    )
+    assert repeat(queue, claim_one(queue), 60) == Receipt()
+    job = Job.objects.get()
+    assert dt.timedelta(seconds=540) < job.expires_at - job.run_at <= dt.timedelta(seconds=600)
+
+
+def test_next_job_that_is_due_at_once_is_promoted(queue):
+    app.record.enqueue("x")
+    repeat(queue, claim_one(queue))
+    assert promote(queue).queues == {"default": 1}
+    assert claim_one(queue).args == '["x"]'
+
+
+def test_next_job_runs_at_the_time_it_was_given(queue):
+    app.record.enqueue("x")
+    at = timezone.now() + HOUR
+    repeat(queue, claim_one(queue), next_at=at)
+    assert Job.objects.get().run_at == at
+
+
+@pytest.mark.parametrize("scope", ["live", "start"])
+def test_unique_key_goes_on_to_the_next_job(queue, scope):
+    task = app.record.using(unique_key="u", unique_scope=scope)
+    task.enqueue("x")
+    job = claim_one(queue)
+    repeat(queue, job)
+    held = Job.objects.get()
+    assert held.unique_scope == {"live": "live", "start": "started"}[scope]  # one given up is taken back, as by a retry
+    assert task.enqueue("y").created == (scope == "start")
+
+
+def test_unkept_job_is_not_kept_and_history_may_be_off(queue, settings):
+    app.record.using(keep=False).enqueue()
+    repeat(queue, claim_one(queue), 60)
+    assert (FinishedJob.objects.count(), Job.objects.get().keep) == (0, False)
+    Job.objects.all().delete()
+    settings.PGQUEUE = {"RETENTION_DAYS": 0}
+    app.record.enqueue()
+    repeat(queue, claim_one(queue), 60)
+    assert (FinishedJob.objects.count(), Job.objects.count()) == (0, 1)
+
+
+def test_stale_run_has_no_next_job(queue, sql):
+    app.record.enqueue()
+    job = claim_one(queue)
+    sql("UPDATE pgqueue_jobs SET lease_token = 5")
+    assert repeat(queue, job) == Receipt(stale=frozenset([job.id]))
+    assert (Job.objects.count(), FinishedJob.objects.count()) == (1, 0)
+
+
+def test_locked_row_is_not_waited_for(queue, other_queue):
+    app.record.enqueue()
+    job = claim_one(queue)
+    with transaction.atomic():
+        Job.objects.select_for_update().get()
+        assert repeat(queue, job) == Receipt(locked=frozenset([job.id]))
+    assert repeat(queue, job) == Receipt()
+    assert Job.objects.get().parent_id == job.id
+
+
+def test_job_that_was_asked_to_stop_has_no_next_one(queue):
+    app.record.enqueue()
+    job = claim_one(queue)
+    assert kill([job.id], by="eve").requested == [job.id]
+    assert repeat(queue, job) == Receipt()
+    assert (Job.objects.count(), FinishedJob.objects.count()) == (0, 1)

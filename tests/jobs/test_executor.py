@@ -1,30 +1,30 @@
+"""A run of a task, atomic or not, comes to an outcome."""
+
 import asyncio
 import datetime as dt
-import math
 import sys
 
 import pytest
+from django.db import connection, transaction
+from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import Discard, RetryLater, current_job
-from django_pgqueue.exceptions import InvalidJob, JobKilled, TimeLimitExceeded
+from django_pgqueue import current_job
+from django_pgqueue.exceptions import JobKilled
+from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.context import CurrentJob
-from django_pgqueue.jobs.executor import run
-from django_pgqueue.jobs.failure import error_entry, unknown_task
-from django_pgqueue.jobs.interrupts import ThreadInterrupts
+from django_pgqueue.jobs.executor import CHARGED_CONFLICTS, ConflictCounts, arun, run
+from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
+from django_pgqueue.models import FinishedJob, Job
 from django_pgqueue.records import Fate
-from django_pgqueue.retry_policy import Discards
 from django_pgqueue.signals import job_finished, job_started
 from django_pgqueue.states import Reason
-from tests.support.claimed import job, outcome_of
+from tests.app.models import Mark
+from tests.support.claimed import claim_one, job, outcome_of, raising
+from tests.support.waiting import eventually
 
-
-def raising(error):
-    def func():
-        raise error
-
-    return func
+run_module = sys.modules[run.__module__]
 
 
 def test_return_value_becomes_the_result():
@@ -41,113 +41,9 @@ def test_coroutine_is_awaited():
     assert outcome_of(add, job("[1, 2]")).result == "3"
 
 
-def test_failure_is_retried_after_the_backoff_with_jitter():
-    outcome = outcome_of(raising(ValueError("no")), job(attempt=2), backoff=lambda attempt: attempt * 100.0)
-    assert outcome.fate is Fate.RETRIED
-    assert 180 <= outcome.delay_seconds <= 220
-    assert (outcome.error["error"], outcome.error["message"]) == ("ValueError", "no")
-    assert "raise error\nValueError: no\n" in outcome.error["traceback"]
-
-
-@pytest.mark.parametrize(("attempt", "fate"), [(2, Fate.RETRIED), (3, Fate.DIED), (4, Fate.DIED)])
-def test_last_attempt_buries(attempt, fate):
-    outcome = outcome_of(raising(ValueError()), job(attempt=attempt))
-    assert outcome.fate is fate
-    assert outcome.reason is (Reason.EXHAUSTED if fate is Fate.DIED else None)
-
-
-def test_discard_buries_at_once():
-    outcome = outcome_of(raising(Discard("no such order")))
-    assert (outcome.fate, outcome.reason, outcome.error["message"]) == (Fate.DIED, Reason.DISCARDED, "no such order")
-
-
-@pytest.mark.parametrize(
-    ("given", "error", "reason"),
-    [
-        (LookupError, KeyError("x"), Reason.DISCARDED),
-        ((ZeroDivisionError, LookupError), KeyError("x"), Reason.DISCARDED),
-        (["django.core.exceptions.ObjectDoesNotExist"], app.Mark.DoesNotExist("gone"), Reason.DISCARDED),
-        ("tests.app.models.Mark.DoesNotExist", app.Mark.DoesNotExist("gone"), Reason.DISCARDED),
-        (LookupError, ValueError("x"), None),
-        ((), ValueError("x"), None),
-    ],
-    ids=repr,
-)
-@pytest.mark.parametrize("is_async", [False, True])
-def test_exception_of_a_class_that_the_task_names_is_not_tried_again(given, error, reason, is_async):
-    async def func():
-        raise error
-
-    outcome = outcome_of(func if is_async else raising(error), discards=Discards.of(given))
-    assert (outcome.fate, outcome.reason or None) == (Fate.DIED if reason else Fate.RETRIED, reason)
-    assert outcome.error["error"].endswith(type(error).__name__)
-
-
-class Exits(type):
-    def __instancecheck__(cls, instance):
-        sys.exit()
-
-
-class Strange(Exception, metaclass=Exits):
-    pass
-
-
-@pytest.fixture
-def module_that_exits(tmp_path, monkeypatch):
-    (tmp_path / "leaves_at_once.py").write_text("import sys; sys.exit()")
-    monkeypatch.syspath_prepend(tmp_path)
-    return "leaves_at_once.Error"
-
-
-def test_classes_to_discard_that_exit_do_not_lose_the_job(caplog, module_that_exits):
-    for given in (module_that_exits, Strange):
-        outcome = outcome_of(raising(ValueError("x")), discards=Discards.of(given))
-        assert outcome.fate is Fate.RETRIED
-    assert caplog.text.count("The discard_on of t cannot be read for job 1") == 2
-
-
-def test_time_limit_is_no_exception_that_a_task_discards_on():
-    current = CurrentJob(job(timeout_seconds=1))
-    current.is_overdue = True
-    assert (
-        outcome_of(raising(ValueError("late")), current=current, discards=Discards.of(Exception)).fate is Fate.RETRIED
-    )
-
-
-def test_path_that_leads_to_no_exception_is_logged_and_the_job_tried_again(caplog):
-    outcome = outcome_of(raising(ValueError("x")), discards=Discards.of("tests.nowhere.Error"))
-    assert outcome.fate is Fate.RETRIED
-    assert "The discard_on of t cannot be read for job 1" in caplog.text
-    assert "'tests.nowhere.Error', which cannot be imported" in caplog.text
-
-
-@pytest.mark.parametrize("delay", [5, dt.timedelta(seconds=5)])
-def test_retry_later_releases_even_on_the_last_attempt(delay):
-    outcome = outcome_of(raising(RetryLater(delay)), job(attempt=3))
-    assert (outcome.fate, outcome.delay_seconds) == (Fate.RELEASED, 5)
-
-
-@pytest.mark.parametrize("delay", [-1, "soon", float("nan"), math.inf, 1e18, dt.timedelta.max])
-def test_retry_later_refuses_what_is_no_delay(delay):
-    with pytest.raises(InvalidJob, match="RetryLater takes 0 or more seconds"):
-        RetryLater(delay)
-
-
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit()], ids=repr)
 def test_nothing_a_task_raises_passes_the_interrupts(error):
     assert outcome_of(raising(error)).fate is Fate.RETRIED
-
-
-@pytest.mark.parametrize("error", [ValueError("stopped"), RetryLater(5), asyncio.CancelledError()], ids=repr)
-def test_whatever_a_job_raises_after_it_was_to_stop_it_was_killed(error):
-    def func():
-        current_job().is_cancelled = True
-        raise error
-
-    outcome = outcome_of(func)
-    assert (outcome.fate, outcome.reason) == (Fate.DIED, Reason.KILLED)
-    name = "django_pgqueue.exceptions.JobKilled" if isinstance(error, asyncio.CancelledError) else None
-    assert outcome.error["error"] == name or isinstance(error, Exception)
 
 
 def test_job_that_finishes_although_it_was_to_stop_has_succeeded():
@@ -169,39 +65,6 @@ def test_job_that_was_killed_before_it_began_never_runs():
     assert ran == []
 
 
-def test_cancelled_coroutine_was_killed_only_if_that_was_asked():
-    async def cancelled(was_asked):
-        current_job().is_cancelled = was_asked
-        raise asyncio.CancelledError
-
-    assert outcome_of(cancelled, job("[false]")).fate is Fate.RETRIED
-    assert outcome_of(cancelled, job("[true]")).reason is Reason.KILLED
-
-
-@pytest.mark.parametrize("error", [TimeLimitExceeded(), asyncio.CancelledError(), ValueError("no")], ids=repr)
-def test_failure_after_the_time_limit_names_it_and_what_the_task_made_of_it(error):
-    def func():
-        current_job().is_overdue = True
-        raise error
-
-    outcome = outcome_of(func, job(timeout_seconds=7))
-    assert (outcome.fate, outcome.error["error"]) == (
-        Fate.RETRIED,
-        "django_pgqueue.exceptions.TimeLimitExceeded",
-    )
-    assert outcome.error["message"] == "It was interrupted after its time limit of 7 s."
-    assert type(error).__name__ in outcome.error["traceback"]
-    assert outcome_of(func, job(timeout_seconds=7, attempt=3)).reason is Reason.EXHAUSTED
-
-
-def test_job_may_still_decide_for_itself_after_its_time_limit():
-    def func():
-        current_job().is_overdue = True
-        raise RetryLater(5)
-
-    assert outcome_of(func).fate is Fate.RELEASED
-
-
 def test_result_that_is_not_json_is_not_kept_and_the_work_not_repeated(caplog):
     outcome = outcome_of(lambda: {1, 2})
     assert (outcome.fate, outcome.result) == (Fate.SUCCEEDED, None)
@@ -214,71 +77,6 @@ def test_result_that_is_not_json_is_not_kept_and_the_work_not_repeated(caplog):
 def test_arguments_that_are_no_array_are_a_failure():
     outcome = outcome_of(lambda: None, job('{"a": 1}'))
     assert "args must be a JSON array and kwargs a JSON object, not dict and dict" in outcome.error["message"]
-
-
-@pytest.mark.parametrize("backoff", [lambda attempt: 1 / 0, lambda attempt: sys.exit()], ids=["error", "exit"])
-def test_broken_backoff_does_not_lose_the_job(caplog, backoff):
-    outcome = outcome_of(raising(ValueError()), backoff=backoff)
-    assert outcome.fate is Fate.RETRIED
-    assert 54 <= outcome.delay_seconds <= 66
-    assert "The backoff of t failed" in caplog.text
-
-
-def test_exception_that_cannot_be_printed_or_stored_is_described():
-    class Odd(Exception):
-        def __str__(self):
-            raise RuntimeError
-
-    assert error_entry(Odd())["message"] == "(its text cannot be read)"
-    described = error_entry(ValueError("nul \0 and surrogate \ud800 " + "x" * 100_000))
-    assert "\0" not in str(described)
-    assert len(str(described).encode()) < 9000
-
-
-@pytest.mark.parametrize("seconds", [float("nan"), float("inf")])
-def test_backoff_that_is_no_time_is_a_minute(seconds):
-    assert 54 <= outcome_of(raising(ValueError()), backoff=lambda attempt: seconds).delay_seconds <= 66
-
-
-def test_control_exception_without_its_init_is_survived():
-    class Mine(RetryLater):
-        def __init__(self):
-            pass
-
-    assert outcome_of(raising(Mine())).fate is Fate.RELEASED
-
-
-def test_unknown_task_that_was_killed_dies():
-    outcome = unknown_task(job(task="gone", timeout_seconds=-1))
-    assert (outcome.fate, outcome.reason) == (Fate.DIED, Reason.KILLED)
-
-
-def test_unknown_task_that_has_run_before_waits_for_its_code():
-    assert unknown_task(job(task="gone", attempt=2, is_old=True)).fate is Fate.RELEASED
-
-
-def test_unknown_task_is_put_back_and_buried_after_a_day(caplog):
-    outcome = unknown_task(job(task="gone"))
-    assert (outcome.fate, outcome.delay_seconds) == (Fate.RELEASED, 30)
-    assert "Unknown task gone: job 1 will be retried in 30 s. Does this worker run the same code" in caplog.text
-    assert "Workers load the tasks.py of the apps in INSTALLED_APPS" in caplog.text
-    late = unknown_task(job(task="gone", is_old=True))
-    assert (late.fate, late.reason) == (Fate.DIED, Reason.UNKNOWN_TASK)
-
-
-def test_current_job_is_known_while_it_runs_and_not_after():
-    seen = []
-    outcome_of(lambda: seen.append(current_job()), job(attempt=2))
-    assert (seen[0].id, seen[0].attempt, seen[0].max_attempts, seen[0].is_cancelled) == (1, 2, 3, False)
-    assert current_job() is None
-
-
-@pytest.mark.django_db(transaction=True)
-def test_current_job_knows_its_metadata(queue):
-    for given in ({"order": {"id": 7}}, {}):
-        app.noop.using(metadata=given).enqueue()
-        [claimed] = claim(queue, "default", limit=1, worker_id=1)
-        assert CurrentJob(claimed).metadata == given
 
 
 def test_signals_surround_the_run_and_a_broken_receiver_harms_nothing(caplog):
@@ -330,3 +128,257 @@ def test_job_enqueued_by_a_job_knows_its_parent(db):
     given = job(id=77)
     assert run(app.parent, given, CurrentJob(given), ThreadInterrupts()).fate is Fate.SUCCEEDED
     assert Job.objects.get().parent_id == 77
+
+
+def again(when, fails=False):
+    def func(label):
+        current_job().run_again(dt.timedelta(hours=1))
+        current_job().run_again(*when)  # the last call counts
+        if fails:
+            raise ValueError(label)
+
+    return func
+
+
+@pytest.mark.parametrize(("when", "delay"), [((), 0), ((90,), 90), ((1.5,), 1.5), ((dt.timedelta(minutes=2),), 120)])
+def test_task_asks_for_the_next_job(queue, monkeypatch, when, delay):
+    app.record.enqueue("x")
+    job = claim_one(queue)
+    monkeypatch.setattr(app.record, "func", again(when))
+    outcome = run(app.record, job, CurrentJob(job), ThreadInterrupts())
+    assert (outcome.fate, outcome.delay_seconds, outcome.next_at) == (Fate.REPEATED, delay, None)
+
+
+def test_coroutine_asks_for_the_next_job_at_a_time(queue, monkeypatch):
+    app.arecord.enqueue("x")
+    job, at = claim_one(queue), timezone.now() + dt.timedelta(hours=1)
+
+    async def func(label):
+        current_job().run_again(at)
+
+    async def awaited():
+        border = LaneInterrupts(asyncio.get_running_loop())
+        return await arun(app.arecord, job, CurrentJob(job), border)
+
+    monkeypatch.setattr(app.arecord, "func", func)
+    outcome = asyncio.run(awaited())
+    assert (outcome.fate, outcome.next_at) == (Fate.REPEATED, at)
+
+
+def test_failure_has_no_next_job(queue, monkeypatch):
+    app.record.enqueue("x")
+    job = claim_one(queue)
+    monkeypatch.setattr(app.record, "func", again((), fails=True))
+    assert run(app.record, job, CurrentJob(job), ThreadInterrupts()).fate is Fate.RETRIED
+
+
+def test_run_that_was_asked_to_stop_and_succeeds_has_no_next_job(queue, monkeypatch):
+    app.record.enqueue("x")
+    job = claim_one(queue)
+
+    def func(label):
+        current_job().run_again()
+        current_job().is_cancelled = True
+
+    monkeypatch.setattr(app.record, "func", func)
+    assert run(app.record, job, CurrentJob(job), ThreadInterrupts()).fate is Fate.SUCCEEDED
+
+
+def test_atomic_task_writes_its_effects_and_the_next_job_together(queue, monkeypatch):
+    app.record_atomic.enqueue("x")
+    job = claim_one(queue)
+    monkeypatch.setattr(app.record_atomic, "func", lambda label: (app.mark(label), current_job().run_again(60)))
+    assert run(app.record_atomic, job, CurrentJob(job), ThreadInterrupts()).fate is Fate.RECORDED
+    assert (Mark.objects.count(), Job.objects.get().parent_id, FinishedJob.objects.get().id) == (1, job.id, job.id)
+
+
+def test_atomic_task_that_lost_its_lease_leaves_no_next_job(queue, monkeypatch, sql):
+    app.record_atomic.enqueue("x")
+    job = claim_one(queue)
+    sql("UPDATE pgqueue_jobs SET status = 'queued', lease_token = 0, worker_id = 0")
+    monkeypatch.setattr(app.record_atomic, "func", lambda label: (app.mark(label), current_job().run_again(60)))
+    assert run(app.record_atomic, job, CurrentJob(job), ThreadInterrupts()).fate is Fate.RETRIED
+    assert (Mark.objects.count(), Job.objects.get().id) == (0, job.id)
+
+
+def test_job_goes_on_by_itself_in_a_real_worker(start_worker):
+    """Five runs that succeed; the second fails once before, and has no job for that."""
+    first = app.go_on.enqueue(6).id
+    start_worker()
+    eventually(lambda: FinishedJob.objects.count() == 5 and not Job.objects.exists())
+    jobs = FinishedJob.objects.order_by("id")
+    assert [job.parent_id for job in jobs] == [None, *[job.id for job in jobs][:-1]]
+    assert jobs[0].id == first
+    assert sum(job.attempts for job in jobs) == Mark.objects.count() == 6
+
+
+@pytest.fixture
+def claimed(queue):
+    app.record_atomic.enqueue("x")
+    [job] = claim(queue, "default", limit=1, worker_id=1)
+    return job
+
+
+def test_effects_and_removal_are_one_transaction(claimed):
+    outcome = run(app.record_atomic, claimed, CurrentJob(claimed), ThreadInterrupts())
+    assert outcome.fate is Fate.RECORDED
+    assert (Mark.objects.count(), Job.objects.count(), FinishedJob.objects.count()) == (1, 0, 1)
+    assert FinishedJob.objects.get().run_seconds > 0
+
+
+def test_effects_roll_back_when_the_lease_was_lost(claimed, sql):
+    sql("UPDATE pgqueue_jobs SET status = 'queued', lease_token = 0, worker_id = 0")
+    outcome = run(app.record_atomic, claimed, CurrentJob(claimed), ThreadInterrupts())
+    assert (outcome.fate, outcome.error["error"]) == (Fate.RETRIED, "django_pgqueue.exceptions.LeaseLost")
+    assert (Mark.objects.count(), Job.objects.count()) == (0, 1)
+
+
+def test_effects_roll_back_when_the_task_fails(claimed, monkeypatch):
+    monkeypatch.setattr(app.record_atomic, "func", lambda label: (app.mark(label), 1 / 0))
+    outcome = run(app.record_atomic, claimed, CurrentJob(claimed), ThreadInterrupts())
+    assert outcome.fate is Fate.RETRIED
+    assert (Mark.objects.count(), Job.objects.filter(status="running").count()) == (0, 1)
+
+
+def test_failure_after_a_commit_in_doubt_is_stale_because_the_row_is_gone(queue, claimed):
+    assert run(app.record_atomic, claimed, CurrentJob(claimed), ThreadInterrupts()).fate is Fate.RECORDED
+    from django_pgqueue.records import Outcome
+
+    receipt = ack.write(queue, [Outcome(claimed, Fate.RETRIED, error={"error": "OperationalError"})])
+    assert receipt.stale == {claimed.id}
+    assert FinishedJob.objects.count() == 1
+
+
+def test_row_locked_by_another_session_is_waited_for_briefly_then_given_up(queue, claimed, other_queue):
+    with other_queue.transaction():
+        other_queue.rows("SELECT id FROM pgqueue_jobs FOR UPDATE", {})
+        from django_pgqueue.db.connections import CallerConnection
+        from django_pgqueue.records import Outcome
+
+        with transaction.atomic():
+            outcome = Outcome(claimed, Fate.SUCCEEDED)
+            assert not ack.finish_alone(CallerConnection(), outcome, patience_seconds=0.1)
+    with transaction.atomic():
+        assert ack.finish_alone(CallerConnection(), outcome)
+
+
+def test_hook_that_raises_after_the_commit_makes_no_failure_of_a_success(queue, claimed, monkeypatch, caplog):
+    ended = []
+
+    def receiver(outcome=None, **_):
+        ended.append(outcome.fate)
+
+    def function(label):
+        app.mark(label)
+        transaction.on_commit(lambda: 1 / 0)
+
+    monkeypatch.setattr(app.record_atomic, "func", function)
+    job_finished.connect(receiver)
+    try:
+        outcome = run(app.record_atomic, claimed, CurrentJob(claimed), ThreadInterrupts())
+    finally:
+        job_finished.disconnect(receiver)
+    assert (outcome.fate, ended) == (Fate.RECORDED, [Fate.RECORDED])
+    assert (Mark.objects.count(), FinishedJob.objects.count()) == (1, 1)
+    assert "has succeeded, but an on_commit hook of it failed" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+    assert ack.write(queue, [outcome]).stale == frozenset()
+
+
+@pytest.fixture
+def conflict(sql, monkeypatch):
+    """Let the transaction that removes a job fail, at its commit or before, with an SQLSTATE."""
+    monkeypatch.setattr(run_module, "conflicts", ConflictCounts())
+
+    def plan(state, *, is_late):
+        sql(
+            "CREATE FUNCTION pgqueue_fail() RETURNS trigger LANGUAGE plpgsql AS "
+            f"$$ BEGIN RAISE EXCEPTION 'as planned' USING ERRCODE = '{state}'; END $$"
+        )
+        kind, when = ("CONSTRAINT TRIGGER", "DEFERRABLE INITIALLY DEFERRED") if is_late else ("TRIGGER", "")
+        sql(f"CREATE {kind} fail AFTER DELETE ON pgqueue_jobs {when} FOR EACH ROW EXECUTE FUNCTION pgqueue_fail()")
+
+    yield plan
+    sql("DROP FUNCTION IF EXISTS pgqueue_fail CASCADE")
+
+
+@pytest.mark.parametrize("when", [("40001", False), ("40P01", False), ("40001", True), ("40P01", True)], ids=repr)
+def test_conflict_after_the_function_has_returned_is_no_attempt(queue, claimed, conflict, caplog, when):
+    state, is_late = when
+    conflict(state, is_late=is_late)
+    outcome = run(app.record_atomic, claimed, CurrentJob(claimed), ThreadInterrupts())
+    assert (outcome.fate, outcome.delay_seconds) == (Fate.RELEASED, 0.0)
+    assert "goes back, and its attempt does not count" in caplog.text
+    ack.write(queue, [outcome])
+    assert list(Job.objects.values_list("status", "attempts", "errors")) == [("queued", 0, [])]
+    assert Mark.objects.count() == 0
+
+
+def test_tenth_conflict_in_a_row_after_the_function_has_returned_is_an_attempt(claimed, conflict):
+    """As with a trigger that raises it each time; the pauses before that grow."""
+    conflict("40001", is_late=True)
+    outcomes = [run(app.record_atomic, claimed, CurrentJob(claimed), ThreadInterrupts()) for _ in range(11)]
+    assert [outcome.fate for outcome in outcomes] == [Fate.RELEASED] * 9 + [Fate.RETRIED] * 2
+    pauses = [outcome.delay_seconds for outcome in outcomes[:9]]
+    assert pauses == pytest.approx([0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0], rel=0.11)
+    assert "as planned" in outcomes[-1].error["message"]
+    last = claimed._replace(attempt=claimed.max_attempts)
+    assert run(app.record_atomic, last, CurrentJob(last), ThreadInterrupts()).fate is Fate.DIED
+    assert not run_module.conflicts._numbers, "if it is sent back, it begins anew"
+
+
+@pytest.mark.parametrize("end", ["success", "failure"])
+def test_conflicts_are_counted_anew_after_a_run_that_has_ended_in_another_way(claimed, conflict, monkeypatch, sql, end):
+    conflict("40001", is_late=True)
+    for _ in range(CHARGED_CONFLICTS - 1):
+        run(app.record_atomic, claimed, CurrentJob(claimed), ThreadInterrupts())
+    with monkeypatch.context() as patch:
+        if end == "failure":
+            patch.setattr(app.record_atomic, "func", lambda _: 1 / 0)
+        else:
+            sql("DROP TRIGGER fail ON pgqueue_jobs")
+        outcome = run(app.record_atomic, claimed, CurrentJob(claimed), ThreadInterrupts())
+    assert outcome.fate is (Fate.RETRIED if end == "failure" else Fate.RECORDED)
+    assert not run_module.conflicts._numbers
+
+
+def test_conflicts_are_counted_of_a_limited_number_of_jobs(claimed, monkeypatch):
+    monkeypatch.setattr(run_module, "REMEMBERED_CONFLICTS", 2)
+    conflicts = ConflictCounts()
+    numbers = [conflicts.add(claimed._replace(id=job_id)) for job_id in (1, 2, 1, 3, 1, 2)]
+    assert numbers == [1, 1, 2, 1, 3, 1], "of the second job none was known any more"
+
+
+@pytest.mark.parametrize("case", ["another error", "told its progress", "may start once"])
+def test_other_failures_at_the_end_of_an_atomic_run_are_attempts(claimed, conflict, case):
+    conflict("P0001" if case == "another error" else "40001", is_late=True)
+    current = CurrentJob(claimed)
+    current.has_told = case == "told its progress"
+    job = claimed._replace(max_attempts=1) if case == "may start once" else claimed
+    outcome = run(app.record_atomic, job, current, ThreadInterrupts())
+    assert outcome.fate is (Fate.DIED if case == "may start once" else Fate.RETRIED)
+    assert "as planned" in outcome.error["message"]
+
+
+def test_conflict_inside_of_the_function_is_an_attempt(claimed, monkeypatch, sql):
+    def function(label):
+        app.mark(label)
+        with connection.cursor() as cursor:
+            cursor.execute("DO $$ BEGIN RAISE EXCEPTION 'as planned' USING ERRCODE = '40001'; END $$")
+
+    monkeypatch.setattr(app.record_atomic, "func", function)
+    assert run(app.record_atomic, claimed, CurrentJob(claimed), ThreadInterrupts()).fate is Fate.RETRIED
+
+
+def test_run_whose_transaction_cannot_begin_is_no_attempt(queue, claimed, monkeypatch, caplog):
+    """No line of the task has run; so this holds for a task that may start only once too."""
+    connection.close()
+    with monkeypatch.context() as patch:
+        patch.setitem(connection.settings_dict, "HOST", "/nowhere")
+        job = claimed._replace(max_attempts=1)
+        outcome = run(app.record_atomic, job, CurrentJob(job), ThreadInterrupts())
+    assert outcome.fate is Fate.RELEASED
+    assert outcome.delay_seconds > 0, "it must not come back at once, again and again"
+    assert "its transaction cannot begin" in caplog.text
+    ack.write(queue, [outcome])
+    assert list(Job.objects.values_list("status", "attempts", "errors")) == [("scheduled", 0, [])]
