@@ -2,19 +2,18 @@
 
 import datetime as dt
 import itertools
+import json
 import math
 import threading
-import time
 from collections import Counter
 
 import pytest
 from django.db import IntegrityError, OperationalError, connection, connections, transaction
 
-import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill, retry, run_now
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.queries import statement
-from django_pgqueue.flow.concurrency import LockKind, admit, try_lock
+from django_pgqueue.flow.concurrency import LOCKED_AT_ONCE, LockKind, admit, try_lock
 from django_pgqueue.jobs import ack, leases
 from django_pgqueue.jobs.ack import release
 from django_pgqueue.jobs.claim import claim
@@ -27,15 +26,8 @@ from django_pgqueue.models import Job
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import Reason
 from tests.support.consumers import turn
-from tests.support.waiting import PATIENCE_SECONDS, eventually
-
-
-def limited(limit=1, key="k", task=app.noop, **options):
-    return task.using(concurrency_key=key, concurrency_limit=limit, **options)
-
-
-def admitted() -> list[int]:
-    return sorted(Job.objects.exclude(concurrency_slot=None).values_list("id", flat=True))
+from tests.support.keyed import admitted, limited
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def start(queue, number=1) -> list:
@@ -287,17 +279,7 @@ def test_admitter_that_dies_between_lock_and_commit_leaves_nothing_locked(queue,
     assert admitted() == [job_id]
 
 
-# What was forgotten is found
-
-
-def test_sweep_finds_keys_that_have_room_and_goes_on_where_it_stopped(queue):
-    for number in range(5):
-        enqueue_many(limited(1, f"key {number}"), [(), ()])
-    admit(queue, ["key 1", "key 3"])
-    assert sweep(queue, limit=2) == (["key 0"], "key 1")
-    assert sweep(queue, limit=2, after="key 1") == (["key 2"], "key 3")
-    assert sweep(queue, limit=2, after="key 3") == (["key 4"], "")
-    assert sweep(queue, after="key 4") == ([], "")
+# Draining
 
 
 def test_drain_waits_for_those_that_can_be_let_in(queue):
@@ -343,31 +325,6 @@ def test_next_job_is_claimed_at_once_though_later_ones_of_other_keys_were_taken(
     assert [job.id for _, job in consumer.slots.accepted] == [other, second]
 
 
-def test_key_that_another_session_counts_is_tried_again_soon_and_not_at_once(consumer, other_queue):
-    enqueue_many(limited(), [(), ()])
-    admit(consumer.database, ["k"])
-    turn(consumer)
-    consumer.slots.finish()
-    with other_queue.transaction():
-        assert try_lock(other_queue, LockKind.KEY, ["k"]).got() == {"k"}
-        before = time.monotonic()
-        turn(consumer)
-        assert consumer.slots.accepted == []
-        assert before < consumer._admissions.wait_until() <= time.monotonic() + 0.005
-    eventually(lambda: turn(consumer) or consumer.slots.accepted)
-
-
-def test_more_keys_than_one_transaction_locks_are_let_in_by_the_next_ones(consumer):
-    keys = [f"key {number}" for number in range(450)]
-    for key in keys:
-        limited(1, key).enqueue()
-    consumer._admissions.request(keys)
-    for expected in (200, 400, 450):
-        turn(consumer)
-        assert len(admitted()) == expected
-    assert consumer._patience() > 0
-
-
 def test_admission_that_is_refused_keeps_no_outcome_from_being_written(consumer, sql):
     enqueue_many(limited(), [(), ()])
     admit(consumer.database, ["k"])
@@ -411,3 +368,62 @@ def listen():
             own.close()
 
     return heard
+
+
+# The locks: never waited for, seen by the next statement of the transaction, gone with it
+
+ADMITTING = "SELECT current_setting('pgqueue.admitting')"
+
+
+def test_locks_exclude_others_until_the_end_of_the_transaction(queue, other_queue):
+    with queue.transaction():
+        assert try_lock(queue, LockKind.KEY, ["b", "a"]).got() == {"a", "b"}
+        with other_queue.transaction():
+            assert try_lock(other_queue, LockKind.KEY, ["a", "c"]).got() == {"c"}
+    with other_queue.transaction():
+        assert try_lock(other_queue, LockKind.KEY, ["a", "b"]).got() == {"a", "b"}
+
+
+def test_key_and_queue_of_one_name_do_not_meet(queue, other_queue):
+    with queue.transaction(), other_queue.transaction():
+        assert try_lock(queue, LockKind.KEY, ["a"]).got() == {"a"}
+        assert try_lock(other_queue, LockKind.QUEUE, ["a"]).got() == {"a"}
+
+
+def test_next_statement_finds_the_names_got_without_a_word_from_the_client(queue, other_queue):
+    with queue.transaction():
+        try_lock(queue, LockKind.KEY, ["taken"]).got()
+        with other_queue.transaction():
+            locking = try_lock(other_queue, LockKind.KEY, ["it's", 'a "name"', "taken", "ünï"])
+            admitting = other_queue.send(ADMITTING, {})
+        [(names,)] = admitting.fetchall()
+    assert json.loads(names) == ['a "name"', "it's", "ünï"] == sorted(locking.got())
+
+
+def test_nothing_got_is_an_empty_list_and_nothing_is_left_behind(queue):
+    with queue.transaction():
+        locking = try_lock(queue, LockKind.KEY, [])
+        admitting = queue.send(ADMITTING, {})
+    assert (locking.got(), admitting.fetchall()) == (frozenset(), [("[]",)])
+    [(left,)] = queue.rows("SELECT current_setting('pgqueue.admitting', true)", {})
+    assert not left
+
+
+def test_next_statement_sees_what_the_last_holder_committed(queue, other_queue, sql):
+    """The point of two statements: the session that gets the lock counts what the one before has let in."""
+    sql("INSERT INTO pgqueue_queues (name) VALUES ('counted')")
+    count = "SELECT tokens FROM pgqueue_queues WHERE name = 'counted'"
+    for one in [queue, other_queue] * 3:
+        with one.transaction():
+            try_lock(one, LockKind.QUEUE, ["counted"])
+            [(before,)] = one.send(count, {}).fetchall()
+            one.send("UPDATE pgqueue_queues SET tokens = %(tokens)s WHERE name = 'counted'", {"tokens": before + 1})
+    assert sql(count) == [(6.0,)]
+
+
+def test_names_beyond_the_bound_are_left_for_the_next_time(queue):
+    names = [f"{number:04}" for number in range(LOCKED_AT_ONCE + 5)]
+    with queue.transaction():
+        locking = try_lock(queue, LockKind.KEY, reversed(names))
+    assert locking.names == tuple(names[:LOCKED_AT_ONCE])
+    assert locking.got() == set(locking.names)
