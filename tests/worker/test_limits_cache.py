@@ -1,29 +1,16 @@
 """A consumer goes by the pauses and limits that it knows, and looks again in time."""
 
 import datetime as dt
-import queue as stdlib_queue
 import time
 
-import pytest
 from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, limit_queue, pause_queue, resume_queue
-from django_pgqueue.models import DeadJob, Job, Queue
-from django_pgqueue.worker.consumer import Consumer
-from django_pgqueue.worker.shared_state import SharedState, now
-from tests.support.consumers import Benched, turn
+from django_pgqueue.models import DeadJob, Job
+from tests.support.consumers import turn
 from tests.support.queue_limits import HOUR, finish, pass_by, take
 from tests.support.waiting import eventually
-
-
-@pytest.fixture
-def consumer(transactional_db):
-    shared = SharedState()
-    shared.extend_lease(now() + 60)
-    made = Consumer(1, (), Benched(4, shared, stdlib_queue.SimpleQueue()), shared)
-    yield made
-    made.database.close()
 
 
 def fetch_ahead(consumer, number):
@@ -201,10 +188,3 @@ def test_queue_that_is_full_does_not_keep_others_from_being_served(consumer):
     look(consumer)
     eventually(lambda: turn(consumer) or len(consumer.slots.accepted) == 4)  # it may come round to the full one first
     assert sorted(job.queue for _, job in consumer.slots.accepted) == ["default", "mail", "mail", "mail"]
-
-
-def test_queue_has_its_row_from_the_first_claim_on(consumer):
-    app.noop.using(queue="new").enqueue()
-    consumer.wake(["new"])
-    turn(consumer)
-    assert Queue.objects.filter(name="new").exists()
