@@ -46,6 +46,16 @@ def test_late_key_takes_turns_with_a_backlog_of_another(take):
     assert take(40) == "ab" * 10 + "a" * 20
 
 
+@pytest.mark.django_db
+def test_jobs_of_one_key_are_due_a_turn_apart_and_those_of_another_in_between():
+    many = app.noop.using(fair_key="a")
+    ids = enqueue_many(many, [()] * 100)
+    late = enqueue_many(app.noop.using(fair_key="b"), [()] * 3)
+    more = many.enqueue().id
+    order = list(Job.objects.order_by("run_at", "id").values_list("id", flat=True))
+    assert order == [ids[0], late[0], ids[1], late[1], ids[2], late[2], *ids[3:], more]
+
+
 def test_key_that_was_served_owes_nothing_and_one_that_was_idle_has_nothing_saved(take):
     add("a", 8)
     assert take(8) == "a" * 8

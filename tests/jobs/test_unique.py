@@ -1,4 +1,4 @@
-"""One live job for each unique key: conflicting jobs, reserved rows, keys that are taken back."""
+"""One live job for each unique key: conflicting jobs, rows that reserve it, transactions of callers."""
 
 import contextlib
 import datetime as dt
@@ -41,6 +41,59 @@ WHERE datname = current_database() AND backend_type = 'client backend' AND wait_
 
 def hours_ahead(job_id) -> int:
     return round((Job.objects.get(pk=job_id).run_at - timezone.now()) / HOUR)
+
+
+# One live job per key
+
+
+@pytest.mark.django_db
+def test_key_of_a_call_is_stored_with_its_scope():
+    handle = app.noop.using(unique_key="daily", unique_for=60).enqueue()
+    job = Job.objects.get()
+    assert (handle.created, job.unique_key, job.unique_scope, job.unique_for_seconds) == (True, "daily", "live", 60)
+
+
+@pytest.mark.django_db
+def test_longest_keys_of_the_longest_queue_are_stored():
+    key = "\U0001f600" * 500
+    queue = "\U0001f600" * 128
+    app.noop.using(queue=queue, unique_key=key, concurrency_key=key, fair_key=key).enqueue()
+    app.noop.using(queue=queue, fair_key=key).enqueue()
+    assert Job.objects.count() == 2
+
+
+@pytest.mark.django_db
+def test_second_job_of_a_key_is_the_first():
+    first = app.record.using(unique_key="k").enqueue("ann")
+    second = app.record.using(unique_key="k").enqueue("bob")
+    assert (second.id, second.created) == (first.id, False)
+    assert Job.objects.get().args == ["ann"]
+
+
+@pytest.mark.django_db
+def test_bulk_returns_the_id_of_each_call_in_their_order():
+    first = app.record.using(unique_key="c").enqueue("old").id
+    declared = keyed(unique_by=lambda name: None if name == "x" else name)
+    ids = enqueue_many(declared, [("d",), ("x",), ("c",), ("b",), ("x",), ("d",)])
+    names = dict(Job.objects.values_list("id", "args"))
+    assert [names[job_id] for job_id in ids] == [["d"], ["x"], ["old"], ["b"], ["x"], ["d"]]
+    assert (ids[2], ids[0]) == (first, ids[5])
+    assert len(set(ids)) == 5
+
+
+@pytest.mark.django_db
+def test_job_with_a_concurrency_key_waits_to_be_admitted(queue):
+    app.noop.using(concurrency_key="k", concurrency_limit=3).enqueue()
+    job = Job.objects.get()
+    assert (job.status, job.concurrency_limit, job.concurrency_slot) == ("waiting", 3, None)
+    assert claim.claim(queue, "default", limit=1, worker_id=1) == []
+
+
+@pytest.mark.django_db
+def test_expiry_is_counted_from_when_the_job_is_due():
+    app.noop.using(expires=60, run_at=dt.timedelta(hours=1)).enqueue()
+    job = Job.objects.get()
+    assert job.expires_at - job.run_at == dt.timedelta(seconds=60)
 
 
 # Replace
