@@ -1,3 +1,5 @@
+"""Jobs are claimed in their order, each by one worker, with a lease token of its own."""
+
 import datetime as dt
 
 import pytest

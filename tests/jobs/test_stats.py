@@ -1,12 +1,16 @@
-"""Percentiles are told from buckets."""
+"""Counts are added minute by minute, and percentiles told from their buckets."""
 
 import math
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from django_pgqueue.db.queries import statement
+from django_pgqueue.jobs import stats
 from django_pgqueue.jobs.stats import BOUNDS, BUCKETS, counted, percentile
+from tests.support.plans import explain
 
 
 def counts_of(seconds):
@@ -56,3 +60,27 @@ def test_percentile_is_in_the_bucket_of_the_value_itself(seconds, share):
     [bucket] = counted([value])
     lower = BOUNDS[bucket - 1] if bucket else 0.0
     assert lower <= percentile(counts_of(seconds), share) <= BOUNDS[bucket]
+
+
+def test_rows_come_in_order_so_that_two_who_add_cannot_wait_for_each_other():
+    counted = {
+        (2, "b", "x"): [1] * stats.WIDTH,
+        (1, "c", "x"): [2] * stats.WIDTH,
+        (2, "a", "y"): [3] * stats.WIDTH,
+        (2, "a", "x"): [4] * stats.WIDTH,
+    }
+    parameters = stats._parameters(counted)
+    assert parameters["minutes"] == "{1,2,2,2}"
+    assert (parameters["queues"], parameters["tasks"]) == (["c", "a", "a", "b"], ["x", "x", "y", "x"])
+    assert parameters["succeeded"] == "{2,4,3,1}"
+
+
+def test_rows_to_add_to_are_found_by_the_unique_index(queue, sql):
+    sql(
+        "INSERT INTO pgqueue_stats (minute, queue, task) "
+        "SELECT date_trunc('minute', now()) - make_interval(mins => n), 'q', 't' FROM generate_series(0, 1999) AS n"
+    )
+    minute = int(time.time() // 60)
+    nodes = explain(queue, statement("add_stats"), stats._parameters({(minute, "q", "t"): [1] * stats.WIDTH}))
+    assert "pgqueue_stats_minute" in str(nodes[0]["Conflict Arbiter Indexes"])
+    assert not [node for node in nodes if node["Node Type"] == "Seq Scan"]

@@ -12,7 +12,6 @@ from django.db import OperationalError, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs import leases as heartbeat
 from django_pgqueue.jobs import stats
 from django_pgqueue.jobs import tally as tallies
@@ -28,7 +27,6 @@ from django_pgqueue.states import Reason
 from django_pgqueue.worker.heartbeat import HeartbeatMonitor
 from django_pgqueue.worker.maintenance import MaintenanceRunner
 from tests.support.consumers import turn
-from tests.support.plans import explain
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.support.worker_rows import register
 
@@ -276,30 +274,6 @@ def test_counts_do_not_grow_without_bound(queue, tally, monkeypatch):
     assert set(Stat.objects.values_list("task", flat=True)) <= {f"t{number}" for number in range(10)}
     assert Stat.objects.count() >= 10
     assert Stat.objects.filter(task="t1", died__gt=0).exists()
-
-
-def test_rows_come_in_order_so_that_two_who_add_cannot_wait_for_each_other():
-    counted = {
-        (2, "b", "x"): [1] * stats.WIDTH,
-        (1, "c", "x"): [2] * stats.WIDTH,
-        (2, "a", "y"): [3] * stats.WIDTH,
-        (2, "a", "x"): [4] * stats.WIDTH,
-    }
-    parameters = stats._parameters(counted)
-    assert parameters["minutes"] == "{1,2,2,2}"
-    assert (parameters["queues"], parameters["tasks"]) == (["c", "a", "a", "b"], ["x", "x", "y", "x"])
-    assert parameters["succeeded"] == "{2,4,3,1}"
-
-
-def test_rows_to_add_to_are_found_by_the_unique_index(queue, sql):
-    sql(
-        "INSERT INTO pgqueue_stats (minute, queue, task) "
-        "SELECT date_trunc('minute', now()) - make_interval(mins => n), 'q', 't' FROM generate_series(0, 1999) AS n"
-    )
-    minute = int(time.time() // 60)
-    nodes = explain(queue, statement("add_stats"), stats._parameters({(minute, "q", "t"): [1] * stats.WIDTH}))
-    assert "pgqueue_stats_minute" in str(nodes[0]["Conflict Arbiter Indexes"])
-    assert not [node for node in nodes if node["Node Type"] == "Seq Scan"]
 
 
 # What ends without an outcome
