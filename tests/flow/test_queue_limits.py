@@ -1,4 +1,4 @@
-"""Queues that are paused or limited: what claims take, what is said of them, who learns of it."""
+"""Queues that are paused or limited: what claims take, and how both are set."""
 
 import contextlib
 import datetime as dt

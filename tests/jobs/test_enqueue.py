@@ -1,3 +1,5 @@
+"""Jobs are enqueued in the caller's transaction, and workers woken after its commit."""
+
 import asyncio
 import contextlib
 import datetime as dt

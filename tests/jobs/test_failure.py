@@ -1,4 +1,4 @@
-"""A run that fails is tried again, put back, or the end of its job."""
+"""A run that fails is tried again, is put back, or is the last of its job."""
 
 import asyncio
 import datetime as dt

@@ -1,3 +1,5 @@
+"""Arguments and results are stored as JSON, or refused by the path of the value."""
+
 import datetime as dt
 import json
 import re

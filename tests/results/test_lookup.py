@@ -1,3 +1,5 @@
+"""A job is found in whichever table it is, by one statement."""
+
 import json
 
 import pytest
