@@ -1,8 +1,9 @@
-"""Claimed jobs that no table has, and what a run of them came to."""
+"""Claimed jobs, also such as no table has, and what a run of them came to."""
 
 import asyncio
 
 from django_pgqueue import tasks
+from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.context import CurrentJob
 from django_pgqueue.jobs.executor import arun, run
 from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
@@ -43,3 +44,15 @@ def outcome_of(func, given=None, current=None, **options):
 
 async def awaited(task, given, current):
     return await arun(task, given, current, LaneInterrupts(asyncio.get_running_loop()))
+
+
+def raising(error):
+    def func():
+        raise error
+
+    return func
+
+
+def claim_one(queue):
+    [job] = claim(queue, "default", limit=1, worker_id=1)
+    return job

@@ -1,7 +1,8 @@
-"""Jobs with concurrency keys."""
+"""Tasks and jobs with keys."""
 
 import tests.app.tasks as app
 from django_pgqueue import registry
+from django_pgqueue.models import Job
 from django_pgqueue.tasks import Task, task
 
 
@@ -12,3 +13,11 @@ def keyed(func=app.record.func, **options) -> Task:
 
     del registry._registry[name]  # declared here only
     return declared
+
+
+def limited(limit=1, key="k", task=app.noop, **options):
+    return task.using(concurrency_key=key, concurrency_limit=limit, **options)
+
+
+def admitted() -> list[int]:
+    return sorted(Job.objects.exclude(concurrency_slot=None).values_list("id", flat=True))

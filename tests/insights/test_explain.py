@@ -1,0 +1,106 @@
+"""Explanation of a job, in words, for every status."""
+
+import re
+
+import pytest
+from django.utils import timezone
+
+import tests.app.tasks as app
+from django_pgqueue import kill
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.models import DeadJob, Job, Worker
+from django_pgqueue.states import Reason
+from tests.support.stories import HOUR, MINUTE, fails, kinds, told
+
+pytestmark = pytest.mark.django_db
+
+
+def test_scheduled_job_says_when_and_why_then(queue):
+    later = app.noop.using(run_at=HOUR).enqueue().id
+    assert re.search(r"It is due at \S+ \S+, as it was enqueued for\.", told(later))
+    job_id = app.fail.enqueue().id
+    fails(queue, job_id)
+    assert "Attempt 1 of 3 has failed with ValueError. It backs off; the next is due at" in told(job_id)
+    Job.objects.filter(pk=job_id).update(run_at=timezone.now() - MINUTE)
+    assert "a worker will queue it within a second" in told(job_id)
+
+
+def test_scheduled_job_that_asked_to_go_on_later_says_so():
+    job_id = app.noop.using(run_at=HOUR).enqueue().id
+    Job.objects.filter(pk=job_id).update(started_at=timezone.now())
+    assert "and asked to go on later" in told(job_id)
+    Job.objects.filter(pk=job_id).update(task="gone")
+    assert "by a worker that has no task of that name" in told(job_id)
+
+
+def test_deadline_and_a_kill_that_came_too_late_are_told_of():
+    job_id = app.noop.using(expires=3600).enqueue().id
+    Job.objects.filter(pk=job_id).update(cancel_requested_at=timezone.now(), cancelled_by="eve")
+    assert "it dies as expired" in told(job_id)
+    assert "eve has asked it to stop while it ran" in told(job_id)
+
+
+def test_running_job_tells_of_its_worker_and_its_lease(worker, queue):
+    serving = worker()
+    job_id = app.noop.using(timeout=60).enqueue().id
+    claim(queue, "default", limit=1, worker_id=serving.pk)
+    assert re.search(r"Attempt 1 of 10 runs since \S+ \S+, for [\d.]+ m?s, on worker web-7 7\.", told(job_id))
+    assert "The worker is alive: its last heartbeat was" in told(job_id)
+    assert "It may take 1 min, and is interrupted at" in told(job_id)
+    kill([job_id], by="eve")
+    assert "eve has asked it to stop at" in told(job_id)
+    Worker.objects.update(lease_until=timezone.now() - MINUTE, heartbeat_at=timezone.now() - MINUTE)
+    assert re.search(r"The worker has been silent for 1 min( \d+ s)?, and its lease has ended at", told(job_id))
+    Worker.objects.all().delete()
+    assert "That worker is not registered any more." in told(job_id)
+    Job.objects.update(lost=2)
+    assert "Its worker has died 2 times; with 3 it goes to the dead jobs." in told(job_id)
+
+
+def test_held_job_says_what_it_holds_until_when():
+    reserved = Job.objects.create(task="x", status="reserved", unique_key="k", unique_scope="live").pk
+    assert "Only its unique key 'k' is held, until" in told(reserved)
+    assert kinds(reserved) == ["enqueued", "finished"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (Reason.EXHAUSTED, "Attempt 3, its last one, has failed with ValueError."),
+        (Reason.DISCARDED, "It ended with ValueError"),
+        (Reason.LOST, "Look for crashes and memory limits"),
+        (Reason.KILLED, "It was killed by eve."),
+        (Reason.EXPIRED, "It was not started before its deadline."),
+        (Reason.UNKNOWN_TASK, "No worker knew its task for a day."),
+        (Reason.SUPERSEDED, "job 4711 had its unique key"),
+    ],
+)
+def test_dead_job_says_why_it_died_and_what_to_do(reason, words):
+    job_id = app.noop.using(unique_key="k").enqueue().id
+    kill([job_id], by="eve")
+    errors = [{"kind": "failed", "error": "ValueError", "attempt": 3, "conflict": 4711}]
+    DeadJob.objects.filter(pk=job_id).update(reason=reason, errors=errors, attempts=3)
+    assert words in told(job_id)
+    assert told(job_id).endswith(f"manage.py pgqueue_jobs retry {job_id}")
+    holder = app.noop.using(unique_key="k").enqueue().id
+    assert f"The live job {holder} has its unique key 'k'" in told(job_id)
+
+
+@pytest.mark.parametrize(
+    "errors", [[], [{}], ["text"], {"error": "x"}, [None], [{"at": "9999-99-99", "attempt": "x"}], [{"at": 3}]], ids=str
+)
+def test_odd_histories_do_not_break_the_story(errors):
+    job_id = app.noop.enqueue().id
+    kill([job_id], by="eve")
+    DeadJob.objects.filter(pk=job_id).update(errors=errors)
+    assert kinds(job_id)[-1] == "died"
+    assert told(job_id)
+
+
+def test_story_is_told_without_time_zones_too(settings):
+    at = "2026-01-02T03:00:00+00:00"
+    job_id = app.noop.enqueue().id
+    Job.objects.filter(pk=job_id).update(errors=[{"kind": "failed", "error": "ValueError", "attempt": 1, "at": at}])
+    settings.USE_TZ = False
+    assert "failed" in kinds(job_id)
+    assert "It may run" in told(job_id) or "No worker" in told(job_id)

@@ -1,0 +1,30 @@
+"""Rows of jobs as no enqueueing leaves them."""
+
+import pytest
+
+from django_pgqueue.jobs.search import Source
+from tests.support.job_tables import TABLES, TIMES
+
+
+@pytest.fixture
+def put(sql):
+    """Insert a row into one of the three tables, a minute old; returns its id."""
+    ids = iter(range(1, 1000))
+
+    def run(source, **columns) -> int:
+        job_id = next(ids)
+        values = {"id": str(job_id), "task": "'x'", TIMES[source]: "statement_timestamp() - interval '1 min'"}
+        if source is not Source.LIVE:
+            values |= {"queue": "'default'", "run_at": "now()", "enqueued_at": "now()"}
+        if source is Source.DEAD:
+            values["reason"] = "'exhausted'"
+        if source is Source.FINISHED:
+            zeros = ("worker_id", "run_seconds", "priority", "attempts", "lost")
+            values |= dict.fromkeys(zeros, "0") | {"first_started_at": "now()", "started_at": "now()", "backend": "''"}
+            values |= dict.fromkeys(("args", "errors"), "'[]'") | dict.fromkeys(("kwargs", "metadata"), "'{}'")
+        values |= columns
+        override = "OVERRIDING SYSTEM VALUE " if source is Source.LIVE else ""
+        sql(f"INSERT INTO {TABLES[source]} ({', '.join(values)}) {override}VALUES ({', '.join(values.values())})")
+        return job_id
+
+    return run

@@ -1,0 +1,74 @@
+"""Jobs that will not run again are moved to the dead jobs, each by its fence, with a last entry in their history."""
+
+import pytest
+from django.utils import timezone
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many
+from django_pgqueue.db.connections import CallerConnection
+from django_pgqueue.db.notify import ENDS, Notification
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
+from django_pgqueue.models import DeadJob, Job
+from django_pgqueue.states import Reason
+
+
+def letter(job_id, token=0, reason=Reason.EXHAUSTED, **error) -> DeadLetter:
+    return DeadLetter(job_id, token, reason, {"kind": "failed", "error": "ValueError", **error})
+
+
+def test_running_job_is_moved_by_its_lease_token_alone(queue):
+    app.noop.enqueue()
+    [job] = claim(queue, "default", limit=1, worker_id=7)
+    assert dead_letter(queue, [letter(job.id, job.lease_token + 1), letter(job.id)]) == {}
+    assert Job.objects.get().status == "running"
+    assert dead_letter(queue, [letter(job.id, job.lease_token)]) == {job.id: None}
+    assert not Job.objects.exists()
+    dead = DeadJob.objects.get()
+    assert (dead.pk, dead.reason, dead.attempts, dead.worker_id) == (job.id, "exhausted", 1, 7)
+    [entry] = dead.errors
+    assert (entry["error"], entry["attempt"], entry["worker_id"]) == ("ValueError", 1, 7)
+
+
+def test_concurrency_keys_of_the_dead_are_told_and_locked_rows_left_alone(queue, other_queue):
+    with_key = app.noop.using(concurrency_key="k").enqueue().id
+    without, locked = enqueue_many(app.noop, [(), ()])
+    letters = [letter(job_id) for job_id in (locked, without, with_key, 10**9)]
+    with other_queue.transaction():
+        other_queue.rows("SELECT id FROM pgqueue_jobs WHERE id = %(id)s FOR UPDATE", {"id": locked})
+        assert dead_letter(queue, letters) == {with_key: "k", without: None}
+    assert dead_letter(queue, letters) == {locked: None}
+
+
+def test_reserved_is_no_job_that_could_die(queue, sql):
+    job_id = app.noop.enqueue().id
+    sql("UPDATE pgqueue_jobs SET status = 'reserved'")
+    assert dead_letter(queue, [letter(job_id)]) == {}
+
+
+def test_callers_that_wait_are_told_after_the_commit(db, sql, django_capture_on_commit_callbacks):
+    awaited, other = enqueue_many(app.noop, [(), ()])
+    sql("UPDATE pgqueue_jobs SET awaited = true WHERE id = %s", awaited)
+    with django_capture_on_commit_callbacks() as hooks:
+        dead_letter(CallerConnection(), [letter(awaited), letter(other)])
+    assert hooks == [Notification("default", (str(awaited),), ENDS)]
+
+
+@pytest.mark.parametrize(("asked_before", "by"), [("", "eve"), ("ann", "ann")])
+def test_killed_job_says_by_whom_and_the_first_who_asked_stands(queue, asked_before, by):
+    job_id = app.noop.enqueue().id
+    if asked_before:
+        Job.objects.update(cancelled_by=asked_before, cancel_requested_at=timezone.now())
+    dead_letter(queue, [letter(job_id, reason=Reason.KILLED)], by="eve")
+    dead = DeadJob.objects.get()
+    assert (dead.reason, dead.cancelled_by, dead.errors[-1]["by"]) == ("killed", by, by)
+
+
+@pytest.mark.parametrize(("kept", "left"), [(19, list(range(19))), (20, [*range(10), *range(11, 20)])])
+def test_history_that_is_full_makes_room_for_the_death(queue, kept, left):
+    job_id = app.noop.enqueue().id
+    Job.objects.update(errors=[{"kind": "failed", "error": "x", "attempt": number} for number in range(kept)])
+    dead_letter(queue, [letter(job_id, error="last")])
+    errors = DeadJob.objects.get().errors
+    assert [entry["attempt"] for entry in errors[:-1]] == left
+    assert errors[-1]["error"] == "last"

@@ -1,0 +1,205 @@
+"""A run that fails is tried again, is put back, or is the last of its job."""
+
+import asyncio
+import datetime as dt
+import math
+import sys
+
+import pytest
+
+import tests.app.tasks as app
+from django_pgqueue import Discard, RetryLater, current_job
+from django_pgqueue.exceptions import InvalidJob, TimeLimitExceeded
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.failure import error_entry, unknown_task
+from django_pgqueue.records import Fate
+from django_pgqueue.retry_policy import Discards
+from django_pgqueue.states import Reason
+from tests.support.claimed import job, outcome_of, raising
+
+
+def test_failure_is_retried_after_the_backoff_with_jitter():
+    outcome = outcome_of(raising(ValueError("no")), job(attempt=2), backoff=lambda attempt: attempt * 100.0)
+    assert outcome.fate is Fate.RETRIED
+    assert 180 <= outcome.delay_seconds <= 220
+    assert (outcome.error["error"], outcome.error["message"]) == ("ValueError", "no")
+    assert "raise error\nValueError: no\n" in outcome.error["traceback"]
+
+
+@pytest.mark.parametrize(("attempt", "fate"), [(2, Fate.RETRIED), (3, Fate.DIED), (4, Fate.DIED)])
+def test_last_attempt_buries(attempt, fate):
+    outcome = outcome_of(raising(ValueError()), job(attempt=attempt))
+    assert outcome.fate is fate
+    assert outcome.reason is (Reason.EXHAUSTED if fate is Fate.DIED else None)
+
+
+def test_discard_buries_at_once():
+    outcome = outcome_of(raising(Discard("no such order")))
+    assert (outcome.fate, outcome.reason, outcome.error["message"]) == (Fate.DIED, Reason.DISCARDED, "no such order")
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "reason"),
+    [
+        (LookupError, KeyError("x"), Reason.DISCARDED),
+        ((ZeroDivisionError, LookupError), KeyError("x"), Reason.DISCARDED),
+        (["django.core.exceptions.ObjectDoesNotExist"], app.Mark.DoesNotExist("gone"), Reason.DISCARDED),
+        ("tests.app.models.Mark.DoesNotExist", app.Mark.DoesNotExist("gone"), Reason.DISCARDED),
+        (LookupError, ValueError("x"), None),
+        ((), ValueError("x"), None),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("is_async", [False, True])
+def test_exception_of_a_class_that_the_task_names_is_not_tried_again(given, error, reason, is_async):
+    async def func():
+        raise error
+
+    outcome = outcome_of(func if is_async else raising(error), discards=Discards.of(given))
+    assert (outcome.fate, outcome.reason or None) == (Fate.DIED if reason else Fate.RETRIED, reason)
+    assert outcome.error["error"].endswith(type(error).__name__)
+
+
+class Exits(type):
+    def __instancecheck__(cls, instance):
+        sys.exit()
+
+
+class Strange(Exception, metaclass=Exits):
+    pass
+
+
+@pytest.fixture
+def module_that_exits(tmp_path, monkeypatch):
+    (tmp_path / "leaves_at_once.py").write_text("import sys; sys.exit()")
+    monkeypatch.syspath_prepend(tmp_path)
+    return "leaves_at_once.Error"
+
+
+def test_classes_to_discard_that_exit_do_not_lose_the_job(caplog, module_that_exits):
+    for given in (module_that_exits, Strange):
+        outcome = outcome_of(raising(ValueError("x")), discards=Discards.of(given))
+        assert outcome.fate is Fate.RETRIED
+    assert caplog.text.count("The discard_on of t cannot be read for job 1") == 2
+
+
+def test_time_limit_is_no_exception_that_a_task_discards_on():
+    current = CurrentJob(job(timeout_seconds=1))
+    current.is_overdue = True
+    assert (
+        outcome_of(raising(ValueError("late")), current=current, discards=Discards.of(Exception)).fate is Fate.RETRIED
+    )
+
+
+def test_path_that_leads_to_no_exception_is_logged_and_the_job_tried_again(caplog):
+    outcome = outcome_of(raising(ValueError("x")), discards=Discards.of("tests.nowhere.Error"))
+    assert outcome.fate is Fate.RETRIED
+    assert "The discard_on of t cannot be read for job 1" in caplog.text
+    assert "'tests.nowhere.Error', which cannot be imported" in caplog.text
+
+
+@pytest.mark.parametrize("delay", [5, dt.timedelta(seconds=5)])
+def test_retry_later_releases_even_on_the_last_attempt(delay):
+    outcome = outcome_of(raising(RetryLater(delay)), job(attempt=3))
+    assert (outcome.fate, outcome.delay_seconds) == (Fate.RELEASED, 5)
+
+
+@pytest.mark.parametrize("delay", [-1, "soon", float("nan"), math.inf, 1e18, dt.timedelta.max])
+def test_retry_later_refuses_what_is_no_delay(delay):
+    with pytest.raises(InvalidJob, match="RetryLater takes 0 or more seconds"):
+        RetryLater(delay)
+
+
+@pytest.mark.parametrize("error", [ValueError("stopped"), RetryLater(5), asyncio.CancelledError()], ids=repr)
+def test_whatever_a_job_raises_after_it_was_to_stop_it_was_killed(error):
+    def func():
+        current_job().is_cancelled = True
+        raise error
+
+    outcome = outcome_of(func)
+    assert (outcome.fate, outcome.reason) == (Fate.DIED, Reason.KILLED)
+    name = "django_pgqueue.exceptions.JobKilled" if isinstance(error, asyncio.CancelledError) else None
+    assert outcome.error["error"] == name or isinstance(error, Exception)
+
+
+def test_cancelled_coroutine_was_killed_only_if_that_was_asked():
+    async def cancelled(was_asked):
+        current_job().is_cancelled = was_asked
+        raise asyncio.CancelledError
+
+    assert outcome_of(cancelled, job("[false]")).fate is Fate.RETRIED
+    assert outcome_of(cancelled, job("[true]")).reason is Reason.KILLED
+
+
+@pytest.mark.parametrize("error", [TimeLimitExceeded(), asyncio.CancelledError(), ValueError("no")], ids=repr)
+def test_failure_after_the_time_limit_names_it_and_what_the_task_made_of_it(error):
+    def func():
+        current_job().is_overdue = True
+        raise error
+
+    outcome = outcome_of(func, job(timeout_seconds=7))
+    assert (outcome.fate, outcome.error["error"]) == (
+        Fate.RETRIED,
+        "django_pgqueue.exceptions.TimeLimitExceeded",
+    )
+    assert outcome.error["message"] == "It was interrupted after its time limit of 7 s."
+    assert type(error).__name__ in outcome.error["traceback"]
+    assert outcome_of(func, job(timeout_seconds=7, attempt=3)).reason is Reason.EXHAUSTED
+
+
+def test_job_may_still_decide_for_itself_after_its_time_limit():
+    def func():
+        current_job().is_overdue = True
+        raise RetryLater(5)
+
+    assert outcome_of(func).fate is Fate.RELEASED
+
+
+@pytest.mark.parametrize("backoff", [lambda attempt: 1 / 0, lambda attempt: sys.exit()], ids=["error", "exit"])
+def test_broken_backoff_does_not_lose_the_job(caplog, backoff):
+    outcome = outcome_of(raising(ValueError()), backoff=backoff)
+    assert outcome.fate is Fate.RETRIED
+    assert 54 <= outcome.delay_seconds <= 66
+    assert "The backoff of t failed" in caplog.text
+
+
+def test_exception_that_cannot_be_printed_or_stored_is_described():
+    class Odd(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    assert error_entry(Odd())["message"] == "(its text cannot be read)"
+    described = error_entry(ValueError("nul \0 and surrogate \ud800 " + "x" * 100_000))
+    assert "\0" not in str(described)
+    assert len(str(described).encode()) < 9000
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf")])
+def test_backoff_that_is_no_time_is_a_minute(seconds):
+    assert 54 <= outcome_of(raising(ValueError()), backoff=lambda attempt: seconds).delay_seconds <= 66
+
+
+def test_control_exception_without_its_init_is_survived():
+    class Mine(RetryLater):
+        def __init__(self):
+            pass
+
+    assert outcome_of(raising(Mine())).fate is Fate.RELEASED
+
+
+def test_unknown_task_that_was_killed_dies():
+    outcome = unknown_task(job(task="gone", timeout_seconds=-1))
+    assert (outcome.fate, outcome.reason) == (Fate.DIED, Reason.KILLED)
+
+
+def test_unknown_task_that_has_run_before_waits_for_its_code():
+    assert unknown_task(job(task="gone", attempt=2, is_old=True)).fate is Fate.RELEASED
+
+
+def test_unknown_task_is_put_back_and_buried_after_a_day(caplog):
+    outcome = unknown_task(job(task="gone"))
+    assert (outcome.fate, outcome.delay_seconds) == (Fate.RELEASED, 30)
+    assert "Unknown task gone: job 1 will be retried in 30 s. Does this worker run the same code" in caplog.text
+    assert "Workers load the tasks.py of the apps in INSTALLED_APPS" in caplog.text
+    late = unknown_task(job(task="gone", is_old=True))
+    assert (late.fate, late.reason) == (Fate.DIED, Reason.UNKNOWN_TASK)
