@@ -99,7 +99,7 @@ def test_kill_that_comes_before_user_code_is_not_lost(slots, give, monkeypatch):
 def test_cache_that_cannot_be_made_does_not_stop_the_slots(slots, give, settings, task):
     settings.CACHES = {
         "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
-        "unused": {"BACKEND": "tests.test_slots.Unmade"},
+        "unused": {"BACKEND": f"{__name__}.Unmade"},
     }
     give(task)
     assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
