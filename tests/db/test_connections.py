@@ -1,12 +1,14 @@
-"""The queue's own connections, and what their errors mean."""
+"""The queue's own connections: time limits, isolation, planner settings, and servers that fall silent or only read."""
 
 import contextlib
 import threading
 
 import pytest
-from django.db import DataError, OperationalError
+from django.db import OperationalError, connection
 
 from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.models import Job
+from django_pgqueue.worker.listener import BACKEND
 from tests.support.proxy import Detour
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -84,20 +86,24 @@ def test_no_statement_of_a_worker_is_compiled(queue):
         assert queue.rows("SELECT current_setting('jit')", {}) == [("off",)]
 
 
-@pytest.mark.parametrize("begins", [False, True])
-def test_error_of_another_connection_commits_nothing(queue, other_queue, sql, begins):
-    """It has an SQLSTATE as if the server had refused a statement of this transaction, which it has not."""
-    with pytest.raises(DataError), queue.transaction(commits=begins):
-        queue.rows("INSERT INTO pgqueue_jobs (task) VALUES ('x') RETURNING id", {})
-        other_queue.autocommit().execute("SELECT 'word'::integer")
-    assert sql("SELECT count(*) FROM pgqueue_jobs") == [(0,)]
-    assert queue.rows("SELECT 1", {}) == [(1,)]
+def test_own_connection_that_only_reads_is_given_up_though_all_it_does_is_read(queue: QueueConnection):
+    """It meets no error there; it would look at a queue that stands still for ever."""
+    before = queue.rows(BACKEND, {})
+    assert queue.rows(BACKEND, {}) == before
+    queue.autocommit().execute("SET default_transaction_read_only = on")
+    assert queue.rows(BACKEND, {}) != before
 
 
-def test_connection_outlives_a_statement_that_its_server_refuses(queue, sql):
-    [before] = queue.rows("SELECT pg_backend_pid()", {})
-    with pytest.raises(DataError), queue.transaction():
-        queue.rows("INSERT INTO pgqueue_jobs (task) VALUES ('x') RETURNING id", {})
-        queue.rows("SELECT 'word'::integer", {})
-    assert sql("SELECT count(*) FROM pgqueue_jobs") == [(0,)]
-    assert queue.rows("SELECT pg_backend_pid()", {}) == [before]
+def test_queue_works_at_read_committed_whatever_the_server_prefers(queue, sql):
+    name = connection.settings_dict["NAME"]
+    sql(f"""ALTER DATABASE "{name}" SET default_transaction_isolation = 'serializable'""")
+    try:
+        queue.close()
+        assert queue.rows("SELECT current_setting('transaction_isolation')", {}) == [("read committed",)]
+        with pytest.raises(LookupError), queue.transaction():
+            queue.rows("INSERT INTO pgqueue_jobs (task) VALUES ('x') RETURNING 1", {})
+            raise LookupError
+        assert Job.objects.count() == 0
+    finally:
+        sql(f'ALTER DATABASE "{name}" RESET default_transaction_isolation')
+        queue.close()

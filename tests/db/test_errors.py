@@ -1,3 +1,5 @@
+"""Errors of the database, told apart: trouble that passes, mistakes, refusals."""
+
 import psycopg
 import pytest
 from django.core.exceptions import ImproperlyConfigured

@@ -1,4 +1,4 @@
-"""Payloads of notifications."""
+"""Payloads of notifications, and the waiters that are told of a job's end."""
 
 import pytest
 from django.db import transaction

@@ -1,3 +1,5 @@
+"""The listener: cut off, deaf for a while, on a server that only reads."""
+
 import selectors
 
 import psycopg
@@ -72,3 +74,17 @@ def test_machine_that_stands_still_for_longer_than_the_echo_is_waited_for_makes_
         assert listener.works
         listener.close()
     assert heard == [None] * 20
+
+
+def test_listener_goes_where_notifications_are(transactional_db, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(listener_module, "PING_SECONDS", 0.0)
+    heard: list = []
+    listener = Listener(Liveness(changed=lambda: None), heard.append)
+    listener.pass_once()
+    listener.pass_once()
+    assert heard == [None]
+    listener._connection.execute("SET default_transaction_read_only = on")
+    listener.pass_once()
+    listener.pass_once()
+    assert heard == [None, None]
+    listener.close()

@@ -1,11 +1,11 @@
-"""The start of claims: between full scans above the last job taken, and nothing below is missed."""
+"""The start of claims: between full scans above the last job taken, and nothing below is missed; queues set back."""
 
 import datetime as dt
 import queue as stdlib_queue
 import time
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg import IsolationLevel
@@ -15,14 +15,14 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.db.queries import sized
 from django_pgqueue.jobs.claim import Claim, claim, send
 from django_pgqueue.maintenance.promoter import promote
-from django_pgqueue.models import Job
+from django_pgqueue.models import FinishedJob, Job
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.worker import queue_cursor
-from django_pgqueue.worker.consumer import Consumer
+from django_pgqueue.worker.consumer import WORTHWHILE, Consumer
 from django_pgqueue.worker.limits_cache import LimitsCache
 from django_pgqueue.worker.queue_cursor import FULL_SCAN_SECONDS, QueueCursors
 from django_pgqueue.worker.shared_state import SharedState, now
-from tests.support.consumers import Benched
+from tests.support.consumers import Benched, accepted, fall_silent, turn, turns
 from tests.support.plans import explain
 
 QUEUES = ["default", "mail"]
@@ -289,3 +289,249 @@ def test_whatever_happens_each_queued_job_is_taken_within_a_second(world, bulk_a
     running = set(Job.objects.filter(status="running").values_list("id", "lease_token"))
     assert {(job.id, job.lease_token) for _, job in world.consumer.slots.accepted} == running
     world.consumer.slots.concurrency = 50
+
+
+@pytest.fixture
+def damaged(sql):
+    """Let each claim fail that meets a job of this id, with an SQLSTATE."""
+    sql("CREATE TABLE pgqueue_plan (id bigint, state text)")
+    sql(
+        "CREATE FUNCTION pgqueue_fail() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE code text; BEGIN "
+        "SELECT state INTO code FROM pgqueue_plan WHERE id = NEW.id; "
+        "IF code = '57P01' THEN PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(60); END IF; "
+        "IF FOUND THEN RAISE EXCEPTION 'a damaged row' USING ERRCODE = code; END IF; RETURN NEW; END $$"
+    )
+    sql(
+        "CREATE TRIGGER fail BEFORE UPDATE ON pgqueue_jobs FOR EACH ROW WHEN (NEW.status = 'running') "
+        "EXECUTE FUNCTION pgqueue_fail()"
+    )
+    yield lambda job_id, state: sql("INSERT INTO pgqueue_plan VALUES (%s, %s)", job_id, state)
+    sql("DROP FUNCTION pgqueue_fail CASCADE")
+    sql("DROP TABLE pgqueue_plan")
+
+
+@pytest.mark.parametrize("state", ["XX001", "57014", "P0001"])
+def test_queue_with_a_job_that_cannot_be_claimed_keeps_back_no_outcome_and_no_other_queue(
+    consumer, damaged, sql, state, caplog
+):
+    [done] = enqueue_many(app.noop, [()])
+    turn(consumer)
+    [bad] = enqueue_many(app.noop, [()])
+    damaged(bad, state)
+    consumer.slots.finish()
+    turns(consumer, 2)
+    assert FinishedJob.objects.get().id == done
+    [other] = enqueue_many(app.noop.using(queue="mail"), [()])
+    turns(consumer, 2)
+    assert accepted(consumer) == [other]
+    assert consumer._backoff.failures == 0
+    assert caplog.text.count("Jobs of queue 'default' cannot be claimed (failure 1): a damaged row") == 1
+    consumer.slots.finish()
+    turn(consumer)
+    assert FinishedJob.objects.filter(pk=other).exists(), "an outcome and a claim of another queue are one transaction"
+    sql("DELETE FROM pgqueue_plan")
+    consumer._cursors._setbacks["default"].retry_at = 0.0
+    turns(consumer, 2)
+    assert accepted(consumer) == [bad]
+    assert "Jobs of queue 'default' can be claimed again" in caplog.text
+
+
+def test_full_scan_that_takes_too_long_keeps_back_no_claim_above_the_low_water_mark(consumer, damaged, sql, caplog):
+    """As with 200 million dead entries before the first job; here one that only full scans meet."""
+    enqueue_many(app.noop, [()])
+    turn(consumer)
+    [urgent] = enqueue_many(app.noop.using(priority=1), [()])
+    damaged(urgent, "57014")
+    consumer.slots.finish()
+    turns(consumer, 2)
+    assert FinishedJob.objects.count() == 1
+    others = enqueue_many(app.noop, [()] * 2)
+    cursor = consumer._cursors._cursors["default"]
+    cursor.full_scan_at = cursor.called_scan_at = time.monotonic() + 60  # on a slow machine it would be due by now
+    consumer._backoff.claim_at = 0.0
+    consumer.wake()
+    consumer._collect(0.0)
+    consumer._cycle()
+    assert accepted(consumer) == others
+    assert consumer._cursors._setbacks["default"].is_of_full_scans
+    sql("DELETE FROM pgqueue_plan")
+    consumer._cursors._setbacks["default"].retry_at = cursor.full_scan_at = cursor.called_scan_at = 0.0
+    turns(consumer, 2)
+    assert accepted(consumer) == [*others, urgent]
+    assert consumer._cursors._setbacks == {}
+
+
+def test_claim_that_fails_again_and_again_is_put_off_longer_and_longer(consumer, damaged):
+    [bad] = enqueue_many(app.noop, [()])
+    damaged(bad, "XX001")
+    before = time.monotonic()
+    turns(consumer, 2)
+    setbacks = consumer._cursors._setbacks
+    for failures in (1, 2, 3):
+        assert setbacks["default"].failures == consumer._shared.failures() == failures
+        assert before + 0.08 * 2 ** (failures - 1) < setbacks["default"].retry_at < time.monotonic() + 60
+        setbacks["default"].retry_at += 3600  # its time may come before the next line
+        failed = consumer._backoff._failed_claims
+        turn(consumer)
+        assert consumer._backoff._failed_claims == failed, "not before its time"
+        setbacks["default"].retry_at = 0.0
+        before = time.monotonic()
+        turns(consumer, 1)
+
+
+def test_queue_that_is_set_back_gives_no_reason_to_claim_before_its_time(consumer, damaged):
+    """Not even if a full scan is owed to it: each turn would be an empty transaction, one right after the other."""
+    enqueue_many(app.noop, [()])
+    turn(consumer)
+    [bad] = enqueue_many(app.noop, [()])
+    damaged(bad, "57014")
+    turns(consumer, 3)
+    cursors = consumer._cursors
+    assert cursors._setbacks["default"].failures == 2, "a full scan, and a claim above the low-water mark"
+    later = time.monotonic() + 60
+    cursors._look_at = cursors._setbacks["default"].retry_at = later
+    consumer._backoff.claim_at = cursors._cursors["default"].full_scan_at = 0.0
+    assert cursors._cursors["default"].is_owed
+    assert cursors.wait_until() > 0.0
+    assert not consumer._may_claim(time.monotonic())
+
+
+def test_look_for_ready_queues_that_goes_on_failing_keeps_back_no_queue_that_is_announced(
+    consumer, monkeypatch, caplog
+):
+    with monkeypatch.context() as patch:
+        wrong = "SELECT 1 FROM no_such_table"
+        patch.setattr(queue_cursor, "ready_queues", lambda database, _: database.rows(wrong, {}))
+        turns(consumer, 2)
+        assert (consumer._cursors._failed_looks, consumer._backoff.failures) == (1, 0)
+        assert "The look for queues that have work fails (failure 1)" in caplog.text
+        for failures in (2, 3):
+            enqueue_many(app.noop, [()])
+            consumer._cursors._retry_look_at = 0.0
+            consumer._cursors.mark_ready(["default"])
+            turns(consumer, 1)
+            assert (consumer._cursors._failed_looks, consumer._backoff.failures) == (failures, 0)
+            assert len(consumer.slots.accepted) == failures - 1
+            consumer._cursors._retry_look_at += 60  # on a slow machine it would be due by now
+            turns(consumer, 1)
+            assert consumer._cursors._failed_looks == failures, "not before its time"
+    consumer._cursors._retry_look_at = 0.0
+    [other] = enqueue_many(app.noop.using(queue="mail"), [()])
+    turns(consumer, 2)
+    assert accepted(consumer)[2:] == [other]
+    assert "succeeds again after 3 failures" in caplog.text
+
+
+def test_silence_while_a_queue_is_claimed_from_does_not_set_it_back(consumer, monkeypatch):
+    turn(consumer)
+    enqueue_many(app.noop, [()])
+    with monkeypatch.context() as patch:
+        patch.setattr(queue_cursor.claim, "send", fall_silent)
+        turns(consumer, 2)
+        assert (consumer._backoff.failures, consumer._backoff._failed_claims) == (0, 1), "it has failed apart"
+    assert consumer._cursors._setbacks == {}
+    turns(consumer, 1)
+    assert len(consumer.slots.accepted) == 1
+
+
+def test_queue_whose_claim_ends_the_connection_twice_in_a_row_keeps_back_no_other_queue(consumer, damaged, sql, caplog):
+    """Once may be chance, as a server that is restarted."""
+    [bad] = enqueue_many(app.noop, [()])
+    damaged(bad, "57P01")
+    turns(consumer, 2)
+    assert (consumer._backoff.failures, consumer._backoff._failed_claims) == (0, 1), "it has failed apart"
+    assert consumer._cursors._setbacks == {}
+    turns(consumer, 2)
+    assert consumer._cursors._setbacks["default"].failures == 1
+    [other] = enqueue_many(app.noop.using(queue="mail"), [()])
+    turns(consumer, 2)
+    assert accepted(consumer) == [other]
+    consumer._cursors._setbacks["default"].retry_at = 0.0
+    turns(consumer, 1)
+    assert consumer._cursors._setbacks["default"].failures >= 2, "one that was set back needs no second time"
+    sql("DELETE FROM pgqueue_plan")
+    consumer._cursors._setbacks["default"].retry_at = 0.0
+    turns(consumer, 1)
+    assert accepted(consumer) == [other, bad]
+    assert "Jobs of queue 'default' can be claimed again" in caplog.text
+
+
+def test_claim_that_goes_well_in_between_makes_the_end_of_a_connection_the_first_again(consumer, damaged, sql):
+    [bad] = enqueue_many(app.noop, [()])
+    damaged(bad, "57P01")
+    for _ in range(2):
+        turns(consumer, 2)
+        assert (consumer._backoff._failed_claims, consumer._cursors._setbacks) == (1, {})
+        sql("DELETE FROM pgqueue_plan")
+        turns(consumer, 1)
+        assert accepted(consumer) == [bad]
+        consumer.slots.finish(Fate.RELEASED)
+        damaged(bad, "57P01")
+
+
+@pytest.mark.parametrize("ready", [["default"], []])
+def test_look_for_ready_queues_that_ends_the_connection_twice_in_a_row_is_put_off(consumer, monkeypatch, ready):
+    ends = "SELECT pg_terminate_backend(pg_backend_pid()), pg_sleep(60)"
+    monkeypatch.setattr(queue_cursor, "ready_queues", lambda database, _: database.rows(ends, {}))
+    turns(consumer, 2)
+    assert (consumer._backoff._failed_claims, consumer._cursors._failed_looks) == (1, 0)
+    turns(consumer, 2)
+    assert consumer._cursors._failed_looks == 1
+    enqueue_many(app.noop, [()])
+    consumer._cursors._retry_look_at += 60
+    consumer._cursors.mark_ready(ready)
+    turns(consumer, 1)
+    assert len(consumer.slots.accepted) == len(ready)
+
+
+def test_connection_that_cannot_be_opened_for_a_claim_sets_no_queue_back(consumer, monkeypatch):
+    enqueue_many(app.noop, [()])
+    turn(consumer)
+    monkeypatch.setitem(consumer.database._wrapper.settings_dict, "HOST", "/nowhere")
+    for failures in (1, 2, 3):
+        consumer.database.close()
+        consumer._backoff.claim_at = 0.0
+        consumer._cursors.mark_ready(["default"])
+        consumer._claim_apart()
+        assert consumer._backoff._failed_claims == failures
+    assert (consumer._cursors._setbacks, consumer._cursors._failed_looks) == ({}, 0)
+
+
+def test_first_failure_of_a_claim_sets_its_queue_back_for_a_moment_however_long_it_has_taken(consumer, damaged):
+    """As one of an ALTER TABLE that has locked the table. Only a call shortens the longer pause of later failures."""
+    turn(consumer)
+    [bad] = enqueue_many(app.noop, [()])
+    damaged(bad, "57014")
+    turns(consumer, 2)
+    cursors, error = consumer._cursors, OperationalError("cancelled")
+    del cursors._setbacks["default"]
+    before = time.monotonic()
+    cursors.failed(error, 5.0)
+    assert before < cursors._setbacks["default"].retry_at < before + 5
+    before = time.monotonic()
+    cursors.failed(error, 5.0)
+    assert before + 50 <= cursors._setbacks["default"].retry_at
+    cursors.mark_ready(["another"])
+    assert before + 50 <= cursors._setbacks["default"].retry_at
+    cursors.mark_ready(["default"])
+    assert before + 15 <= cursors._setbacks["default"].retry_at < before + 50
+
+
+def test_jobs_that_were_fetched_do_not_wait_for_a_queue_that_was_set_back(consumer, damaged, monkeypatch):
+    consumer.slots.concurrency = WORTHWHILE
+    [bad] = enqueue_many(app.noop.using(queue="bad"), [()])
+    damaged(bad, "57014")
+    turns(consumer, 2)
+    consumer._cursors._setbacks["bad"].retry_at = consumer._backoff.claim_at = 0.0
+    enqueue_many(app.noop, [()] * WORTHWHILE)
+    consumer._cursors.mark_ready(["default"])
+    accepted_before, send = [], queue_cursor.claim.send
+
+    def noting(database, queue, **details):
+        accepted_before.append((queue, len(consumer.slots.accepted)))
+        return send(database, queue, **details)
+
+    monkeypatch.setattr(queue_cursor.claim, "send", noting)
+    consumer.slots.concurrency += 1
+    consumer._cycle()
+    assert accepted_before == [("default", 0), ("bad", WORTHWHILE)]

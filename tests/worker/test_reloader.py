@@ -1,4 +1,4 @@
-"""The reloader: the commands that get one, and the files it watches. Restarts are in tests/processes/test_reload.py."""
+"""The reloader and the files it watches. Restarts are in tests/processes/test_reload.py."""
 
 import os
 import signal
@@ -7,65 +7,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from django.core.management import CommandError, call_command
 from django.utils.autoreload import autoreload_started
 
-from django_pgqueue.management.commands import pgqueue_worker
 from django_pgqueue.worker.reloader import Reloader, Sources, sources
 from tests.support.waiting import beside, eventually
-from tests.support.workers import MANAGE
-
-
-@pytest.fixture
-def command(monkeypatch):
-    """Run a command line; return the one that a reloader would repeat, or the error that comes where there is none."""
-    repeated = []
-
-    class Reloader:
-        def __init__(self, command, *, grace_seconds):
-            repeated.append(command[command.index("pgqueue_worker") :])
-
-        def run(self):
-            return 7
-
-    def begin():
-        raise CommandError("no reloader")
-
-    monkeypatch.setattr(pgqueue_worker, "Reloader", Reloader)
-    monkeypatch.setattr(pgqueue_worker, "check_database", begin)
-    monkeypatch.setattr(pgqueue_worker.Command, "requires_migrations_checks", False)
-
-    def run(*options):
-        line = ["manage.py", "pgqueue_worker", "--skip-checks", *options]
-        monkeypatch.setattr("sys.argv", [str(MANAGE), *line[1:]])  # which Django repeats
-        with pytest.raises(SystemExit) as end:
-            pgqueue_worker.Command().run_from_argv(line)
-        assert end.value.code == (7 if repeated else 1)
-        return repeated
-
-    return run
-
-
-@pytest.mark.parametrize("debug", [False, True])
-@pytest.mark.parametrize("option", [None, "--reload", "--no-reload"])
-def test_reloader_is_for_development_unless_the_option_says_otherwise(command, settings, debug, option):
-    settings.DEBUG = debug
-    options = ["--queues=mail", *([option] if option else [])]
-    wanted = debug if option is None else option == "--reload"
-    assert command(*options) == ([["pgqueue_worker", "--skip-checks", *options, "--no-reload"]] if wanted else [])
-
-
-def test_options_that_cannot_work_are_found_before_anything_starts(command, capsys):
-    assert command("--reload", "--concurrency=0") == []
-    assert "--concurrency must be 1 to 1000, not 0." in capsys.readouterr().err
-
-
-def test_code_that_calls_the_command_gets_no_reloader(command, settings):
-    settings.DEBUG = True
-    with pytest.raises(CommandError, match="no reloader"):
-        call_command("pgqueue_worker")
-    with pytest.raises(CommandError, match="--reload needs a command line"):
-        call_command("pgqueue_worker", reload=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

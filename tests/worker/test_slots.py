@@ -8,7 +8,6 @@ import threading
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.db import connection, connections
 
 import tests.app.tasks as app
 from django_pgqueue.framework import task_finished, task_started
@@ -17,7 +16,6 @@ from django_pgqueue.models import Job
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.signals import job_finished, job_started
 from django_pgqueue.states import Reason
-from django_pgqueue.worker import cleanup as tidy_module
 from django_pgqueue.worker import consumer as consumer_module
 from django_pgqueue.worker import slots as slots_module
 from django_pgqueue.worker.consumer import Consumer
@@ -25,7 +23,6 @@ from django_pgqueue.worker.shared_state import SharedState, now
 from django_pgqueue.worker.slots import Slots
 from tests.app import contract
 from tests.app.models import Mark
-from tests.support.proxy import Detour
 from tests.support.slots import ended
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -95,38 +92,6 @@ def test_kill_that_comes_before_user_code_is_not_lost(slots, give, monkeypatch):
     assert (outcome.fate, outcome.reason) == (Fate.DIED, Reason.KILLED)
 
 
-@pytest.mark.parametrize("task", [app.noop, app.noop_async])
-def test_cache_that_cannot_be_made_does_not_stop_the_slots(slots, give, settings, task):
-    settings.CACHES = {
-        "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
-        "unused": {"BACKEND": f"{__name__}.Unmade"},
-    }
-    give(task)
-    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
-
-
-@pytest.mark.parametrize("task", [app.record, app.arecord])
-def test_connection_that_died_while_its_slot_was_idle_costs_no_job(slots, give, sql, monkeypatch, task):
-    monkeypatch.setattr(slots_module, "IDLE_SECONDS", 0.0)
-    slots.concurrency = 1
-    give(task)
-    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
-    ended = sql(
-        "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE datname = current_database() "
-        "AND backend_type = 'client backend' AND application_name NOT LIKE 'pgqueue%%' AND pid <> pg_backend_pid()"
-    )
-    assert (True,) in ended  # those of an earlier test may be just going, too
-    give(task)
-    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
-
-
-class Unmade:
-    """A cache backend whose library is not installed."""
-
-    def __init__(self, *_):
-        raise ImportError("no such library")
-
-
 def test_lane_asks_its_thread_only_once_whether_it_is_tidy(slots, give, monkeypatch):
     """Going to another thread and back takes longer than most jobs."""
     calls = []
@@ -138,16 +103,6 @@ def test_lane_asks_its_thread_only_once_whether_it_is_tidy(slots, give, monkeypa
         give(app.arecord)
         assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
     assert calls == ["opened"]
-
-
-def test_slot_gives_up_a_connection_to_a_server_that_only_reads(slots, give, sql):
-    """The server is up and answers, so the connection looks fine; all that jobs write would fail on it."""
-    give(app.write_where_only_reading)
-    _, outcome = slots.outbox.get(timeout=PATIENCE_SECONDS)
-    assert outcome.error["error"] == "django.db.utils.InternalError"
-    assert "read-only transaction" in outcome.error["message"]
-    pid = Mark.objects.get().label
-    eventually(lambda: not sql("SELECT 1 FROM pg_stat_activity WHERE pid = %s::integer", pid))
 
 
 def test_job_that_a_slot_had_taken_before_a_lapse_is_not_begun(slots, queue, monkeypatch):
@@ -244,29 +199,6 @@ def test_job_that_its_slot_cannot_begin_is_left_to_others(slots, queue, monkeypa
     checked.set()
     eventually(lambda: consumer._collect(0.01) or consumer._cycle() or not Job.objects.filter(pk=job.id).exists())
     consumer.database.close()
-
-
-@pytest.fixture
-def by_detour(transactional_db, monkeypatch):
-    """Lead the connections that slots open from here on through a proxy, which is yielded."""
-    detour = Detour()
-    connection.ensure_connection()  # that of the test itself goes straight on
-    monkeypatch.setitem(connections.settings["default"], "HOST", "127.0.0.1")
-    monkeypatch.setitem(connections.settings["default"], "PORT", str(detour.port))
-    yield detour
-    detour.close()
-
-
-@pytest.mark.parametrize("task", [app.record, app.arecord])
-def test_connection_that_fell_silent_while_its_slot_was_idle_costs_no_job(by_detour, slots, give, monkeypatch, task):
-    monkeypatch.setattr(slots_module, "IDLE_SECONDS", -1.0)
-    monkeypatch.setattr(tidy_module, "CHECK_SECONDS", 0.1)
-    slots.concurrency = 1
-    give(task)
-    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
-    assert by_detour.stall("") == 1
-    give(task)
-    assert slots.outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.SUCCEEDED
 
 
 @pytest.mark.parametrize("idle_seconds", [-1.0, 3600.0], ids=["idle", "busy"])

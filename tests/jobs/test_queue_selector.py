@@ -1,3 +1,5 @@
+"""Selection of queues by names and patterns, in their order."""
+
 import pytest
 from django.db import connection
 from hypothesis import given
