@@ -4,7 +4,7 @@ import contextlib
 import threading
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import Error, OperationalError, connection
 
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.models import Job
@@ -107,3 +107,19 @@ def test_queue_works_at_read_committed_whatever_the_server_prefers(queue, sql):
     finally:
         sql(f'ALTER DATABASE "{name}" RESET default_transaction_isolation')
         queue.close()
+
+
+def test_connection_to_a_server_that_is_read_only_is_not_kept(queue, sql):
+    """As after a failover: the next one may lead to the server that is the primary now."""
+    insert = "INSERT INTO pgqueue_jobs (task) VALUES ('x') RETURNING 1"
+    name = connection.settings_dict["NAME"]
+    sql(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+    try:
+        former = queue.autocommit()
+        with pytest.raises(Error, match="read-only"):
+            queue.rows(insert, {})
+        assert former.closed
+    finally:
+        sql("SET default_transaction_read_only = off")
+        sql(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
+    assert queue.rows(insert, {}) == [(1,)]

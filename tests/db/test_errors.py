@@ -1,12 +1,10 @@
-"""Errors of the database, told apart: trouble that passes, mistakes, refusals."""
+"""Errors of the database, told apart: trouble that passes, and mistakes."""
 
 import psycopg
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError, DataError, Error, InterfaceError, InternalError, OperationalError, connection
+from django.db import DatabaseError, InterfaceError, InternalError, OperationalError
 
-import tests.app.tasks as app
-from django_pgqueue import enqueue_many
 from django_pgqueue.db.errors import is_transient
 
 
@@ -33,29 +31,3 @@ def test_lost_connection_is_trouble_that_passes_and_a_wrong_setting_is_not():
     assert is_transient(psycopg.InternalError("received 2 results from command 'BEGIN'"))
     assert not is_transient(ImproperlyConfigured("no such alias"))
     assert not is_transient(ValueError("x"))
-
-
-def test_connection_to_a_server_that_is_read_only_is_not_kept(queue, sql):
-    """As after a failover: the next one may lead to the server that is the primary now."""
-    insert = "INSERT INTO pgqueue_jobs (task) VALUES ('x') RETURNING 1"
-    name = connection.settings_dict["NAME"]
-    sql(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
-    try:
-        former = queue.autocommit()
-        with pytest.raises(Error, match="read-only"):
-            queue.rows(insert, {})
-        assert former.closed
-    finally:
-        sql("SET default_transaction_read_only = off")
-        sql(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
-    assert queue.rows(insert, {}) == [(1,)]
-
-
-def test_value_that_is_never_sent_takes_back_what_was_sent_before_it(queue, sql):
-    """The server knows of no error there: it would commit the rest."""
-    enqueue_many(app.noop, [()])
-    with pytest.raises(DataError, match="NUL"), queue.transaction():
-        queue.send("DELETE FROM pgqueue_jobs RETURNING id", {})
-        queue.send("SELECT %(text)s::text", {"text": "\0"})
-    assert sql("SELECT count(*) FROM pgqueue_jobs") == [(1,)]
-    assert queue.rows("SELECT 1", {}) == [(1,)]

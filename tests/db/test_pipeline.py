@@ -80,3 +80,13 @@ def test_transaction_that_fails_at_its_commit_is_tried_again(consumer, queue, la
     assert (FinishedJob.objects.count(), DeadJob.objects.count(), consumer._in_flight.held()) == (4, 0, 0)
     assert "too late" in caplog.text or "the transaction failed at its commit" in caplog.text
     assert "pipeline mode" not in caplog.text
+
+
+def test_value_that_is_never_sent_takes_back_what_was_sent_before_it(queue, sql):
+    """The server knows of no error there: it would commit the rest."""
+    enqueue_many(app.noop, [()])
+    with pytest.raises(DataError, match="NUL"), queue.transaction():
+        queue.send("DELETE FROM pgqueue_jobs RETURNING id", {})
+        queue.send("SELECT %(text)s::text", {"text": "\0"})
+    assert sql("SELECT count(*) FROM pgqueue_jobs") == [(1,)]
+    assert queue.rows("SELECT 1", {}) == [(1,)]
