@@ -1,7 +1,6 @@
 """Progress and metadata of running jobs, and how the consumer writes them."""
 
 import math
-import queue as stdlib_queue
 
 import pytest
 from django.db import transaction
@@ -17,20 +16,9 @@ from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.records import Fate
 from django_pgqueue.states import Reason
 from django_pgqueue.worker import progress
-from django_pgqueue.worker.consumer import Consumer
-from django_pgqueue.worker.shared_state import SharedState, now
-from tests.support.consumers import Benched, turn
+from tests.support.consumers import turn
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def consumer(transactional_db):
-    shared = SharedState()
-    shared.extend_lease(now() + 60)
-    made = Consumer(1, (), Benched(4, shared, stdlib_queue.SimpleQueue()), shared)
-    yield made
-    made.database.close()
 
 
 @pytest.fixture
