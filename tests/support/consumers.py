@@ -3,7 +3,9 @@
 import queue as stdlib_queue
 
 import pytest
+from django.db import OperationalError
 
+from django_pgqueue.db.errors import Silence
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.shared_state import SharedState, now
@@ -49,3 +51,18 @@ def turn(consumer):
         cursor.full_scan_at = 0.0
     consumer._collect(0.0)
     consumer._cycle()
+
+
+def accepted(consumer) -> list[int]:
+    return [job.id for _, job in consumer.slots.accepted]
+
+
+def turns(consumer, number: int) -> None:
+    """Let the consumer do some turns, each as soon as one is allowed."""
+    for _ in range(number):
+        consumer._backoff._retry_at = consumer._backoff.claim_at = 0.0
+        turn(consumer)
+
+
+def fall_silent(*_, **__):
+    raise OperationalError("silent") from Silence("silent")

@@ -5,9 +5,11 @@ import http.client
 import subprocess
 from collections.abc import Mapping
 
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from django_pgqueue.worker.metrics import CommandCounters, CommandMetrics
 from tests.support.needs import promtool
 from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE_SECONDS
@@ -80,3 +82,15 @@ class Scraped:
         status, told, text = self.get(**headers)
         assert status == 200, text
         return parsed(text, told["Content-Type"])
+
+
+def sheet_of(*collectors) -> Sheet:
+    registry = CollectorRegistry()
+    for collector in collectors:
+        registry.register(collector)
+    return parsed(generate_latest(registry).decode())
+
+
+def figures(made: CommandCounters, **more) -> CommandMetrics:
+    known = {"processes": 2, "slots": 16, "busy": 3, "pass_ages": {"heartbeat": 1.0}}
+    return CommandMetrics(sums=made.sums(), **(known | more))

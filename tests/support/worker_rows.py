@@ -112,3 +112,12 @@ def lost(queue, sql):
         return ids
 
     return make
+
+
+def silence(sql, session_pid, seconds=60):
+    sql(
+        "UPDATE pgqueue_workers SET lease_until = now() + interval '1 min', session_pid = %s, "
+        "heartbeat_at = now() - make_interval(secs => %s)",
+        session_pid,
+        seconds,
+    )

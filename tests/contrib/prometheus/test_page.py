@@ -1,0 +1,131 @@
+"""The view of metrics for a project, its access, and the counter of jobs enqueued."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import OperationalError
+from django.test import Client, RequestFactory, override_settings
+from prometheus_client import CollectorRegistry, generate_latest
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many
+from django_pgqueue.contrib.prometheus import QueueCollector, count_enqueued, families, view
+from django_pgqueue.contrib.prometheus import page as pages
+from django_pgqueue.insights.overview import OverviewData, SharedReading
+from django_pgqueue.models import Queue
+from tests.support.scraping import Sheet, parsed
+from tests.support.staff import user_with
+from tests.support.waiting import PATIENCE_SECONDS
+
+TOKEN = "a-token-that-is-not-guessed"
+
+PATH = "/metrics/pgqueue/"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_project_counts_what_it_enqueues_in_its_own_registry(counted):
+    registry = CollectorRegistry()
+    count_enqueued(registry)
+    enqueue_many(app.noop, [()] * 4)
+    sheet = parsed(generate_latest(registry).decode())
+    assert sheet.of("pgqueue_enqueued_total", queue="default", task=app.noop.name) == 4
+
+
+@pytest.fixture
+def away(monkeypatch):
+    """Have the tables fail, and the look of another test be forgotten."""
+
+    def fail() -> None:
+        raise OperationalError("away")
+
+    registry = CollectorRegistry()
+    registry.register(QueueCollector(shared=SharedReading(fail)))
+    monkeypatch.setattr(pages, "_registry", lambda _: registry)
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    pages._registry.cache_clear()
+
+
+def bearing(token: str) -> dict:
+    return {"headers": {"Authorization": f"Bearer {token}"}}
+
+
+@pytest.mark.django_db
+def test_view_tells_staff_who_may_see_the_overview():
+    Queue.objects.create(name="mail")
+    assert Client().get(PATH).status_code == user_with("view_job", "view_queue").get(PATH).status_code == 403
+    response = user_with("view_overview").get(PATH)
+    assert response.status_code == 200
+    assert response["Content-Type"].startswith("text/plain; version=0.0.4")
+    assert "no-store" in response["Cache-Control"]
+    sheet = parsed(response.content.decode())
+    assert sheet.of("pgqueue_up") == 1
+    assert sheet.of("pgqueue_jobs", queue="mail", status="queued") == 0
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("wanted", "given", "status"),
+    [
+        (TOKEN, TOKEN, 200),
+        (TOKEN, TOKEN[:-1], 403),
+        (TOKEN, "ü", 403),
+        (TOKEN, "", 403),
+        (None, "", 403),
+        (None, "None", 403),
+    ],
+)
+def test_view_answers_a_client_that_knows_the_token(client, wanted, given, status):
+    with override_settings(PGQUEUE={"METRICS_TOKEN": wanted}):
+        assert client.get(PATH, **bearing(given)).status_code == status
+
+
+@pytest.mark.django_db
+def test_view_needs_neither_users_nor_a_login():
+    """As where neither sessions nor users are installed, or all users have to log in."""
+    request = RequestFactory().get(PATH, **bearing(TOKEN))
+    assert not hasattr(request, "user")
+    assert view(request).status_code == 403
+    with override_settings(PGQUEUE={"METRICS_TOKEN": TOKEN}):
+        assert view(request).status_code == 200
+    assert view.login_required is False
+
+
+@pytest.mark.django_db
+def test_view_only_reads():
+    assert user_with("view_overview").post(PATH).status_code == 405
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("away")
+def test_view_says_that_the_tables_cannot_be_read():
+    response = user_with("view_overview").get(PATH)
+    assert response.status_code == 200
+    assert parsed(response.content.decode()).samples == {("pgqueue_up", frozenset()): 0}
+
+
+def test_view_waits_for_no_other_request_that_hangs(monkeypatch):
+    """As where the server has fallen silent: each scrape would take one more thread of the project."""
+    reads, is_over = threading.Event(), threading.Event()
+
+    def hang(_: str) -> OverviewData:
+        reads.set()
+        is_over.wait(PATIENCE_SECONDS)
+        return OverviewData(queues=(), workers=0)
+
+    def ask() -> Sheet:
+        return parsed(view(RequestFactory().get(PATH, **bearing(TOKEN))).content.decode())
+
+    monkeypatch.setattr(families, "read_overview", hang)
+    wanted = {"METRICS_TOKEN": TOKEN, "ADMIN_TIMEOUT_SECONDS": 0.1}
+    with override_settings(PGQUEUE=wanted), ThreadPoolExecutor(2) as pool:
+        try:
+            first = pool.submit(ask)
+            assert reads.wait(PATIENCE_SECONDS)
+            assert pool.submit(ask).result(PATIENCE_SECONDS).of("pgqueue_up") == 0
+        finally:
+            is_over.set()
+        assert first.result(PATIENCE_SECONDS).of("pgqueue_up") == 1

@@ -1,0 +1,125 @@
+"""The queue's own connections: time limits, isolation, planner settings, and servers that fall silent or only read."""
+
+import contextlib
+import threading
+
+import pytest
+from django.db import Error, OperationalError, connection
+
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.models import Job
+from django_pgqueue.worker.listener import BACKEND
+from tests.support.proxy import Detour
+from tests.support.waiting import PATIENCE_SECONDS
+
+SLEEP = "SELECT pg_sleep(60)"  # the server goes on for so long when the client has given up: it is ended by the fixture
+
+
+@pytest.fixture
+def database(transactional_db, sql):
+    opened = QueueConnection("default", "hasty test", patience_seconds=PATIENCE_SECONDS)
+    yield opened
+    opened.close()
+    sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE '%%hasty test'")
+
+
+@contextlib.contextmanager
+def hasty(database):
+    """Have the connection give up soon; whatever else it is asked is to be answered, however busy the machine is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "_least_patience", 0.2)
+        yield
+
+
+def test_connection_on_which_the_server_is_silent_is_given_up_and_opened_again(database):
+    [(first,)] = database.rows("SELECT pg_backend_pid()", {})
+    with hasty(database), pytest.raises(OperationalError, match=r"the server has not answered for 0.2 s"):
+        database.rows(SLEEP, {})
+    assert database.rows("SELECT pg_backend_pid()", {}) != [(first,)]
+
+
+def test_silence_outside_of_transactions_is_given_up_too(database):
+    database.rows("SELECT 1", {})
+    with hasty(database), pytest.raises(OperationalError, match="has not answered"):
+        connection = database.autocommit()
+        with database._wrapper.wrap_database_errors:
+            connection.execute(SLEEP)
+    assert database.autocommit().execute("SELECT 1").fetchall() == [(1,)]
+
+
+class Hung(Detour):
+    """A pooler that has no server for a client that it has let in."""
+
+    def must_lose(self, link, data):
+        if b"SET ROLE" in data:
+            link.flows.clear()
+        return super().must_lose(link, data)
+
+
+def test_silence_while_a_connection_is_set_up_is_given_up_too(database, monkeypatch):
+    """By a statement of Django's, here one that is sent in any case."""
+    hung = Hung()
+    settings = database._wrapper.settings_dict
+    for setting, value in (("HOST", "127.0.0.1"), ("PORT", str(hung.port))):
+        monkeypatch.setitem(settings, setting, value)
+    monkeypatch.setitem(settings["OPTIONS"], "assume_role", settings["USER"])
+    end = threading.Timer(PATIENCE_SECONDS, hung.cut)
+    end.start()
+    try:
+        with hasty(database), pytest.raises(OperationalError, match="has not answered"):
+            database.rows("SELECT 1", {})
+    finally:
+        end.cancel()
+        hung.close()
+
+
+def test_what_may_take_long_is_waited_for_and_nothing_after_it(database):
+    with hasty(database):
+        assert database.autocommit(may_take_long=True).execute("SELECT pg_sleep(0.5)").fetchall() == [("",)]
+        with pytest.raises(OperationalError, match="has not answered"):
+            database.rows(SLEEP, {})
+
+
+def test_no_statement_of_a_worker_is_compiled(queue):
+    """Plans by index only look dear to the planner; a second would go by before each of them began."""
+    with queue.transaction():
+        assert queue.rows("SELECT current_setting('jit')", {}) == [("off",)]
+
+
+def test_own_connection_that_only_reads_is_given_up_though_all_it_does_is_read(queue: QueueConnection):
+    """It meets no error there; it would look at a queue that stands still for ever."""
+    before = queue.rows(BACKEND, {})
+    assert queue.rows(BACKEND, {}) == before
+    queue.autocommit().execute("SET default_transaction_read_only = on")
+    assert queue.rows(BACKEND, {}) != before
+
+
+def test_queue_works_at_read_committed_whatever_the_server_prefers(queue, sql):
+    name = connection.settings_dict["NAME"]
+    sql(f"""ALTER DATABASE "{name}" SET default_transaction_isolation = 'serializable'""")
+    try:
+        queue.close()
+        assert queue.rows("SELECT current_setting('transaction_isolation')", {}) == [("read committed",)]
+        with pytest.raises(LookupError), queue.transaction():
+            queue.rows("INSERT INTO pgqueue_jobs (task) VALUES ('x') RETURNING 1", {})
+            raise LookupError
+        assert Job.objects.count() == 0
+    finally:
+        sql(f'ALTER DATABASE "{name}" RESET default_transaction_isolation')
+        queue.close()
+
+
+def test_connection_to_a_server_that_is_read_only_is_not_kept(queue, sql):
+    """As after a failover: the next one may lead to the server that is the primary now."""
+    insert = "INSERT INTO pgqueue_jobs (task) VALUES ('x') RETURNING 1"
+    name = connection.settings_dict["NAME"]
+    sql(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+    try:
+        former = queue.autocommit()
+        with pytest.raises(Error, match="read-only"):
+            queue.rows(insert, {})
+        assert former.closed
+    finally:
+        sql("SET default_transaction_read_only = off")
+        sql(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
+    assert queue.rows(insert, {}) == [(1,)]

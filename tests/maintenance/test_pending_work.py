@@ -1,0 +1,115 @@
+"""Pending work: one statement says which passes have anything to do, and whether a command is drained."""
+
+import datetime as dt
+
+import pytest
+
+import tests.app.tasks as app
+from django_pgqueue.jobs.ack import write
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.queue_selector import QueueSelector
+from django_pgqueue.maintenance.pending_work import PendingWork, is_drained, oldest_runnable, pending_work
+from django_pgqueue.maintenance.promoter import promote
+from django_pgqueue.records import Fate, Outcome
+from tests.support.waiting import eventually
+
+
+def test_nothing_is_to_be_done_for_an_empty_table_nor_for_what_waits_for_its_time(queue):
+    assert pending_work(queue) == PendingWork()
+    app.noop.using(run_at=dt.timedelta(hours=1)).enqueue()
+    app.noop.using(queue="mail", expires=60).enqueue()
+    assert pending_work(queue) == PendingWork()
+
+
+def test_next_job_that_is_due_soon_is_told(queue, sql):
+    app.noop.using(run_at=dt.timedelta(seconds=1)).enqueue()
+
+    def due_in_a_second() -> bool:
+        sql("UPDATE pgqueue_jobs SET run_at = now() + interval '1 s'")
+        seconds = pending_work(queue).due_seconds
+        assert seconds <= 1
+        return seconds > 0  # unless that second went by between the two statements
+
+    eventually(due_in_a_second)
+    sql("DELETE FROM pgqueue_jobs")
+    app.noop.using(run_at=dt.timedelta(milliseconds=1)).enqueue()
+    while (seconds := pending_work(queue).due_seconds) > 0:
+        assert seconds <= 0.001
+    promote(queue)
+    assert pending_work(queue).due_seconds is None
+
+
+@pytest.mark.parametrize("status", ["scheduled", "queued", "waiting"])
+def test_jobs_that_expire_are_found_until_they_run(queue, sql, status):
+    app.noop.using(expires=60, concurrency_key="k").enqueue()
+    sql("UPDATE pgqueue_jobs SET status = %s, concurrency_slot = 1, expires_at = now()", status)
+    assert pending_work(queue).has_expired
+
+
+def test_running_and_started_jobs_and_reserved_are_found(queue, sql):
+    app.noop.using(unique_key="k", unique_scope="start").enqueue()
+    app.noop.using(unique_key="period", unique_for=60).enqueue()
+    first, second = claim(queue, "default", limit=2, worker_id=1)
+    assert pending_work(queue) == PendingWork(has_running=True)
+    write(queue, [Outcome(first, Fate.RELEASED), Outcome(second, Fate.SUCCEEDED)])
+    assert pending_work(queue) == PendingWork(has_started=True)
+    sql("UPDATE pgqueue_jobs SET run_at = now() WHERE status = 'reserved'")
+    assert pending_work(queue) == PendingWork(has_started=True, has_reserved=True)
+
+
+def test_waiting_jobs_are_found(queue):
+    app.noop.using(concurrency_key="k").enqueue()
+    assert pending_work(queue) == PendingWork(has_waiting=True)
+
+
+def test_drained_means_nothing_claimable_due_or_running_here(queue, sql):
+    def drained(queues=(), worker_ids=()):
+        return is_drained(queue, served=QueueSelector.of(queues), worker_ids=worker_ids)
+
+    assert drained()
+    job_id = app.noop.using(queue="mail").enqueue().id
+    assert not drained()
+    assert drained(queues=["default"])
+    assert not drained(queues=["mail"])
+    assert not drained(queues=["d*", "m*"])
+    assert drained(queues=["-mail"])
+    sql("INSERT INTO pgqueue_queues (name, paused_at) VALUES ('mail', now())")
+    assert drained(), "paused"
+    sql("UPDATE pgqueue_queues SET resume_at = statement_timestamp()")
+    assert not drained()
+    claim(queue, "mail", limit=1, worker_id=3)
+    assert drained(worker_ids=[4])
+    assert not drained(worker_ids=[3])
+    sql(
+        "UPDATE pgqueue_jobs SET status = 'scheduled', lease_token = 0, run_at = now() + interval '1 h' WHERE id = %s",
+        job_id,
+    )
+    assert drained()
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s'")
+    assert not drained()
+
+
+@pytest.mark.django_db
+def test_oldest_job_is_found_among_priorities_and_queues(queue_of_ages):
+    assert oldest_runnable(queue_of_ages, QueueSelector()) == pytest.approx(500, abs=30)
+    assert oldest_runnable(queue_of_ages, QueueSelector(["a"])) == pytest.approx(300, abs=30)
+    assert oldest_runnable(queue_of_ages, QueueSelector(["c", "unknown"])) == 0.0
+    assert oldest_runnable(queue_of_ages, QueueSelector(["*"], ["b*", "c"])) == pytest.approx(300, abs=30)
+
+
+def test_fair_job_has_not_waited_for_longer_than_it_has_been_there(queue, sql):
+    app.noop.using(fair_key="a").enqueue()
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 hour', enqueued_at = now() - interval '5 s'")
+    assert oldest_runnable(queue, QueueSelector()) == pytest.approx(5, abs=30)
+
+
+@pytest.fixture
+def queue_of_ages(queue, sql):
+    """Fill three queues with jobs whose age does not follow their priority; those of the last may not run yet."""
+    sql(
+        "INSERT INTO pgqueue_jobs (task, queue, priority, run_at) "
+        "SELECT 'x', queue, priority, now() - make_interval(secs => seconds) FROM (VALUES "
+        "('a', 9, 100), ('a', 9, 200), ('a', 0, 300), ('a', -9, 50), ('b', 5, 40), ('b', -5, 500), ('c', 0, -900)"
+        ") AS job (queue, priority, seconds)"
+    )
+    return queue

@@ -1,0 +1,96 @@
+"""Options of the worker command, and the reloader that it gets while developing."""
+
+import subprocess
+import sys
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_pgqueue.management.commands import pgqueue_worker
+from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.workers import MANAGE
+
+
+def test_prometheus_client_is_not_needed_without_metrics():
+    code = (
+        "import sys, django; sys.modules['prometheus_client'] = None; django.setup();"
+        "from django_pgqueue.management.commands import pgqueue_worker; import django_pgqueue.worker.consumer;"
+        "assert 'django_pgqueue.contrib.prometheus' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_SECONDS)
+
+
+@pytest.mark.django_db
+def test_worker_says_what_metrics_need(monkeypatch):
+    for module in [name for name in sys.modules if name.startswith("django_pgqueue.contrib.prometheus")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(CommandError, match=r"pip install 'django-pgqueue\[prometheus\]'"):
+        call_command("pgqueue_worker", metrics_port=9, drain=True, verbosity=0)
+
+
+@pytest.mark.django_db
+def test_wrong_port_is_named():
+    with pytest.raises(CommandError, match=r"--metrics-port must be 0 \(none\) to 65535, not 65536\."):
+        call_command("pgqueue_worker", metrics_port=65536)
+
+
+@pytest.mark.django_db
+def test_wrong_options_of_health_are_named():
+    with pytest.raises(CommandError) as caught:
+        call_command("pgqueue_worker", health_port=65536, health_max_age=-1.0, health_file="/no/such/folder/file")
+    assert "--health-port must be 0 (none) to 65535, not 65536." in str(caught.value)
+    assert "--health-max-age must be 0 (any) or more seconds, not -1.0." in str(caught.value)
+    assert "--health-file is in a folder that is not there: '/no/such/folder/file'." in str(caught.value)
+
+
+@pytest.fixture
+def command(monkeypatch):
+    """Run a command line; return the one that a reloader would repeat, or the error that comes where there is none."""
+    repeated = []
+
+    class Reloader:
+        def __init__(self, command, *, grace_seconds):
+            repeated.append(command[command.index("pgqueue_worker") :])
+
+        def run(self):
+            return 7
+
+    def begin():
+        raise CommandError("no reloader")
+
+    monkeypatch.setattr(pgqueue_worker, "Reloader", Reloader)
+    monkeypatch.setattr(pgqueue_worker, "check_database", begin)
+    monkeypatch.setattr(pgqueue_worker.Command, "requires_migrations_checks", False)
+
+    def run(*options):
+        line = ["manage.py", "pgqueue_worker", "--skip-checks", *options]
+        monkeypatch.setattr("sys.argv", [str(MANAGE), *line[1:]])  # which Django repeats
+        with pytest.raises(SystemExit) as end:
+            pgqueue_worker.Command().run_from_argv(line)
+        assert end.value.code == (7 if repeated else 1)
+        return repeated
+
+    return run
+
+
+@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize("option", [None, "--reload", "--no-reload"])
+def test_reloader_is_for_development_unless_the_option_says_otherwise(command, settings, debug, option):
+    settings.DEBUG = debug
+    options = ["--queues=mail", *([option] if option else [])]
+    wanted = debug if option is None else option == "--reload"
+    assert command(*options) == ([["pgqueue_worker", "--skip-checks", *options, "--no-reload"]] if wanted else [])
+
+
+def test_options_that_cannot_work_are_found_before_anything_starts(command, capsys):
+    assert command("--reload", "--concurrency=0") == []
+    assert "--concurrency must be 1 to 1000, not 0." in capsys.readouterr().err
+
+
+def test_code_that_calls_the_command_gets_no_reloader(command, settings):
+    settings.DEBUG = True
+    with pytest.raises(CommandError, match="no reloader"):
+        call_command("pgqueue_worker")
+    with pytest.raises(CommandError, match="--reload needs a command line"):
+        call_command("pgqueue_worker", reload=True)

@@ -1,0 +1,33 @@
+"""Dead rows of the jobs table, made by the test alone."""
+
+from collections.abc import Callable
+
+import pytest
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many
+from tests.support.storage import without_autovacuum
+from tests.support.waiting import eventually
+from tests.support.workers import other_sessions
+
+
+@pytest.fixture
+def own_vacuum_only(queue, sql):
+    """Keep autovacuum away from the table, and begin with nothing dead on it, nor in the books of earlier sessions."""
+    eventually(lambda: not other_sessions(sql))
+    with without_autovacuum(sql):
+        sql("SELECT pg_stat_force_next_flush()")
+        sql("VACUUM pgqueue_jobs")
+        yield
+
+
+@pytest.fixture
+def kill_rows(sql) -> Callable[[int], None]:
+    """Make a number of rows of the table die, and the server's counters know it."""
+
+    def kill(number: int) -> None:
+        enqueue_many(app.noop.using(queue="doomed"), [()] * number)
+        sql("DELETE FROM pgqueue_jobs WHERE queue = 'doomed'")
+        sql("SELECT pg_stat_force_next_flush()")
+
+    return kill

@@ -1,0 +1,89 @@
+"""Passes of duties in a thread: their order, the size of a slice, the end, pauses after failures."""
+
+import contextlib
+from types import SimpleNamespace
+
+import psycopg
+import pytest
+from django.db import OperationalError
+
+from django_pgqueue.services import AdaptiveBatch, Duties, ServiceRunner
+from tests.support.pauses import fail, pauses
+from tests.support.waiting import PATIENCE_SECONDS
+
+
+def test_slice_is_halved_by_what_is_too_much_and_by_nothing_else():
+    one = AdaptiveBatch()
+    for _ in range(12):
+        with contextlib.suppress(OperationalError), one.taken():
+            raise OperationalError from psycopg.errors.QueryCanceled()
+    assert one.size == 1
+    with pytest.raises(OperationalError), one.taken() as size:
+        raise OperationalError from psycopg.errors.AdminShutdown()
+    assert size == one.size == 1
+    for _ in range(12):
+        with one.taken():
+            pass
+    assert one.size == 1000
+
+
+def test_pauses_grow_up_to_two_seconds_or_so():
+    waits = pauses(ServiceRunner("duty", fail))
+    assert waits[0] < 0.2
+    assert 1.7 < waits[-1] < 2.3  # 2.2 at most, as the docs say
+
+
+def test_trouble_that_lasts_takes_few_lines(caplog):
+    """The first failure, every tenth, every other reason, and the end."""
+    reasons = iter(["away"] * 12 + ["full"] * 8 + [None])
+
+    def fail_for_a_reason() -> float:
+        if reason := next(reasons):
+            raise OperationalError(reason)
+        return 0.0
+
+    loop = ServiceRunner("duty", fail_for_a_reason)
+    for _ in range(21):
+        loop._guarded_pass()
+    assert [record.message.removeprefix("The duty ") for record in caplog.records] == [
+        "failed and is tried again (failure 1): away",
+        "failed and is tried again (failure 11): away",
+        "failed and is tried again (failure 13): full",
+        "works again after 20 failures",
+    ]
+
+
+def test_pass_that_is_told_to_stop_ends_before_the_next_duty():
+    done = []
+
+    def one():
+        done.append("one")
+        loop.stop()
+
+    def two():
+        done.append("two")
+
+    duties = Duties(one, two)
+    loop = ServiceRunner("duty", duties.pass_once, stop=duties.stop)
+    loop.start()
+    loop.join(PATIENCE_SECONDS)
+    assert done == ["one"]
+
+
+def test_age_of_a_duty_begins_with_it_and_not_with_its_pass(monkeypatch):
+    clock, ages = [1000.0], []
+    monkeypatch.setattr("django_pgqueue.services.time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def long():
+        clock[0] += 50
+
+    def longer():
+        ages.append(duties.doing_seconds())
+        clock[0] += 60
+        ages.append(duties.doing_seconds())
+        raise ValueError
+
+    duties = Duties(long, longer)
+    duties.pass_once()
+    clock[0] += 100
+    assert (ages, duties.doing, duties.doing_seconds()) == ([0, 60], "longer", 0)

@@ -1,0 +1,405 @@
+"""The consumer, driven turn by turn in this process, against real rows."""
+
+import queue as stdlib_queue
+import threading
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+from django.db import connection
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many
+from django_pgqueue.jobs import leases
+from django_pgqueue.jobs.ack import release
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.records import Fate
+from django_pgqueue.worker import consumer as consumer_module
+from django_pgqueue.worker.consumer import Consumer, Prefetch
+from django_pgqueue.worker.shared_state import SharedState, now
+from django_pgqueue.worker.slots import Slots
+from tests.support.consumers import accepted, fall_silent, turn, turns
+from tests.support.slots import ended
+from tests.support.waiting import PATIENCE_SECONDS, eventually, until_gone
+
+
+@pytest.fixture(autouse=True)
+def _slots_end() -> Iterator[None]:
+    with ended():
+        yield
+
+
+def test_consumer_fills_its_slots_and_no_more(consumer):
+    enqueue_many(app.noop, [()] * 10)
+    turn(consumer)
+    assert len(consumer.slots.accepted) == 4
+    turn(consumer)
+    assert len(consumer.slots.accepted) == 4
+    consumer.slots.finish()
+    turn(consumer)
+    assert (len(consumer.slots.accepted), FinishedJob.objects.count()) == (4, 1)
+
+
+def test_outcome_that_the_database_refuses_is_found_and_buried_alone(consumer):
+    """Three good outcomes and one whose result is no JSON: the flush fails, is halved, and only the bad one pays."""
+    ids = enqueue_many(app.noop, [()] * 4)
+    turn(consumer)
+    for number in range(4):
+        consumer.slots.finish(result="no json" if number == 2 else "1")
+    turn(consumer)
+    turn(consumer)
+    assert sorted(FinishedJob.objects.values_list("id", flat=True)) == [ids[0], ids[1], ids[3]]
+    dead = DeadJob.objects.get()
+    assert (dead.id, dead.reason, dead.errors[0]["refused"]) == (ids[2], "discarded", "succeeded")
+    assert "invalid input syntax for type json" in dead.errors[0]["message"]
+    assert consumer._in_flight.held() == 0
+
+
+def test_cut_connection_is_logged_by_the_consumer_alone(consumer, queue, sql, caplog):
+    """The driver has nothing to add on a logger of its own."""
+    enqueue_many(app.noop, [()] * 4)
+    for _ in range(2):
+        turn(consumer)
+        session = consumer.database.autocommit().info.backend_pid
+        sql("SELECT pg_terminate_backend(%s)", session)
+        until_gone(queue, session)
+        consumer.slots.finish()
+        turn(consumer)
+        assert consumer._backoff.failures == 1
+        consumer._backoff._retry_at = 0.0
+        turn(consumer)
+    consumer.database.close()
+    with pytest.raises(LookupError), consumer.database.transaction():
+        consumer.database.rows("SELECT 1", {})
+        raise LookupError
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("psycopg")] == []
+    assert FinishedJob.objects.count() == 2
+
+
+def test_jobs_fetched_ahead_go_back_when_no_slot_begins_them(consumer, monkeypatch):
+    enqueue_many(app.noop, [()] * 20)
+    consumer._prefetch.prefetch = 10
+    consumer._prefetch._since += 3600  # the speed of this machine is not to matter
+    turn(consumer)
+    turn(consumer)
+    assert len(consumer.slots.accepted) == 10, "in halves of the work ahead; too little room is left for another one"
+    monkeypatch.setattr("django_pgqueue.worker.consumer.STALLED_SECONDS", 0.0)
+    for _ in range(4):
+        consumer._look_again_at = 0.0
+        turn(consumer)
+    assert len(consumer.slots.accepted) == 4
+    assert Job.objects.filter(status="queued", attempts=0).count() == 16
+
+
+def test_only_what_is_not_begun_goes_back(consumer):
+    """As when slots for plain tasks are all busy, and those for async ones go on."""
+    enqueue_many(app.noop, [()] * 8)
+    consumer._prefetch.prefetch = 4
+    consumer._prefetch._since += 3600
+    turn(consumer)
+    turn(consumer)
+    first = [job for _, job in consumer.slots.accepted[4:6]]
+    consumer._look_again_at = 0.0
+    consumer._unbegun = {job.run_id for job in first}
+    consumer._release_stalled()
+    consumer._look_again_at += 3600
+    turn(consumer)
+    assert {job.id for _, job in consumer.slots.accepted}.isdisjoint({job.id for job in first})
+    assert sorted(Job.objects.filter(status="queued", attempts=0).values_list("id", flat=True)) == [
+        job.id for job in first
+    ]
+
+
+def test_careful_consumer_claims_the_next_job_when_the_last_one_has_ended_or_runs_for_a_second(consumer):
+    consumer._careful_until = time.monotonic() + 3600
+    consumer._prefetch.prefetch = 8
+    consumer._prefetch._since += 3600
+    ids = enqueue_many(app.noop, [()] * 10)
+    consumer._found_at = time.monotonic() + 3600
+    turn(consumer)
+    turn(consumer)
+    consumer._found_at = time.monotonic() + 3600
+    consumer._shared.start(consumer.slots.accepted[0][0])
+    turn(consumer)
+    assert accepted(consumer) == ids[:1], "one at a time"
+    consumer.slots.finish()
+    turn(consumer)
+    assert accepted(consumer) == ids[1:2], "it has ended"
+    for number in (2, 3, 4, 5):
+        consumer._found_at = time.monotonic() - 1
+        turn(consumer)
+        assert accepted(consumer) == ids[1:number], "one that was not begun is waited for"
+        assert consumer._patience() < 0.1, "and it looks soon whether it was"
+        consumer._shared.start(consumer.slots.accepted[-1][0])
+        turn(consumer)
+    consumer._found_at = time.monotonic() - 1
+    turn(consumer)
+    assert accepted(consumer) == ids[1:5], "none is fetched ahead"
+    consumer._careful_until = 0.0
+    consumer._prefetch.prefetch = 8
+    turn(consumer)
+    turn(consumer)
+    assert accepted(consumer) == ids[1:]
+
+
+def test_others_are_told_of_jobs_that_are_given_back(consumer, monkeypatch, sql):
+    """Idle workers poll seldom, and would leave them alone for that long; they are queued when that is said."""
+    told = []
+    monkeypatch.setattr(
+        consumer._follow_ups,
+        "call_others",
+        lambda queues: told.append((set(queues), Job.objects.filter(status="queued", queue__in=queues).count())),
+    )
+    for name in ("default", "mail"):
+        enqueue_many(app.noop.using(queue=name), [()] * 4)
+    consumer._prefetch.prefetch = 8
+    consumer._prefetch._since += 3600
+    for _ in range(3):
+        turn(consumer)
+    assert (len(consumer.slots.accepted), told) == (8, [])
+    consumer.stop()
+    turn(consumer)
+    [(queues, number)] = told
+    assert (queues <= {"default", "mail"}, number) == (True, 4)
+    consumer.slots.finish()
+    turn(consumer)
+    assert len(told) == 1
+
+
+def test_job_that_was_only_just_handed_over_has_not_stalled(consumer):
+    """However long nothing happened before."""
+    consumer._look_again_at -= 60
+    consumer.slots.concurrency = 0  # every accepted job counts as waiting for a slot
+    consumer._prefetch.prefetch = 4
+    enqueue_many(app.noop, [()] * 2)
+    turn(consumer)
+    assert len(consumer.slots.accepted) == 2
+    consumer._look_again_at = 0.0
+    turn(consumer)
+    assert len(consumer.slots.accepted) == 2
+    assert Job.objects.filter(status="running", attempts=1).count() == 2
+
+
+def test_stop_gives_back_what_waits_and_takes_no_more(consumer):
+    enqueue_many(app.noop, [()] * 20)
+    consumer._prefetch.prefetch = 10
+    turn(consumer)
+    consumer.stop()
+    turn(consumer)
+    assert Job.objects.filter(status="running").count() == 4
+    for _ in range(4):
+        consumer.slots.finish()
+    consumer.run()
+    assert (FinishedJob.objects.count(), Job.objects.filter(status="queued", attempts=0).count()) == (4, 16)
+
+
+def test_busy_consumer_waits_instead_of_spinning(consumer):
+    enqueue_many(app.noop, [()] * 4)
+    turn(consumer)
+    assert len(consumer.slots.accepted) == 4
+    consumer._cursors.mark_ready(None)
+    assert consumer._patience() > 0.5, "with all slots busy there is nothing to look for"
+    consumer.stop()
+    turn(consumer)
+    assert consumer._patience() > 0.5, "while the last jobs finish there is nothing to do"
+    for _ in range(4):
+        consumer.slots.finish()
+    consumer.run()
+
+
+def test_schema_change_under_a_prepared_statement_harms_no_outcome(consumer, sql):
+    for _ in range(5):
+        enqueue_many(app.noop, [()] * 4)
+        turn(consumer)
+        for _ in range(4):
+            consumer.slots.finish()
+    sql("ALTER TABLE pgqueue_jobs ALTER COLUMN queue TYPE varchar(200)")
+    try:
+        for _ in range(3):
+            consumer._backoff._retry_at = 0.0
+            turn(consumer)
+        assert (FinishedJob.objects.count(), DeadJob.objects.count()) == (20, 0)
+    finally:
+        sql("ALTER TABLE pgqueue_jobs ALTER COLUMN queue TYPE text")
+
+
+def test_prepared_statements_that_are_gone_harm_no_outcome(consumer):
+    for _ in range(5):
+        enqueue_many(app.noop, [()] * 4)
+        turn(consumer)
+        for _ in range(4):
+            consumer.slots.finish()
+    consumer.database.autocommit().execute("DEALLOCATE ALL", prepare=False)
+    for _ in range(3):
+        consumer._backoff._retry_at = 0.0
+        turn(consumer)
+    assert (FinishedJob.objects.count(), DeadJob.objects.count()) == (20, 0)
+
+
+def test_server_that_was_read_only_is_left_for_a_new_connection(consumer, sql):
+    enqueue_many(app.noop, [()])
+    turn(consumer)
+    consumer.slots.finish()
+    name = connection.settings_dict["NAME"]
+    sql(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+    try:
+        consumer.database.close()
+        turn(consumer)
+        assert consumer._backoff.failures == 1
+    finally:
+        sql("SET default_transaction_read_only = off")
+        sql(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
+    consumer._backoff._retry_at = 0.0
+    turn(consumer)
+    assert FinishedJob.objects.count() == 1
+
+
+def test_consumer_claims_nothing_when_the_lease_of_its_process_has_passed(consumer):
+    consumer._shared.extend_lease(now() - 1)
+    enqueue_many(app.noop, [()])
+    turn(consumer)
+    assert (consumer.slots.accepted, Job.objects.get().status) == ([], "queued")
+
+
+def test_job_is_not_started_after_the_lease_of_its_process(transactional_db):
+    shared = SharedState()
+    shared.extend_lease(now() - 1)
+    outbox = stdlib_queue.SimpleQueue()
+    consumer = Consumer(1, (), Slots(2, shared, outbox), shared)
+    enqueue_many(app.record, [("x",)])
+    [job] = claim(consumer.database, "default", limit=1, worker_id=1)
+    cell = consumer._in_flight._free.pop()
+    consumer.slots.accept(cell, job)
+    released = outbox.get(timeout=PATIENCE_SECONDS)
+    assert (released[0], released[1].fate) == (cell, Fate.RELEASED)
+    outbox.put(released)
+    consumer.stop()
+    consumer.run()
+    assert (Job.objects.get().status, Job.objects.get().attempts) == ("queued", 0)
+    for thread in threading.enumerate():
+        assert "pgqueue" not in thread.name or thread.daemon
+
+
+def test_what_was_fetched_before_a_lapse_goes_back_before_anything_is_started(transactional_db):
+    """As after a stall of the network for longer than a lease: others may have run it meanwhile."""
+    shared = SharedState()
+    shared.extend_lease(now() + 60)
+    consumer = Consumer(1, (), Slots(1, shared, stdlib_queue.SimpleQueue()), shared)
+    app.sleep_for_ever.using(priority=1).enqueue()
+    waiting = app.noop_async.enqueue().id
+    first, second = claim(consumer.database, "default", limit=2, worker_id=1)
+    consumer._accept([first, second])
+    eventually(lambda: shared.started() == {first.run_id})
+    shared.extend_lease(now() - 1)
+    shared.renew_lease(now() + 60)
+    consumer._cycle()
+    assert list(Job.objects.filter(status="queued").values_list("id", "attempts")) == [(waiting, 0)]
+    assert shared.is_lease_valid()
+    consumer.slots.cancel(first.run_id)
+    eventually(lambda: turn(consumer) or FinishedJob.objects.filter(pk=waiting, attempts=1).exists())
+    consumer.database.close()
+
+
+def test_lane_that_was_about_to_begin_a_job_leaves_it_to_those_who_were_given_it_meanwhile(queue, registry_of):
+    """A job has held the event loop for so long that the heartbeat has given back what that was about to begin."""
+    shared, is_full, is_over, begun = SharedState(), threading.Event(), threading.Event(), []
+
+    async def hold_the_loop():
+        begun.append("hog")
+        is_over.wait(PATIENCE_SECONDS)
+
+    async def fetched():
+        begun.append("fetched")
+
+    shared.extend_lease(now() + 60)
+    consumer = Consumer(1, (), Slots(2, shared, stdlib_queue.SimpleQueue()), shared)
+    for func in (hold_the_loop, fetched):
+        registry_of(func).enqueue()
+    try:
+        consumer.slots._lanes._start().call_soon_threadsafe(is_full.wait, PATIENCE_SECONDS)
+        consumer._accept(claim(consumer.database, "default", limit=2, worker_id=1))
+        is_full.set()  # now it opens a lane for each of the two, and then runs what is in the first
+        eventually(lambda: begun)
+        shared.cap_lease(now())
+        assert release(queue, [one for one in leases.worker_leases(queue, [1]) if one.run_id in shared.unbegun()])
+        assert [job.task for job in claim(queue, "default", limit=2, worker_id=2)] == [f"{__name__}.fetched"]
+        shared.renew_lease(now() + 60)
+        consumer._cycle()
+        assert shared.is_lease_valid()
+        is_over.set()
+        eventually(lambda: turn(consumer) or not consumer._in_flight.held())
+        assert begun == ["hog"]
+    finally:
+        is_full.set()
+        is_over.set()
+        consumer.database.close()
+
+
+def test_nothing_is_started_between_a_renewal_after_a_lapse_and_the_next_turn(transactional_db):
+    shared, outbox = SharedState(), stdlib_queue.SimpleQueue()
+    shared.extend_lease(now() - 1)
+    shared.renew_lease(now() + 60)
+    consumer = Consumer(1, (), Slots(1, shared, outbox), shared)
+    app.noop.enqueue()
+    consumer._accept(claim(consumer.database, "default", limit=1, worker_id=1))
+    assert outbox.get(timeout=PATIENCE_SECONDS)[1].fate is Fate.RELEASED
+    assert shared.started() == set()
+    consumer.database.close()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """What ``Speed`` reads: it stands still until the test moves it."""
+    hands = [0.0]
+    monkeypatch.setattr("django_pgqueue.worker.consumer.time", SimpleNamespace(monotonic=lambda: hands[0]))
+    return hands
+
+
+def test_prefetch_follows_the_speed_of_the_jobs(clock):
+    speed = Prefetch()
+    clock[0] += 1.0
+    speed.measure(turns=0.005, finished=10_000)
+    assert 250 < speed.prefetch < 350, "about 30 ms of 10,000 jobs a second"
+    clock[0] += 1.0
+    speed.measure(turns=0.005, finished=100)
+    assert 120 < speed.prefetch < 180, "what is fast for a moment is not believed for long"
+    speed.forget()
+    assert speed.prefetch == 0
+
+
+def test_speed_is_known_within_few_jobs_after_an_idle_time(clock):
+    speed = Prefetch()
+    speed.measure(turns=0.005, finished=31)
+    assert speed.prefetch == 0
+    speed.measure(turns=0.005, finished=1)
+    assert speed.prefetch > 0
+
+
+def test_admission_that_goes_on_failing_keeps_back_no_outcome(consumer, sql, monkeypatch):
+    enqueue_many(app.noop, [()])
+    turn(consumer)
+    send = consumer._admissions.send
+
+    def fail(database, **limit):
+        if consumer._admissions._due:
+            database.rows("SELECT 1 FROM no_such_table", {})
+        return send(database, **limit)
+
+    monkeypatch.setattr(consumer._admissions, "send", fail)
+    consumer._admissions.request(["key"])
+    consumer.slots.finish()
+    turns(consumer, 3)
+    assert (FinishedJob.objects.count(), consumer._backoff.failures) == (1, 0)
+
+
+def test_trouble_of_an_errand_is_not_forgotten_with_the_turn_that_it_follows(consumer, monkeypatch):
+    enqueue_many(app.noop, [()])
+    with monkeypatch.context() as patch:
+        patch.setattr(consumer_module, "register_queue", fall_silent)
+        turn(consumer)
+    assert len(consumer.slots.accepted) == 1
+    assert (consumer._backoff.failures, consumer._shared.failures()) == (1, 1)
+    turns(consumer, 1)
+    assert (consumer._backoff.failures, consumer._shared.failures()) == (0, 0)

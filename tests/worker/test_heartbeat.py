@@ -1,0 +1,260 @@
+"""Heartbeats of a command: leases, kills, sessions, claims that were lost on their way."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+from django.db import OperationalError
+
+import tests.app.tasks as app
+from django_pgqueue.jobs import leases
+from django_pgqueue.jobs.actions import kill
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.leases import request_stop
+from django_pgqueue.models import Job, Worker
+from django_pgqueue.worker.config import WorkerConfig
+from django_pgqueue.worker.heartbeat import SILENT_SECONDS, Heartbeat, HeartbeatMonitor, Liveness, SilentWorkers
+from django_pgqueue.worker.processes import ProcessPool
+from django_pgqueue.worker.shared_state import SharedState, now
+from django_pgqueue.worker.worker_process import can_read_memory
+from tests.support import needs
+from tests.support.stuck import LEASE_SECONDS, watch
+from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.worker_rows import register
+
+
+def test_only_an_absence_without_a_gap_counts(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("django_pgqueue.worker.heartbeat.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    absences = SilentWorkers()
+
+    def looks(*seconds_and_absent):
+        found = []
+        for seconds, absent in seconds_and_absent:
+            clock[0] = seconds
+            found.append(absences.still_silent(lambda absent=absent: absent))
+        return found
+
+    assert looks((0, [7]), (1.9, [7]), (2, [7, 8]), (3, [7, 8])) == [[], [], [7], [7]]
+    assert looks((6, []), (7, [7]), (8, [7]), (9, [7])) == [[], [], [], [7]]
+    with pytest.raises(LookupError):
+        absences.still_silent(lambda: {}["the database is away"])
+    assert looks((12, [7]), (13, [7])) == [[], []]
+    absences.forget()
+    assert looks((18, [7])) == [[]]
+
+
+def test_heart_does_not_wait_for_the_locked_row_of_its_process_and_beats_again_soon(queue, other_queue, heartbeat, sql):
+    """Kills of its jobs are passed on all the same."""
+    beat, process = heartbeat[0].pass_once, heartbeat[1]
+    assert beat() == 10
+    with other_queue.transaction():
+        other_queue.rows("UPDATE pgqueue_workers SET stop_requested_by = 'ann' RETURNING id", {})
+        app.noop.enqueue()
+        [job] = claim(queue, "default", limit=1, worker_id=process.worker_id)
+        kill([job.id], by="eve")
+        assert beat() == 1
+    assert process.killed == {job.run_id}
+    assert beat() == 10
+
+
+def test_heart_measures_its_own_processes(queue, heartbeat):
+    if not can_read_memory():
+        pytest.skip(needs.LINUX)
+    heartbeat[1].pid = os.getpid()
+    heartbeat[0].pass_once()
+    assert Worker.objects.get().memory_bytes > 10_000_000
+    heartbeat[1].pid = 2**22 + 1  # of no process
+    heartbeat[0].pass_once()
+    assert Worker.objects.get().memory_bytes == 0
+
+
+def test_heart_passes_the_wish_to_stop_on(queue, heartbeat):
+    told = []
+    heartbeat[0]._told_to_stop = told.append
+    heartbeat[0].pass_once()
+    assert told == []
+    request_stop([heartbeat[1].worker_id], by="ann")
+    heartbeat[0].pass_once()
+    assert told == ["ann"]
+
+
+def test_pulse_is_steady_after_a_lease_without_a_gap():
+    start = now()
+    monitor = HeartbeatMonitor(lease_seconds=100, last=start)
+    assert not monitor.is_reliable()
+    for at in (start - 105, start - 80, start - 40):
+        monitor.beat(at)
+    assert not monitor.is_reliable()
+    monitor.beat(start)
+    assert monitor.is_reliable()
+    monitor.stumble()
+    assert not monitor.is_reliable()
+
+
+@pytest.mark.parametrize(("gap", "is_reliable"), [(49, True), (51, False)])
+def test_pulse_starts_over_after_a_gap_of_half_a_lease(gap, is_reliable):
+    start = now()
+    monitor = HeartbeatMonitor(lease_seconds=100, last=start)
+    for at in (start - 180, start - 140, start - 100, start - 60, start - gap, start):
+        monitor.beat(at)
+    assert monitor.is_reliable() is is_reliable
+
+
+@pytest.fixture
+def heartbeat(queue):
+    """The heartbeat of one process that holds nothing of its own."""
+    process = SimpleNamespace(
+        worker_id=register(queue), pid=1, shared=SharedState(), order=lambda *line: None, unturned_seconds=0.0
+    )
+    pool = ProcessPool(WorkerConfig(), supervisor_id=1, lease_seconds=30)
+    pool.living.append(process)
+    made = Heartbeat("default", pool, Liveness(changed=lambda: None), told_to_stop=lambda by: None)
+    yield made, process
+    made.database.close()
+
+
+@pytest.fixture
+def seen(heartbeat, monkeypatch):
+    """The session of the command of that process, which has begun, and when others will take it for silent."""
+    made, process = heartbeat
+    session = made._session
+    monkeypatch.setattr(session, "_changed", made.mind_session)
+    process.shared.extend_lease(now() + 30)
+    session.begin(pid=1)
+    made.pass_once()
+    yield session, lambda: made.monitor.last + SILENT_SECONDS
+    assert process.shared.is_lease_valid()
+
+
+def test_process_starts_nothing_when_its_command_is_silent_to_others_though_a_heartbeat_hangs(heartbeat, seen):
+    """The session ends, and the heartbeat that is under way does not come back."""
+    (session, silent_at), shared = seen, heartbeat[1].shared
+    assert shared._deadline[0] > silent_at() + 20
+    session.end()
+    assert shared._deadline[0] == silent_at()
+
+
+def test_heartbeat_without_a_session_renews_no_more_than_others_allow(heartbeat, seen):
+    (session, silent_at), shared = seen, heartbeat[1].shared
+    session.end()
+    before = silent_at()
+    heartbeat[0].pass_once()
+    assert before < silent_at() == shared._deadline[0], "the next heartbeat may hang"
+    session.begin(pid=2)
+    heartbeat[0].pass_once()
+    assert shared._deadline[0] > silent_at() + 20
+
+
+def test_claim_that_never_reached_its_process_is_released_once_its_consumer_has_turned(queue, heartbeat):
+    beat, process = heartbeat[0].pass_once, heartbeat[1]
+    app.noop.enqueue()
+    claim(queue, "default", limit=1, worker_id=process.worker_id)
+    beat()
+    beat()
+    assert Job.objects.get().status == "running", "the consumer may still be writing down what it has claimed"
+    process.shared.count_cycle()
+    beat()
+    assert (Job.objects.get().status, Job.objects.get().attempts) == ("queued", 0)
+
+
+def test_others_are_told_of_a_claim_that_never_reached_its_process(queue, other_queue, heartbeat):
+    listening = other_queue.autocommit()
+    listening.execute("LISTEN pgqueue_jobs")
+    app.noop.using(queue="mail").enqueue()
+    claim(queue, "mail", limit=1, worker_id=heartbeat[1].worker_id)
+    heartbeat[0].pass_once()
+    heartbeat[1].shared.count_cycle()
+    list(listening.notifies(timeout=0))
+    heartbeat[0].pass_once()
+    assert [notice.payload for notice in listening.notifies(timeout=PATIENCE_SECONDS, stop_after=1)] == ["mail"]
+
+
+def test_claim_that_its_process_holds_is_left_alone(queue, heartbeat):
+    beat, process = heartbeat[0].pass_once, heartbeat[1]
+    app.noop.enqueue()
+    [job] = claim(queue, "default", limit=1, worker_id=process.worker_id)
+    for turn in range(3):
+        beat()
+        process.shared.count_cycle()
+        if turn == 0:
+            process.shared.hold([0], [job])
+    assert Job.objects.get().status == "running"
+
+
+def test_beat_that_fails_starts_the_pulse_over(heartbeat, monkeypatch):
+    heartbeat[0].monitor.first = now() - 60
+    monkeypatch.setitem(heartbeat[0].database._wrapper.settings_dict, "HOST", "/nowhere")
+    with pytest.raises(OperationalError):
+        heartbeat[0].pass_once()
+    assert not heartbeat[0].monitor.is_reliable()
+
+
+def test_command_without_a_session_shows_more_often_that_it_lives(heartbeat):
+    made, process = heartbeat
+    assert made.pass_once() == 10, "it never had one"
+    made._session.begin(4711)
+    assert made.pass_once() == 4, "who is seen by a session is soon missed by a heartbeat"
+    assert Worker.objects.get(pk=process.worker_id).session_pid == 4711
+    made._session.end()
+    assert made.pass_once() == 1
+    assert Worker.objects.get(pk=process.worker_id).session_pid == 0
+
+
+def test_command_that_can_have_no_session_any_more_beats_as_one_that_never_had_one(heartbeat):
+    made, _ = heartbeat
+    made._session.begin(4711)
+    made._session.end()
+    assert made.pass_once() == 1
+    made._session.forgo()
+    assert made.pass_once() == 10
+
+
+@pytest.mark.parametrize(("had_a_session", "seconds"), [(True, 5), (False, 30)])
+def test_command_that_cannot_be_seen_any_more_starts_nothing(heartbeat, monkeypatch, had_a_session, seconds):
+    made, process = heartbeat
+    if had_a_session:
+        made._session.begin(4711)
+    process.shared.extend_lease(now() + 600)
+    made.pass_once()
+    beaten = made.monitor.last
+    made._session.end()
+    made.database.close()
+    monkeypatch.setitem(made.database._wrapper.settings_dict, "HOST", "/nowhere")
+    with pytest.raises(OperationalError):
+        made.pass_once()
+    assert process.shared._deadline[0] == beaten + seconds
+
+
+def test_process_that_does_not_turn_begins_nothing_and_what_it_has_fetched_goes_back(
+    queue, pool, clock, heartbeat_of_pool, caplog
+):
+    [process] = pool.living
+    jobs = [app.noop.enqueue().id for _ in range(2)]
+    once = app.noop.using(max_attempts=1).enqueue().id
+    running, fetched, only_once = claim(queue, "default", limit=3, worker_id=process.worker_id)
+    assert [job.id for job in (running, fetched, only_once)] == [*jobs, once]
+    process.shared.hold([0, 1, 2], [running, fetched, only_once])
+    process.shared.start(0)
+    process.shared.count_cycle()
+    heartbeat_of_pool.pass_once()
+    watch(pool, clock, LEASE_SECONDS)
+    heartbeat_of_pool.pass_once()
+    assert process.shared.is_lease_valid(), "it has turned within a lease"
+    assert set(Job.objects.values_list("status", flat=True)) == {"running"}
+    watch(pool, clock, 2)
+    heartbeat_of_pool.pass_once()
+    heartbeat_of_pool.pass_once()
+    assert not process.shared.is_lease_valid()
+    rows = {row.id: (row.status, row.attempts, row.lost) for row in Job.objects.all()}
+    assert rows == {running.id: ("running", 1, 0), fetched.id: ("queued", 0, 0), once: ("running", 1, 0)}
+    assert caplog.text.count("Process 4711 has not turned") == 1
+    assert f"while it runs job {running.id} (tests.app.tasks.noop)" in caplog.text
+    assert leases.worker_leases(queue, [process.worker_id])
+    # It turns again: it has to give back what it believes to have, before it begins anything.
+    process.shared.count_cycle()
+    watch(pool, clock, 1)
+    heartbeat_of_pool.pass_once()
+    assert (process.shared.has_lease_lapsed(), process.shared.is_lease_valid()) == (True, False)
+    process.shared.accept_lapse()
+    assert process.shared.is_lease_valid()

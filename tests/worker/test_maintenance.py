@@ -1,0 +1,273 @@
+"""Housekeeping of one command: what its dead processes left, and duties that take long."""
+
+import datetime as dt
+import time
+from types import SimpleNamespace
+
+import pytest
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many
+from django_pgqueue.db.connections import QueueConnection
+from django_pgqueue.jobs.claim import claim, send
+from django_pgqueue.models import Job, Worker
+from django_pgqueue.services import SPELL_SECONDS, ServiceRunner
+from django_pgqueue.worker.config import WorkerConfig
+from django_pgqueue.worker.heartbeat import HeartbeatMonitor
+from django_pgqueue.worker.maintenance import MaintenanceRunner
+from django_pgqueue.worker.shared_state import SharedState
+from tests.support.waiting import PATIENCE_SECONDS, eventually
+from tests.support.worker_rows import register
+
+
+def test_dead_process_is_kept_in_mind_until_the_last_of_its_jobs_is_settled(queue, other_queue):
+    """Its shared state says which jobs had started, so it is needed for a row that is locked for now."""
+    worker_id = register(queue)
+    locked, free = enqueue_many(app.noop, [()] * 2)
+    claim(queue, "default", limit=2, worker_id=worker_id)
+    process = SimpleNamespace(
+        worker_id=worker_id,
+        shared=SharedState(),
+        was_stopped=False,
+        was_careful=False,
+        pid=1,
+        exit_code=0,
+        overdue=set,
+        close=lambda: None,
+        ended_seconds=0.0,
+    )
+    pool = SimpleNamespace(ended=[process])
+    maintenance = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda queues: None, drained=None)
+    try:
+        with other_queue.transaction():
+            other_queue.rows("SELECT id FROM pgqueue_jobs WHERE id = %(id)s FOR UPDATE", {"id": locked})
+            maintenance.settle_ended()
+            assert (pool.ended, Worker.objects.count()) == ([process], 1)
+            assert Job.objects.get(status="queued").id == free
+        with other_queue.transaction():
+            other_queue.rows("SELECT id FROM pgqueue_workers FOR UPDATE", {})
+            maintenance.settle_ended()
+            assert (pool.ended, Worker.objects.count()) == ([process], 1)
+        maintenance.settle_ended()
+        assert (pool.ended, Worker.objects.count()) == ([], 0)
+        assert set(Job.objects.values_list("status", "attempts")) == {("queued", 0)}
+    finally:
+        maintenance.database.close()
+
+
+@pytest.mark.parametrize("exit_code", [-9, 0], ids=["killed", "ended by a job"])
+def test_claim_in_flight_when_its_process_dies_is_settled_when_the_server_is_through_with_it(queue, exit_code):
+    """It is committed after its process was settled; not even a job that may start only once pays for it."""
+    worker_id = register(queue)
+    app.noop.using(max_attempts=1, lease=dt.timedelta(days=1)).enqueue()
+    process = SimpleNamespace(
+        worker_id=worker_id,
+        shared=SharedState(),
+        was_stopped=False,
+        was_careful=False,
+        pid=1,
+        exit_code=exit_code,
+        overdue=set,
+        close=lambda: None,
+        ended_seconds=0.0,
+    )
+    pool = SimpleNamespace(ended=[process])
+    maintenance = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda queues: None, drained=None)
+    consumer = QueueConnection("default", f"consumer {worker_id}")
+    try:
+        with consumer.transaction():
+            assert len(send(consumer, "default", limit=1, worker_id=worker_id).jobs()) == 1
+            assert maintenance.settle_ended() is not None, "the server is still at it"
+            assert (pool.ended, Worker.objects.count()) == ([process], 1)
+        assert Job.objects.get().status == "running"
+        consumer.close()
+        eventually(lambda: maintenance.settle_ended() is None)
+        assert (pool.ended, Worker.objects.count()) == ([], 0)
+        assert set(Job.objects.values_list("status", "attempts", "lost")) == {("queued", 0, 0)}
+    finally:
+        consumer.close()
+        maintenance.database.close()
+
+
+def test_session_of_a_process_whose_consumer_has_ended_is_not_waited_for(queue):
+    """It closed its own; what is there is that of a copy."""
+    worker_id = register(queue)
+    shared = SharedState()
+    shared.end_cycles()
+    process = SimpleNamespace(
+        worker_id=worker_id,
+        shared=shared,
+        was_stopped=False,
+        was_careful=False,
+        pid=1,
+        exit_code=0,
+        overdue=set,
+        close=lambda: None,
+        ended_seconds=0.0,
+    )
+    pool = SimpleNamespace(ended=[process])
+    maintenance = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda queues: None, drained=None)
+    copy = QueueConnection("default", f"consumer {worker_id}")
+    try:
+        copy.rows("SELECT 1", {})
+        assert maintenance.settle_ended() is None
+        assert (pool.ended, Worker.objects.count()) == ([], 0)
+    finally:
+        copy.close()
+        maintenance.database.close()
+
+
+def test_session_of_a_dead_process_that_does_not_end_is_waited_for_no_longer_than_a_statement_may_take(queue):
+    """As where a job has made a copy of the process by fork, which keeps the socket and lives on."""
+    worker_id = register(queue)
+    process = SimpleNamespace(
+        worker_id=worker_id,
+        shared=SharedState(),
+        was_stopped=False,
+        pid=1,
+        exit_code=-9,
+        overdue=set,
+        close=lambda: None,
+    )
+    process.was_careful = False
+    pool = SimpleNamespace(ended=[process])
+    maintenance = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda queues: None, drained=None)
+    consumer = QueueConnection("default", f"consumer {worker_id}")
+    try:
+        consumer.rows("SELECT 1", {})
+        pauses = []
+        for process.ended_seconds in (0.0, 0.9, 1.0, 60.0):
+            pauses.append(maintenance.settle_ended())
+            assert (pool.ended, Worker.objects.count()) == ([process], 1)
+        assert pauses == [0.1, 0.1, 1.0, 1.0]
+        process.ended_seconds = 60.1
+        assert maintenance.settle_ended() is None
+        assert (pool.ended, Worker.objects.count()) == ([], 0)
+    finally:
+        consumer.close()
+        maintenance.database.close()
+
+
+@pytest.fixture
+def slow_promotion(transactional_db, sql):
+    """Let a statement that promotes more than 40 rows end as one that takes too long."""
+    sql(
+        "CREATE FUNCTION pgqueue_slow() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN IF (SELECT count(*) FROM promoted) > 40 THEN RAISE query_canceled; END IF; RETURN NULL; END $$"
+    )
+    sql(
+        "CREATE TRIGGER slow AFTER UPDATE ON pgqueue_jobs REFERENCING NEW TABLE AS promoted "
+        "FOR EACH STATEMENT EXECUTE FUNCTION pgqueue_slow()"
+    )
+    yield
+    sql("DROP FUNCTION pgqueue_slow CASCADE")
+
+
+def test_duty_that_takes_too_long_takes_less_at_once_and_holds_up_no_other(sql, slow_promotion, caplog):
+    enqueue_many(app.noop.using(run_at=dt.timedelta(hours=1)), [()] * 64)
+    sql("ALTER TABLE pgqueue_jobs DISABLE TRIGGER slow")
+    sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s'")
+    sql("ALTER TABLE pgqueue_jobs ENABLE TRIGGER slow")
+    pool = SimpleNamespace(
+        plan=WorkerConfig(), ended=[], fill=lambda database: None, next_start_seconds=lambda: None, worker_ids=list
+    )
+    woken, looked = [], []
+    maintenance = MaintenanceRunner(
+        "default", pool, HeartbeatMonitor(30), wake=woken.append, drained=lambda: looked.append(True)
+    )
+    maintenance._promoting.size = 64
+    maintenance.pass_once()
+    assert (Job.objects.filter(status="queued").count(), maintenance._promoting.size) == (0, 32)
+    [record] = [record for record in caplog.records if "The duty promote took too long" in record.getMessage()]
+    assert (record.levelname, record.exc_info) == ("WARNING", None), "a time limit is no error of this package"
+    maintenance.pass_once()
+    maintenance.pass_once()
+    assert Job.objects.filter(status="queued").count() == 64
+    assert woken
+    sql("DELETE FROM pgqueue_jobs")
+    maintenance.pass_once()
+    assert looked
+    maintenance.database.close()
+
+
+class Clock:
+    """The monotonic clock as duties see it: it stands still unless it is moved."""
+
+    def __init__(self) -> None:
+        self.seconds = time.monotonic()
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr("django_pgqueue.services.time", made)
+    return made
+
+
+@pytest.fixture
+def maintenance(transactional_db):
+    """The housekeeping of a command that has no processes; ``filled`` counts how often its places were looked after."""
+    pool = SimpleNamespace(plan=WorkerConfig(), ended=[], next_start_seconds=lambda: None, worker_ids=list, filled=0)
+
+    def fill(database):
+        pool.filled += 1
+
+    pool.spawn_missing = fill
+    made = MaintenanceRunner("default", pool, HeartbeatMonitor(30), wake=lambda payloads: None, drained=None)
+    yield made
+    made.database.close()
+
+
+def make_due(maintenance: MaintenanceRunner) -> None:
+    """Let another job be due that is not promoted yet."""
+    maintenance.database.rows(
+        "INSERT INTO pgqueue_jobs (task, status, run_at) VALUES (%(task)s, 'scheduled', now()) RETURNING id",
+        {"task": app.noop.name},
+    )
+
+
+def test_promotion_lets_the_other_duties_in_though_new_jobs_come_due_all_the_time(maintenance, clock, monkeypatch):
+    """A stream that is faster than promotion: with each slice that is promoted another job is due."""
+    monkeypatch.setattr("django_pgqueue.services.LARGEST_SLICE", 1)
+    maintenance._promoting.size = 1
+    slices = []
+
+    def wake(payloads):
+        slices.append(payloads)
+        clock.seconds += SPELL_SECONDS / 2
+        if len(slices) < 40:
+            make_due(maintenance)
+
+    maintenance._wake = wake
+    make_due(maintenance)
+    for passes in (1, 2, 3):
+        assert maintenance.pass_once() == 0.0, "there is more to promote"
+        assert (len(slices), maintenance._pool.filled) == (2 * passes, passes)
+
+
+def test_promotion_of_a_stream_ends_when_the_command_is_told_to_stop(maintenance, monkeypatch):
+    """The slices come faster than their spell ends: it is the loop that has it end."""
+    slices = []
+
+    def wake(payloads):
+        slices.append(payloads)
+        if not is_over:
+            make_due(maintenance)
+
+    is_over = False
+    maintenance._wake = wake
+    make_due(maintenance)
+    loop = ServiceRunner("housekeeping", maintenance.pass_once, stop=maintenance.duties.stop)
+    loop.start()
+    try:
+        eventually(lambda: len(slices) > 3)
+        loop.stop()
+        loop.join(PATIENCE_SECONDS)
+        assert not loop.is_alive()
+    finally:
+        is_over = True
+        loop.stop()
+        loop.join(PATIENCE_SECONDS)

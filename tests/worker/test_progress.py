@@ -1,0 +1,315 @@
+"""Progress and metadata of running jobs, and how the consumer writes them."""
+
+import math
+
+import pytest
+from django.db import transaction
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many, job
+from django_pgqueue.exceptions import InvalidArguments, InvalidJob
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.executor import run
+from django_pgqueue.jobs.interrupts import ThreadInterrupts
+from django_pgqueue.models import DeadJob, FinishedJob, Job
+from django_pgqueue.records import Fate
+from django_pgqueue.states import Reason
+from django_pgqueue.worker import progress
+from tests.support.consumers import turn
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def run_one(consumer):
+    """Let the consumer claim a job of which a run begins."""
+
+    def begin(task=app.noop) -> CurrentJob:
+        task.enqueue()
+        turn(consumer)
+        return CurrentJob(consumer.slots.accepted[-1][1], consumer.slots.news.tell)
+
+    return begin
+
+
+def told(row) -> tuple:
+    return (row.progress["done"], row.progress["total"], row.progress["message"]) if row.progress else ()
+
+
+def test_first_progress_is_written_at_once_and_the_latest_after_a_pause(consumer, run_one, monkeypatch):
+    current = run_one()
+    current.set_progress(1, 10, "begun")
+    turn(consumer)
+    row = Job.objects.get()
+    assert (row.status, told(row)) == ("running", (1, 10, "begun"))
+    assert (row.progress["attempt"], row.progress["at"][:4].isdigit()) == (1, True)
+    monkeypatch.setattr(progress, "PAUSE_SECONDS", 600.0)
+    for done in range(2, 6):
+        current.set_progress(done, 10)
+        turn(consumer)
+    assert told(Job.objects.get()) == (1, 10, "begun")
+    assert 0 < consumer._updates.wait_until() - current.written_at < 601
+    monkeypatch.setattr(progress, "PAUSE_SECONDS", 0.0)
+    turn(consumer)
+    assert told(Job.objects.get()) == (5, 10, "")
+    assert consumer._updates.wait_until() == math.inf
+
+
+@pytest.mark.parametrize(
+    ("outcome", "model"),
+    [
+        ({"fate": Fate.SUCCEEDED}, FinishedJob),
+        ({"fate": Fate.REPEATED}, FinishedJob),
+        ({"fate": Fate.DIED, "reason": Reason.EXHAUSTED, "error": {"error": "x"}}, DeadJob),
+        ({"fate": Fate.RETRIED, "error": {"error": "x"}}, Job),
+    ],
+    ids=["succeeded", "repeated", "died", "retried"],
+)
+def test_last_progress_goes_before_the_outcome(consumer, run_one, monkeypatch, outcome, model):
+    monkeypatch.setattr(progress, "PAUSE_SECONDS", 600.0)
+    current = run_one()
+    current.set_progress(1)
+    turn(consumer)
+    current.set_progress(2, 3, "last")
+    current.set_metadata(a=1)
+    consumer.slots.finish(**outcome)
+    turn(consumer)
+    row = model.objects.get(pk=current.id)
+    assert (told(row), row.metadata) == ((2, 3, "last"), {"a": 1})
+    assert consumer._updates.wait_until() == math.inf
+    if outcome["fate"] is Fate.REPEATED:
+        follower = Job.objects.get()
+        assert (follower.progress, follower.metadata) == (None, {"a": 1})
+
+
+def test_many_calls_are_one_entry_and_one_ring(consumer, run_one):
+    """However many there are before the consumer looks; and again once it has looked."""
+    current = run_one()
+    for _ in range(2):
+        for done in range(1000):
+            current.set_progress(done)
+        assert (len(consumer._updates._told), consumer.outbox.qsize()) == (1, 1)
+        turn(consumer)
+
+
+def test_news_of_several_runs_are_one_statement(consumer, monkeypatch):
+    enqueue_many(app.noop, [()] * 3)
+    turn(consumer)
+    sent = []
+    send = consumer.database.send
+    monkeypatch.setattr(consumer.database, "send", lambda text, values: sent.append(text) or send(text, values))
+    for _, claimed in consumer.slots.accepted:
+        CurrentJob(claimed, consumer.slots.news.tell).set_progress(claimed.id)
+    turn(consumer)
+    assert sum("Write into running jobs" in text for text in sent) == 1
+    assert [row.progress["done"] for row in Job.objects.order_by("id")] == list(
+        Job.objects.order_by("id").values_list("id", flat=True)
+    )
+
+
+def test_locked_row_is_written_the_next_time(consumer, run_one, monkeypatch):
+    monkeypatch.setattr(progress, "PAUSE_SECONDS", 0.0)
+    current = run_one()
+    with transaction.atomic():
+        Job.objects.select_for_update().get()
+        current.set_progress(1)
+        turn(consumer)
+    assert Job.objects.get().progress is None
+    turn(consumer)
+    assert told(Job.objects.get()) == (1, None, "")
+
+
+def test_last_news_wait_with_an_outcome_whose_row_is_locked(consumer, run_one, monkeypatch):
+    monkeypatch.setattr(progress, "PAUSE_SECONDS", 600.0)
+    current = run_one()
+    current.set_progress(1)
+    with transaction.atomic():
+        Job.objects.select_for_update().get()
+        consumer.slots.finish()
+        turn(consumer)
+    consumer._in_flight._blocked_until = 0.0
+    turn(consumer)
+    assert told(FinishedJob.objects.get()) == (1, None, "")
+
+
+def test_last_news_are_written_though_their_row_is_locked_until_the_outcome_is_sent(consumer, run_one, monkeypatch):
+    """As it is by a caller who begins to wait for the job in this moment."""
+    current = run_one()
+    current.set_progress(1)
+    send, other = consumer.database.send, transaction.atomic()
+
+    def unlock_behind_the_news(text, values):
+        answer = send(text, values)
+        if "Write into running jobs" in text:
+            rows = answer.fetchall()
+            assert rows == []
+            answer.fetchall = lambda: rows
+            transaction.set_rollback(True)
+            other.__exit__(None, None, None)
+        return answer
+
+    consumer.slots.finish()
+    other.__enter__()
+    Job.objects.select_for_update().get()
+    with monkeypatch.context() as patch:
+        patch.setattr(consumer.database, "send", unlock_behind_the_news)
+        turn(consumer)
+    assert told(Job.objects.get()) == ()
+    consumer._in_flight._blocked_until = 0.0
+    turn(consumer)
+    assert told(FinishedJob.objects.get()) == (1, None, "")
+
+
+def test_run_that_lost_its_lease_writes_nothing(consumer, run_one, sql):
+    current = run_one()
+    sql("UPDATE pgqueue_jobs SET lease_token = 7")
+    current.set_progress(1)
+    turn(consumer)
+    consumer.slots.finish()
+    turn(consumer)
+    assert Job.objects.get().progress is None
+
+
+def test_thread_that_goes_on_after_the_end_of_its_job_is_heard_no_more(consumer, run_one, monkeypatch):
+    monkeypatch.setattr(progress, "PAUSE_SECONDS", 0.0)
+    current = run_one()
+    consumer.slots.finish()
+    turn(consumer)
+    current.set_progress(1)
+    turn(consumer)
+    current.set_progress(2)
+    assert consumer._updates.wait_until() == math.inf
+    assert FinishedJob.objects.get().progress is None
+
+
+def test_news_that_the_database_refuses_cost_no_outcome(consumer, run_one, monkeypatch):
+    current = run_one()
+    current.set_progress(1)
+    monkeypatch.setattr(current, "_metadata", "no json")
+    consumer.slots.finish(result="5")
+    turn(consumer)
+    assert FinishedJob.objects.get().result == 5
+
+
+def test_news_that_come_while_others_are_refused_are_written_later(consumer, run_one, monkeypatch):
+    refused, other = run_one(), run_one()
+    refused.set_progress(1)
+    monkeypatch.setattr(refused, "_metadata", "no json")
+    send = consumer.database.send
+    monkeypatch.setattr(consumer.database, "send", lambda *given: other.set_progress(2) or send(*given))
+    turn(consumer)
+    assert consumer._backoff.failures == 1
+    monkeypatch.undo()
+    other.set_progress(3)
+    consumer._backoff._retry_at = 0.0
+    turn(consumer)
+    assert told(Job.objects.get(pk=other.id)) == (3, None, "")
+    assert Job.objects.get(pk=refused.id).progress is None
+
+
+def test_last_news_go_before_the_outcome_however_many_end_at_once(consumer, monkeypatch):
+    monkeypatch.setattr(progress, "AT_ONCE", 1)
+    enqueue_many(app.noop, [()] * 4)
+    turn(consumer)
+    for _, claimed in [*consumer.slots.accepted]:
+        CurrentJob(claimed, consumer.slots.news.tell).set_progress(claimed.id)
+        consumer.slots.finish()
+    turn(consumer)
+    assert sorted(told(row)[0] for row in FinishedJob.objects.all()) == sorted(
+        FinishedJob.objects.values_list("id", flat=True)
+    )
+
+
+def test_news_survive_a_database_that_is_away(consumer, run_one, monkeypatch):
+    current = run_one()
+    settings = consumer.database._wrapper.settings_dict
+    host, settings["HOST"] = settings["HOST"], "/nowhere"
+    consumer.database.close()
+    current.set_progress(1)
+    turn(consumer)
+    assert consumer._backoff.failures == 1
+    settings["HOST"] = host
+    consumer._backoff._retry_at = 0.0
+    turn(consumer)
+    assert told(Job.objects.get()) == (1, None, "")
+
+
+def test_turn_without_news_sends_nothing_for_them(consumer):
+    assert (consumer._updates.send(consumer.database, []), consumer._updates.wait_until()) == (None, math.inf)
+
+
+def test_atomic_task_leaves_its_last_news_in_what_is_kept(queue):
+    app.record_atomic.enqueue()
+    [claimed] = claim(queue, "default", limit=1, worker_id=1)
+    current = CurrentJob(claimed)
+    current.set_progress(3, 4)
+    current.set_metadata(b=[1])
+    outcome = run(app.record_atomic, claimed, current, ThreadInterrupts())
+    assert outcome.fate is Fate.RECORDED
+    row = FinishedJob.objects.get()
+    assert (told(row), row.metadata) == ((3, 4, ""), {"b": [1]})
+
+
+def test_next_attempt_has_the_metadata_and_says_whose_the_progress_is(consumer, run_one, sql):
+    current = run_one(app.noop.using(metadata={"a": 1, "b": 2}))
+    current.set_progress(9, 10)
+    current.set_metadata(b=3, c={"d": None})
+    assert current.metadata == {"a": 1, "b": 3, "c": {"d": None}}
+    consumer.slots.finish(fate=Fate.RETRIED, error={"error": "x"})
+    turn(consumer)
+    sql("UPDATE pgqueue_jobs SET status = 'queued', run_at = now()")
+    turn(consumer)
+    again = CurrentJob(consumer.slots.accepted[-1][1], consumer.slots.news.tell)
+    assert again.metadata == {"a": 1, "b": 3, "c": {"d": None}}
+    state = job(again.id).state()
+    assert (state.progress["done"], state.progress["attempt"], state.attempts) == (9, 1, 2)
+    again.set_progress(1)
+    turn(consumer)
+    state = job(again.id).state()
+    assert (state.progress["done"], state.progress["attempt"], state.metadata) == (1, 2, again.metadata)
+
+
+@pytest.mark.parametrize("wrong", [-1, math.nan, math.inf, 10**18 + 1, True, "1", None])
+def test_done_is_a_number_from_zero(wrong):
+    with pytest.raises(InvalidJob, match="The done of set_progress is a number from 0 to"):
+        CurrentJob(None).set_progress(wrong)
+
+
+@pytest.mark.parametrize("wrong", [-0.1, math.nan, math.inf, False, "1"])
+def test_total_is_a_number_from_zero_or_none(wrong):
+    with pytest.raises(InvalidJob, match="The total of set_progress is a number from 0 to"):
+        CurrentJob(None).set_progress(1, wrong)
+
+
+@pytest.mark.parametrize("wrong", ["x" * 501, 7, None, b"x"])
+def test_message_is_a_short_text(wrong):
+    with pytest.raises(InvalidJob, match="a text of 500 characters at most"):
+        CurrentJob(None).set_progress(1, message=wrong)
+
+
+@pytest.mark.parametrize("wrong", ["a\0", "\ud800"])
+def test_message_is_text_that_the_database_can_store(wrong):
+    with pytest.raises(InvalidJob, match="which is not text"):
+        CurrentJob(None).set_progress(1, message=wrong)
+
+
+@pytest.mark.parametrize(("done", "total", "message"), [(0, 0, ""), (10**18, 1e18, "x" * 500), (0.5, None, "ü€🙂")])
+def test_what_is_in_range_is_stored_as_it_is(consumer, run_one, done, total, message):
+    run_one().set_progress(done, total, message)
+    turn(consumer)
+    assert told(Job.objects.get()) == (done, total, message)
+
+
+@pytest.mark.parametrize("wrong", [{"a": {1}}, {"a": math.nan}, {"a": "\0"}, {"a": "x" * (1024 * 1024)}])
+def test_metadata_is_json_of_a_size(claimed_alone, wrong):
+    with pytest.raises(InvalidArguments, match="metadata"):
+        claimed_alone.set_metadata(**wrong)
+    assert (claimed_alone.metadata, claimed_alone.has_told) == ({}, False)
+
+
+@pytest.fixture
+def claimed_alone(queue):
+    app.noop.enqueue()
+    [claimed] = claim(queue, "default", limit=1, worker_id=1)
+    return CurrentJob(claimed)

@@ -1,0 +1,98 @@
+"""The supervisor: pauses of its threads, its stop, and what it closes at its end."""
+
+import threading
+
+import pytest
+from django.core.management import CommandError, call_command
+
+import tests.app.tasks as app
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.worker.config import WorkerConfig
+from django_pgqueue.worker.supervisor import Supervisor
+from tests.support.pauses import fail, pauses
+from tests.support.ports import free_port
+from tests.support.probes import get
+from tests.support.stuck import LEASE_SECONDS, settle, watch
+from tests.support.waiting import PATIENCE_SECONDS, eventually
+
+
+def test_heart_tries_again_before_others_may_judge(settings):
+    """They may after a full lease in touch, however short that is: a live worker must have said so by then."""
+    settings.PGQUEUE = {"LEASE_SECONDS": 3}
+    plan = WorkerConfig(queues=(), processes=1, concurrency=1)
+    loop = Supervisor(plan)._heartbeat_loop
+    loop._pass_once = fail
+    assert max(pauses(loop)) == 1.0
+
+
+def test_command_that_ends_says_which_duty_has_not_come_back_and_leaves_it_its_connection(
+    transactional_db, monkeypatch, caplog
+):
+    """To close the connection under a thread that uses it would hide what the thread hangs in."""
+    monkeypatch.setattr("django_pgqueue.worker.supervisor.FAREWELL_SECONDS", 0.0)
+    supervisor = Supervisor(WorkerConfig(queues=(), processes=1, concurrency=1))
+    maintenance, loop, is_over = supervisor._maintenance, supervisor._house_loop, threading.Event()
+
+    def expire():
+        maintenance.database.rows("SELECT 1", {})
+        is_over.wait(PATIENCE_SECONDS)
+
+    maintenance.duties._duties = (expire,)
+    loop.start()
+    try:
+        eventually(lambda: maintenance.database._wrapper.connection)
+        supervisor._finish()
+        assert "leases will run out: housekeeping is still at its duty expire" in caplog.text
+        assert maintenance.database._wrapper.connection
+    finally:
+        is_over.set()
+        loop.join(PATIENCE_SECONDS)
+        maintenance.database.close()
+
+
+def test_duty_that_does_not_come_back_is_named_once(transactional_db, monkeypatch, caplog):
+    """As while the database hangs."""
+    supervisor = Supervisor(WorkerConfig(queues=(), processes=1, concurrency=1))
+    seconds = [59.0]
+    supervisor._maintenance.duties.doing_seconds = lambda: seconds[0]
+    supervisor._maintenance.duties.doing = "expire"
+    for seconds[0] in (59.0, 60.0, 61.0, 0.0, 75.0):
+        supervisor._tell_of_long_duty()
+    assert [record.message for record in caplog.records] == [
+        "Housekeeping has been at its duty expire for 60 s, and does no other",
+        "Housekeeping has been at its duty expire for 75 s, and does no other",
+    ]
+
+
+def test_stop_gives_attempts_back_where_a_process_has_not_turned_for_a_lease(queue, pool, clock):
+    """Its consumer may as well wait for the database, as cannot be told from outside, while the jobs do well."""
+    [process] = pool.living
+    job_id = app.noop.enqueue().id
+    process.shared.hold([0], claim(queue, "default", limit=1, worker_id=process.worker_id))
+    process.shared.start(0)
+    process.shared.count_cycle()
+    watch(pool, clock, LEASE_SECONDS + 30)
+    supervisor = Supervisor(WorkerConfig())
+    supervisor.pool = pool
+    supervisor._press_to_stop(0.0)
+    assert settle(pool) == {(job_id, 0, 0)}
+
+
+@pytest.mark.django_db
+def test_worker_that_cannot_answer_probes_does_not_start(probes):
+    with pytest.raises(CommandError, match="/live, /ready cannot be answered"):
+        call_command("pgqueue_worker", health_port=probes.address[1], drain=True, verbosity=0)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_worker_inside_a_test_closes_what_it_opened(tmp_path):
+    """A socket or a connection left open would be an error here."""
+    path = tmp_path / "health"
+    app.noop.enqueue()
+    port = free_port()
+    call_command(
+        "pgqueue_worker", drain=True, verbosity=0, health_port=port, health_file=str(path), health_max_age=60.0
+    )
+    assert not path.exists()
+    with pytest.raises(ConnectionRefusedError):
+        get(port, "/live")
