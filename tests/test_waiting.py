@@ -75,7 +75,7 @@ def end(queue, fate=Fate.SUCCEEDED, *, tells=True, **values) -> list[int]:
 
 
 def are_noted(number=1) -> bool:
-    return Job.objects.filter(awaited=True).count() == number
+    return Job.objects.filter(has_waiters=True).count() == number
 
 
 # What has ended, or never will
@@ -253,7 +253,7 @@ def test_without_notify_no_session_listens_and_nothing_is_noted(queue, sql, sett
     eventually(lambda: sql(SESSIONS, "pgqueue waiting"))
     with pytest.raises(TimeoutError):
         app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().wait(0.5)
-    assert not Job.objects.filter(awaited=True).exists()
+    assert not Job.objects.filter(has_waiters=True).exists()
     assert sql(SESSIONS, "pgqueue waiting listener") == []
     end(queue, result="1")
     assert [waiter.result(PATIENCE_SECONDS) for waiter in waiters] == [1, 1, 1]

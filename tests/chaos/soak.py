@@ -31,7 +31,7 @@ from tests.support.waiting import LONG_PATIENCE_SECONDS
 ROOT = Path(__file__).parent.parent.parent
 PRODUCERS = 2
 CONCURRENCY = 16
-GRACE_SECONDS = 2
+SHUTDOWN_TIMEOUT_SECONDS = 2
 STREAM_PROCESSES = 3
 PUT_BACK = "queue = 'poison' AND task = ANY (%s) AND run_at > enqueued_at"
 """A job of an unknown task is put back, again and again, for a day."""
@@ -194,7 +194,11 @@ class Soak:
     def _command(self, number: int, processes: int, *more: str) -> Command:
         is_proxied = number > 0 and number % 2 == 0
         url = f"postgresql://postgres@127.0.0.1:{self.proxy.port}/postgres" if is_proxied else self.cluster.url
-        options = [f"--processes={processes}", f"--concurrency={CONCURRENCY}", f"--grace={GRACE_SECONDS}"]
+        options = [
+            f"--processes={processes}",
+            f"--concurrency={CONCURRENCY}",
+            f"--shutdown-timeout={SHUTDOWN_TIMEOUT_SECONDS}",
+        ]
         return Command(
             number,
             self.plan.folder,

@@ -40,14 +40,14 @@ def test_waiters_are_told_of_a_death_that_no_consumer_writes_down(queue, sql, ho
 
 def expire_two(queue, sql):
     ids = [app.noop.using(expires=1).enqueue().id for _ in range(2)]
-    sql("UPDATE pgqueue_jobs SET expires_at = now() - interval '1 s', awaited = id = %s", ids[0])
+    sql("UPDATE pgqueue_jobs SET expires_at = now() - interval '1 s', has_waiters = id = %s", ids[0])
     expire(queue)
     return ids
 
 
 def kill_two(queue, sql):
     ids = enqueue_many(app.noop, [()] * 2)
-    sql("UPDATE pgqueue_jobs SET awaited = id = %s", ids[0])
+    sql("UPDATE pgqueue_jobs SET has_waiters = id = %s", ids[0])
     with transaction.atomic():
         kill(ids, by="a test")
     return ids
@@ -56,7 +56,7 @@ def kill_two(queue, sql):
 def reap_two(queue, sql):
     ids = enqueue_many(app.noop.using(max_attempts=1), [()] * 2)
     claim(queue, "default", limit=2, worker_id=1)
-    sql("UPDATE pgqueue_jobs SET lease_until = now() - interval '1 s', awaited = id = %s", ids[0])
+    sql("UPDATE pgqueue_jobs SET lease_until = now() - interval '1 s', has_waiters = id = %s", ids[0])
     reap_lost(queue)
     return ids
 
@@ -66,7 +66,7 @@ def supersede_two(queue, sql):
     jobs = claim(queue, "default", limit=2, worker_id=1)
     for n in range(2):
         app.noop.using(unique_key=f"key {n}", unique_scope="start").enqueue()
-    sql("UPDATE pgqueue_jobs SET awaited = id = %s", ids[0])
+    sql("UPDATE pgqueue_jobs SET has_waiters = id = %s", ids[0])
     ack.write(queue, [Outcome(job, Fate.RETRIED, error={"error": "x"}) for job in jobs])
     supersede(queue)
     return ids

@@ -55,3 +55,14 @@ def test_statement_without_a_limit_has_no_sizes():
 def test_size_of_the_ladder_is_the_largest_that_is_not_above_what_is_wanted():
     assert [ladder_size(wanted) for wanted in (1, 7, 8, 99, 699, 1000, 5000)] == [1, 6, 8, 80, 500, 1000, 1000]
     assert {ladder_size(wanted) for wanted in range(1, 1001)} == set(LADDER)
+
+
+@pytest.mark.parametrize(("wanted", "size"), [(1, 1), (7, 6), (99, 80), (100, 100), (5000, 1000)])
+def test_ladder_rounds_down(wanted, size):
+    assert ladder_size(wanted) == size
+
+
+def test_limit_is_a_literal_of_the_ladder():
+    assert f"LIMIT {LADDER[3]}\n" in sized("claim", LADDER[3])
+    with pytest.raises(ValueError, match="7 is not in the ladder"):
+        sized("claim", 7)

@@ -199,14 +199,14 @@ def test_receipt_names_the_awaited_jobs(queue, sql, end, task, unique_for):
     for key in "abc":
         task.using(unique_key=key, unique_for=unique_for).enqueue()
     jobs = claim(queue, "default", limit=3, worker_id=1)
-    sql("UPDATE pgqueue_jobs SET awaited = true WHERE id = %s", jobs[1].id)
+    sql("UPDATE pgqueue_jobs SET has_waiters = true WHERE id = %s", jobs[1].id)
     receipt = write(queue, *(replace(ENDS[end], job=job) for job in jobs))
     assert receipt == Receipt(awaited=frozenset([jobs[1].id]))
 
 
 def test_job_that_is_not_over_is_announced_when_it_is(queue, sql, claimed):
     jobs = claimed(2)
-    sql("UPDATE pgqueue_jobs SET awaited = true")
+    sql("UPDATE pgqueue_jobs SET has_waiters = true")
     failed, released = Outcome(jobs[0], Fate.RETRIED, error={"error": "x"}), Outcome(jobs[1], Fate.RELEASED)
     assert write(queue, failed, released) == Receipt()
     sql("UPDATE pgqueue_jobs SET status = 'queued', run_at = now()")
@@ -217,7 +217,7 @@ def test_job_that_is_not_over_is_announced_when_it_is(queue, sql, claimed):
 
 def test_job_that_its_own_transaction_has_removed_is_announced_too(queue, sql, claimed):
     first, second = (Outcome(job, Fate.SUCCEEDED) for job in claimed(2))
-    sql("UPDATE pgqueue_jobs SET awaited = true WHERE id = %s", first.job.id)
+    sql("UPDATE pgqueue_jobs SET has_waiters = true WHERE id = %s", first.job.id)
     for outcome in (first, second):
         with transaction.atomic():
             assert ack.finish_alone(CallerConnection(), outcome)

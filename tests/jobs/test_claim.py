@@ -6,7 +6,6 @@ import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.db.queries import LADDER, ladder_size, sized
 from django_pgqueue.jobs.claim import claim, new_lease_token, ready_queues, send
 from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.models import Job
@@ -83,14 +82,3 @@ def test_ready_queues_names_each_queue_with_work_once(queue):
 
 def test_ready_queues_of_an_empty_table(queue):
     assert ready_queues(queue, QueueSelector()) == []
-
-
-@pytest.mark.parametrize(("wanted", "size"), [(1, 1), (7, 6), (99, 80), (100, 100), (5000, 1000)])
-def test_ladder_rounds_down(wanted, size):
-    assert ladder_size(wanted) == size
-
-
-def test_limit_is_a_literal_of_the_ladder():
-    assert f"LIMIT {LADDER[3]}\n" in sized("claim", LADDER[3])
-    with pytest.raises(ValueError, match="7 is not in the ladder"):
-        sized("claim", 7)

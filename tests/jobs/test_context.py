@@ -1,15 +1,23 @@
-"""A task sees the job that it runs, and says when it is to run again."""
+"""The job that a task runs: what it knows of it, tells of its progress, and when it is to run again."""
 
 import datetime as dt
+import math
 
 import pytest
 
 import tests.app.tasks as app
 from django_pgqueue import current_job
-from django_pgqueue.exceptions import InvalidJob
+from django_pgqueue.exceptions import InvalidArguments, InvalidJob
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.context import CurrentJob
 from tests.support.claimed import job, outcome_of
+
+
+@pytest.fixture
+def claimed_alone(queue):
+    app.noop.enqueue()
+    [claimed] = claim(queue, "default", limit=1, worker_id=1)
+    return CurrentJob(claimed)
 
 
 def test_current_job_is_known_while_it_runs_and_not_after():
@@ -38,3 +46,34 @@ def test_time_that_cannot_be_is_refused(when):
 def test_naive_time_is_refused():
     with pytest.raises(InvalidJob, match="naive"):
         CurrentJob(None).run_again(dt.datetime(2026, 1, 1))
+
+
+@pytest.mark.parametrize("wrong", [-1, math.nan, math.inf, 10**18 + 1, True, "1", None])
+def test_done_is_a_number_from_zero(wrong):
+    with pytest.raises(InvalidJob, match="The done of set_progress is a number from 0 to"):
+        CurrentJob(None).set_progress(wrong)
+
+
+@pytest.mark.parametrize("wrong", [-0.1, math.nan, math.inf, False, "1"])
+def test_total_is_a_number_from_zero_or_none(wrong):
+    with pytest.raises(InvalidJob, match="The total of set_progress is a number from 0 to"):
+        CurrentJob(None).set_progress(1, wrong)
+
+
+@pytest.mark.parametrize("wrong", ["x" * 501, 7, None, b"x"])
+def test_message_is_a_short_text(wrong):
+    with pytest.raises(InvalidJob, match="a text of 500 characters at most"):
+        CurrentJob(None).set_progress(1, message=wrong)
+
+
+@pytest.mark.parametrize("wrong", ["a\0", "\ud800"])
+def test_message_is_text_that_the_database_can_store(wrong):
+    with pytest.raises(InvalidJob, match="which is not text"):
+        CurrentJob(None).set_progress(1, message=wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"a": {1}}, {"a": math.nan}, {"a": "\0"}, {"a": "x" * (1024 * 1024)}])
+def test_metadata_is_json_of_a_size(claimed_alone, wrong):
+    with pytest.raises(InvalidArguments, match="metadata"):
+        claimed_alone.set_metadata(**wrong)
+    assert (claimed_alone.metadata, claimed_alone.has_told) == ({}, False)

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from django_pgqueue.jobs import counters as meters
-from django_pgqueue.jobs.counters import ROW_WIDTH, ProcessCounters
+from django_pgqueue.jobs.counters import ENQUEUED, ROW_WIDTH, ProcessCounters
 from django_pgqueue.jobs.stats import LOST, SUCCEEDED
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -73,3 +73,12 @@ def test_what_a_process_has_added_stays_when_it_is_killed():
     process.join(PATIENCE_SECONDS)
     assert process.exitcode == -signal.SIGKILL
     assert kept(meter) == {("a", "x"): 7}
+
+
+def test_copy_of_a_process_counts_nothing():
+    meter = ProcessCounters()
+    meter.enqueued("a", "x", 2)
+    meter.disown()
+    meter.enqueued("a", "x", 40)
+    [(_, _, row)] = meter.rows()
+    assert row[ENQUEUED] == 2

@@ -48,7 +48,7 @@ def test_reserved_is_no_job_that_could_die(queue, sql):
 
 def test_callers_that_wait_are_told_after_the_commit(db, sql, django_capture_on_commit_callbacks):
     awaited, other = enqueue_many(app.noop, [(), ()])
-    sql("UPDATE pgqueue_jobs SET awaited = true WHERE id = %s", awaited)
+    sql("UPDATE pgqueue_jobs SET has_waiters = true WHERE id = %s", awaited)
     with django_capture_on_commit_callbacks() as hooks:
         dead_letter(CallerConnection(), [letter(awaited), letter(other)])
     assert hooks == [Notification("default", (str(awaited),), ENDS)]

@@ -57,10 +57,10 @@ def test_arguments_are_shown_without_what_is_sensitive(task, args, kwargs, expec
 
 
 def test_setting_says_which_names_are_sensitive(settings):
-    settings.PGQUEUE = {"SENSITIVE": ["^iban$", "^pin"]}
+    settings.PGQUEUE = {"SENSITIVE_PARAMETERS": ["^iban$", "^pin"]}
     value = {"IBAN": 1, "iban_country": 2, "Pin1": 3, "password": 4}
     assert shown_by_name(value) == {"IBAN": REDACTED, "iban_country": 2, "Pin1": REDACTED, "password": 4}
-    settings.PGQUEUE = {"SENSITIVE": []}
+    settings.PGQUEUE = {"SENSITIVE_PARAMETERS": []}
     assert shown_by_name(value) == value
 
 

@@ -74,7 +74,7 @@ def test_killed_command_loses_its_jobs_to_another_worker_within_the_lease(start_
     ids = enqueue_many(app.sleep.using(lease=3), [(600,)] * 5)
     doomed = start_worker("--concurrency", "5", LEASE_SECONDS="3").wait_until_ready()
     eventually(lambda: len(started()) == 5)
-    other = start_worker("--concurrency", "5", "--grace", "0", LEASE_SECONDS="3").wait_until_ready()
+    other = start_worker("--concurrency", "5", "--shutdown-timeout", "0", LEASE_SECONDS="3").wait_until_ready()
     eventually(lambda: Worker.objects.count() == 2)
     doomed.kill_group()
     eventually(lambda: Mark.objects.filter(label="start").count() == 10)
@@ -89,7 +89,7 @@ def test_killed_command_is_missed_long_before_its_lease_has_passed(start_worker)
     doomed = start_worker("--concurrency", "5", LEASE_SECONDS="3600").wait_until_ready()
     eventually(lambda: len(started()) == 5)
     hasty = {"DJANGO_SETTINGS_MODULE": "tests.processes.hasty_settings", "LEASE_SECONDS": "3600"}
-    other = start_worker("--concurrency", "5", "--grace", "0", **hasty).wait_until_ready()
+    other = start_worker("--concurrency", "5", "--shutdown-timeout", "0", **hasty).wait_until_ready()
     eventually(lambda: Worker.objects.exclude(session_pid=0).count() == 2)  # all that tells of its end
     doomed.kill_group()
     eventually(lambda: Mark.objects.filter(label="start").count() == 10)
@@ -102,7 +102,7 @@ def test_command_that_loses_its_session_alone_is_not_taken_for_gone(start_worker
     patience = str(PATIENCE_SECONDS)  # a command without a session must only not be silent for that long
     hasty = {"DJANGO_SETTINGS_MODULE": "tests.processes.hasty_settings", "SILENT_SECONDS": patience}
     ids = enqueue_many(app.sleep, [(600,)] * 5)
-    sleeper = start_worker("--concurrency", "5", "--grace", "0").wait_until_ready()
+    sleeper = start_worker("--concurrency", "5", "--shutdown-timeout", "0").wait_until_ready()
     eventually(lambda: len(started()) == 5)
     other = start_worker("--queues", "none", **hasty).wait_until_ready()
     [child] = sleeper.children()
@@ -154,7 +154,7 @@ def test_overdue_jobs_go_back_unless_they_may_start_only_once(start_worker):
     long = app.sleep.enqueue(600).id
     once = app.sleep_once.enqueue(600).id
     coroutine = app.asleep.enqueue(600).id
-    worker = start_worker("--grace", "0.5").wait_until_ready()
+    worker = start_worker("--shutdown-timeout", "0.5").wait_until_ready()
     eventually(lambda: len(started()) == 3)
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0, worker.text()
@@ -166,7 +166,7 @@ def test_overdue_jobs_go_back_unless_they_may_start_only_once(start_worker):
 
 def test_second_signal_does_not_wait(start_worker):
     job_id = app.sleep.enqueue(600).id
-    worker = start_worker("--grace", "600").wait_until_ready()
+    worker = start_worker("--shutdown-timeout", "600").wait_until_ready()
     eventually(started)
     worker.signal(signal.SIGTERM)
     eventually(lambda: "Stopping on SIGTERM" in worker.text())

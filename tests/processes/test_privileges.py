@@ -190,7 +190,7 @@ def test_web_server_with_the_rights_to_wait_waits(queue, as_role, sql, project, 
     sql(f"RESET ROLE; {more}")
     try:
         waiter = waiting.waiter_for("web", job_id)
-        eventually(Job.objects.filter(awaited=True).exists)
+        eventually(Job.objects.filter(has_waiters=True).exists)
         [claimed] = claim(queue, "default", limit=1, worker_id=1)
         ack.write(queue, [Outcome(claimed, Fate.SUCCEEDED, result="5")])
         sql("SET ROLE shop_web")

@@ -106,7 +106,7 @@ def test_job_that_does_not_end_stays_where_it_is_and_processes_do_not_pile_up(st
 
 
 def test_stop_in_the_middle_of_recycling_ends_old_and_new(start_worker):
-    worker = start_worker("--max-jobs", "1", "--concurrency", "2", "--grace", "1").wait_until_ready()
+    worker = start_worker("--max-jobs", "1", "--concurrency", "2", "--shutdown-timeout", "1").wait_until_ready()
     [first] = worker.children()
     endless = app.sleep.enqueue(600)
     app.record.enqueue("one")

@@ -152,7 +152,7 @@ def test_files_of_an_app_that_is_new_count(shelf):
 
 
 def test_job_that_runs_too_long_goes_back_uncharged_and_runs_in_the_new_code(shelf, tmp_path):
-    command = shelf.start("--grace=3600")
+    command = shelf.start("--shutdown-timeout=3600")
     job_id = shelf.enqueue("shelf.tasks.hold", str(tmp_path))
     eventually((tmp_path / "reserved").exists)
     shelf.change("shelf/tasks.py", 'return "first"', 'return "second"')
@@ -164,7 +164,7 @@ def test_job_that_runs_too_long_goes_back_uncharged_and_runs_in_the_new_code(she
 
 
 def test_ctrl_c_is_passed_on_once_and_the_second_time_does_not_wait(shelf, tmp_path):
-    command = shelf.start("--grace=3600")
+    command = shelf.start("--shutdown-timeout=3600")
     job_id = shelf.enqueue("shelf.tasks.hold", str(tmp_path))
     eventually((tmp_path / "reserved").exists)
     command.signal(signal.SIGINT)

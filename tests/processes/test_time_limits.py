@@ -82,7 +82,7 @@ def test_job_that_does_not_listen_is_ended_with_its_process_when_others_have_fin
     coroutine = app.aswallow.using(timeout=SECONDS, max_attempts=1).enqueue(1000).id
     killed = [app.sleep.enqueue(600).id, app.aswallow.enqueue(1000).id]
     neighbour = app.until_exists.using(max_attempts=1).enqueue(str(tmp_path / "go")).id
-    worker = start_worker("--concurrency", "8", "--grace", "600").wait_until_ready()
+    worker = start_worker("--concurrency", "8", "--shutdown-timeout", "600").wait_until_ready()
     [child] = worker.children()
     eventually(lambda: have_started(stuck, last, deaf, coroutine, *killed, neighbour))
     assert set(kill(killed, by="eve").requested) == set(killed)
@@ -123,7 +123,7 @@ def test_job_that_does_not_listen_is_ended_with_its_process_when_others_have_fin
 def test_process_in_which_nothing_can_run_is_ended_and_its_other_jobs_go_back(start_worker):
     """One call into C keeps the interpreter for itself: the process hears no order and sees to no limit."""
     neighbour = app.sleep.enqueue(600).id
-    worker = start_worker("--concurrency", "2", "--grace", "1").wait_until_ready()
+    worker = start_worker("--concurrency", "2", "--shutdown-timeout", "1").wait_until_ready()
     eventually(lambda: have_started(neighbour))
     [child] = worker.children()
     hog = app.backtrack.using(timeout=SECONDS, max_attempts=1).enqueue().id

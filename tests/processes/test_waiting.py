@@ -86,7 +86,7 @@ def test_worker_announces_the_end_of_awaited_jobs(worker, settings, tmp_path, ta
     handles = [task.enqueue(str(path)) for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
         waiters = [pool.submit(handle.wait, PATIENCE_SECONDS) for handle in handles]
-        eventually(lambda: Job.objects.filter(awaited=True).count() == 3)
+        eventually(lambda: Job.objects.filter(has_waiters=True).count() == 3)
         path.touch()
         assert [waiter.result(PATIENCE_SECONDS) for waiter in waiters] == ["told"] * 3
 
@@ -96,7 +96,7 @@ def test_death_by_a_kill_is_announced(worker, settings):
     running, later = app.asleep.enqueue(600).id, app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
     with ThreadPoolExecutor(2) as pool:
         waiters = [pool.submit(job(job_id).wait, PATIENCE_SECONDS) for job_id in (running, later)]
-        eventually(lambda: Job.objects.filter(awaited=True).count() == 2 or DeadJob.objects.exists())
+        eventually(lambda: Job.objects.filter(has_waiters=True).count() == 2 or DeadJob.objects.exists())
         kill([running, later], by="a test")
         for waiter in waiters:
             with pytest.raises(JobFailed, match="killed"):
@@ -109,7 +109,7 @@ def test_processes_wait_for_the_same_job_each_for_itself(worker, start_python, t
     lines = f"from django_pgqueue import job; print(job({handle.id}).wait({PATIENCE_SECONDS}))"
     processes = [start_python(lines, POLL_SECONDS=3600) for _ in range(2)]
     eventually(lambda: len(listeners()) == 2)
-    eventually(lambda: Job.objects.filter(awaited=True).exists())
+    eventually(lambda: Job.objects.filter(has_waiters=True).exists())
     path.touch()
     assert [said(process) for process in processes] == ["told", "told"]
 
@@ -146,7 +146,7 @@ def test_waiter_that_is_killed_leaves_nothing(worker, start_python, tmp_path):
     path = tmp_path / "go"
     handle = app.record_when_told.enqueue(str(path))
     waiter = start_python(f"from django_pgqueue import job; job({handle.id}).wait(600)")
-    eventually(lambda: Job.objects.filter(awaited=True).exists())
+    eventually(lambda: Job.objects.filter(has_waiters=True).exists())
     waiter.send_signal(signal.SIGKILL)
     eventually(lambda: not listeners())
     path.touch()

@@ -107,7 +107,7 @@ def test_idle_worker_is_woken_for_queued_and_for_scheduled_jobs(start_worker):
 
 
 def test_polling_finds_jobs_that_were_not_announced(start_worker, sql):
-    worker = start_worker("--no-listen").wait_until_ready()
+    worker = start_worker("--poll-only").wait_until_ready()
     assert "LISTEN off, polling every 1 s" in worker.text()
     sql("INSERT INTO pgqueue_jobs (task, args) VALUES ('tests.app.tasks.record', '[\"sql\"]')")
     sql(
@@ -149,10 +149,10 @@ def test_banner_names_database_queues_and_concurrency(start_worker):
 
 def test_all_wrong_options_are_named_at_once():
     with pytest.raises(CommandError) as caught:
-        call_command("pgqueue_worker", concurrency=0, processes=0, grace=-1.0, queues=" , ")
+        call_command("pgqueue_worker", concurrency=0, processes=0, shutdown_timeout=-1.0, queues=" , ")
     assert "--concurrency must be 1 to 1000, not 0." in str(caught.value)
     assert "--processes must be 1 to 256, not 0." in str(caught.value)
-    assert "--grace must be 0 or more seconds, not -1.0." in str(caught.value)
+    assert "--shutdown-timeout must be 0 or more seconds, not -1.0." in str(caught.value)
     assert "--queues names no queue: ' , '." in str(caught.value)
 
 

@@ -7,7 +7,7 @@ from django.db import connections, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.jobs.counters import CLAIMED, ENQUEUED, ProcessCounters
+from django_pgqueue.jobs.counters import CLAIMED
 from django_pgqueue.jobs.stats import SUCCEEDED
 from django_pgqueue.signals import job_enqueued
 from django_pgqueue.worker.metrics import CommandCounters
@@ -81,12 +81,3 @@ def test_counting_opens_no_connection(counted):
     with ThreadPoolExecutor(1) as pool:
         pool.submit(announce_elsewhere).result()
     assert counted == [("default", app.noop.name, 1)]
-
-
-def test_copy_of_a_process_counts_nothing():
-    meter = ProcessCounters()
-    meter.enqueued("a", "x", 2)
-    meter.disown()
-    meter.enqueued("a", "x", 40)
-    [(_, _, row)] = meter.rows()
-    assert row[ENQUEUED] == 2

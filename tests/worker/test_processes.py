@@ -161,6 +161,6 @@ def test_neighbours_of_a_job_that_does_not_stop_pay_nothing_though_their_process
         watch(pool, clock, 1)
         pool.remove_deaf()
         heartbeat_of_pool.pass_once()
-    assert clock.seconds - begun == pytest.approx(60 + PATIENCE_SECONDS + pool.plan.grace_seconds, abs=2)
+    assert clock.seconds - begun == pytest.approx(60 + PATIENCE_SECONDS + pool.plan.shutdown_timeout_seconds, abs=2)
     process._ended_at = clock.seconds
     assert settle(pool) == {(hog_id, 1, 0), (innocent_id, 0, 0)}

@@ -16,7 +16,7 @@ from tests.support.waiting import beside, eventually
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_exit_code_is_that_of_a_worker_that_was_not_at_work_yet(number):
     """The signal ends it, and a shell would say so. Python itself might be met half started, and say something else."""
-    reloader = Reloader(["sh", "-c", "exec sleep 3600"], grace_seconds=25)
+    reloader = Reloader(["sh", "-c", "exec sleep 3600"], shutdown_timeout_seconds=25)
 
     def interrupt():
         eventually(lambda: hasattr(reloader, "_worker"))  # then it has the signals
@@ -96,6 +96,6 @@ def test_what_a_worker_is_made_of_may_change_before_its_reloader_has_heard_of_it
     worker.extra_files.add(extra)
     told = worker.told()
     os.utime(extra, (1, 1))
-    reloader = Reloader([], grace_seconds=0)
+    reloader = Reloader([], shutdown_timeout_seconds=0)
     reloader._learn(told)
     eventually(lambda: extra in reloader._changed())
