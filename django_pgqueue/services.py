@@ -17,7 +17,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 LONGEST_SLEEP_SECONDS = 1.0
 
 SPELL_SECONDS = 0.25
-"""Maximum time that one duty takes of a pass, but for the slice that is under way: the other duties wait meanwhile."""
+"""Maximum time that one service takes of a pass, but for the slice under way: the other services wait meanwhile."""
 
 LARGEST_SLICE = 1000
 
@@ -37,9 +37,9 @@ def next_look(begun: float, pause: float) -> float:
 
 
 def spell() -> Iterator[None]:
-    """Go round once for each slice that a duty may do in this pass: at least once, and until its time is over.
+    """Go round once for each slice that a service may do in this pass: at least once, and until its time is over.
 
-    A duty that has more to do then returns 0, and goes on in the next pass, after all others.
+    A service that has more to do then returns 0, and goes on in the next pass, after all others.
     """
     until = time.monotonic() + SPELL_SECONDS
     yield
@@ -65,11 +65,11 @@ class AdaptiveBatch:
         self.size = min(self.size * 2, LARGEST_SLICE)
 
 
-class Duties:
-    """Does its duties in turn. One that fails is tried again and does not keep the others from being done.
+class Services:
+    """Runs services in turn, in one thread. One that fails is tried again and does not keep the others from running.
 
     Args:
-        duties: each does what is due, for a spell at most, and returns the seconds until there is more, or None where
+        services: each does what is due, for a spell at most, and returns the seconds until there is more, or None where
             it cannot say.
 
     Attributes:
@@ -77,16 +77,16 @@ class Duties:
         doing: the name of the one that is under way, or was the last.
     """
 
-    def __init__(self, *duties: Callable[[], float | None]) -> None:
+    def __init__(self, *services: Callable[[], float | None]) -> None:
         self.done_at: dict[str, float] = {}
-        self._duties = duties
+        self._services = services
         self.doing = ""
         self._begun_at = math.inf  # the one that is under way, monotonic
-        self._complaints: dict[str, str] = {}  # what was last logged of each duty that fails
+        self._complaints: dict[str, str] = {}  # what was last logged of each service that fails
         self._is_stopping = False
 
     def stop(self) -> None:
-        """End the pass after the duty that is under way, and do none in any other; may be called from any thread."""
+        """End the pass after the service that is under way, and do none in any other; may be called from any thread."""
         self._is_stopping = True
 
     def pass_once(self) -> float:
@@ -94,33 +94,35 @@ class Duties:
 
         Raises:
             Exception: a transient one: where the database is away, all wait together. A statement that was cancelled
-                because it took too long is the trouble of that duty alone.
+                because it took too long is the trouble of that service alone.
         """
         try:
-            delays = [self._guarded(duty) for duty in self._duties if not self._is_stopping]
+            delays = [self._guarded(service) for service in self._services if not self._is_stopping]
         finally:
             self._begun_at = math.inf
         return min(delay for delay in (*delays, LONGEST_SLEEP_SECONDS) if delay is not None)
 
     def doing_seconds(self) -> float:
-        """Return for how long the duty that is under way has been so; 0 between passes. From any thread."""
+        """Return for how long the service that is under way has been so; 0 between passes. From any thread."""
         return max(time.monotonic() - self._begun_at, 0.0)
 
-    def _guarded(self, duty: Callable[[], float | None]) -> float | None:
-        name = self.doing = duty.__name__.strip("_")
+    def _guarded(self, service: Callable[[], float | None]) -> float | None:
+        name = self.doing = service.__name__.strip("_")
         self._begun_at = time.monotonic()
         try:
-            delay = duty()
+            delay = service()
         except Exception as error:
             if is_transient(error) and not is_too_slow(error):
                 raise
             is_new = self._complaints.get(name) != str(error)
             if is_new and is_too_slow(error):  # as behind a lock: no error of this package
                 logger.warning(
-                    "The duty %s took too long; tried again, and this said only once: %s", name, one_line(error)
+                    "The service %s took too long; will retry, repeats are not logged: %s",
+                    name,
+                    one_line(error),
                 )
             elif is_new:
-                logger.exception("The duty %s failed; it is tried again, and this said only once", name)
+                logger.exception("The service %s failed; will retry, repeats are not logged", name)
             self._complaints[name] = str(error)
             return LONGEST_SLEEP_SECONDS
         self._complaints.pop(name, None)
@@ -135,7 +137,7 @@ class ServiceRunner(threading.Thread):
     """Calls ``pass_once`` again and again.
 
     Args:
-        duty: what the thread is for, for its name and the log.
+        service: what the thread is for, for its name and the log.
         pass_once: one bounded pass; returns the seconds until the next one.
         longest_pause: between a pass that has failed and the next, in seconds.
         stop: called when the loop is to end, from another thread, so that the pass under way ends soon.
@@ -147,14 +149,14 @@ class ServiceRunner(threading.Thread):
 
     def __init__(
         self,
-        duty: str,
+        service: str,
         pass_once: Callable[[], float],
         *,
         longest_pause: float = math.inf,
         stop: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(name=f"pgqueue-{duty}", daemon=True)
-        self.duty = duty
+        super().__init__(name=f"pgqueue-{service}", daemon=True)
+        self.service = service
         self._pass_once = pass_once
         self._longest_pause = longest_pause
         self._stop_pass = stop
@@ -189,12 +191,12 @@ class ServiceRunner(threading.Thread):
     def _guarded_pass(self) -> float:
         try:
             delay = self._pass_once()
-        except Exception as error:  # noqa: BLE001 - a duty must outlive whatever a pass meets
+        except Exception as error:  # noqa: BLE001 - a service must outlive whatever a pass meets
             self.failures += 1
             self._complain(error)
             return min(reconnect_delay(self.failures), self._longest_pause)
         if self.failures:
-            logger.warning("The %s works again after %d failures", self.duty, self.failures)
+            logger.warning("The %s works again after %d failures", self.service, self.failures)
             self.failures = 0
         self.done_at = time.monotonic()
         return delay
@@ -206,7 +208,7 @@ class ServiceRunner(threading.Thread):
             unexpected = None if is_transient(error) else error
             logger.warning(
                 "The %s failed and is tried again (failure %d): %s",
-                self.duty,
+                self.service,
                 self.failures,
                 reason,
                 exc_info=unexpected,

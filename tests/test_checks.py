@@ -93,7 +93,7 @@ def test_role_that_cannot_look_after_the_tables_is_told_what_to_do(lesser):
 @pytest.mark.parametrize(
     ("off", "left"), [("VACUUM_DEAD_ROWS", "partitions of finished jobs, so"), ("RETENTION_DAYS", "may not VACUUM")]
 )
-def test_duty_that_is_switched_off_needs_no_right(lesser, off, left):
+def test_service_that_is_switched_off_needs_no_right(lesser, off, left):
     [message] = found_in("default", **{off: 0})
     assert left in message.msg
     assert found_in("default", VACUUM_DEAD_ROWS=0, RETENTION_DAYS=0) == []

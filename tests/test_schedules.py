@@ -243,7 +243,7 @@ def keyed():
 @pytest.mark.parametrize(
     "error", [OperationalError("gone"), InterfaceError("gone"), psycopg.OperationalError("gone"), KeyError("gone")]
 )
-def test_key_that_cannot_be_computed_stops_neither_other_schedules_nor_housekeeping(queue, keyed, error):
+def test_key_that_cannot_be_computed_stops_neither_other_schedules_nor_maintenance(queue, keyed, error):
     """As while another database is away: its errors look like those of the queue's own."""
 
     def compute(label):

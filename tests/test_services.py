@@ -1,4 +1,4 @@
-"""Passes of duties in a thread: their order, the size of a slice, the end, pauses after failures."""
+"""Passes of services in a thread: their order, the size of a slice, the end, pauses after failures."""
 
 import contextlib
 from types import SimpleNamespace
@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from django.db import OperationalError
 
-from django_pgqueue.services import AdaptiveBatch, Duties, ServiceRunner
+from django_pgqueue.services import AdaptiveBatch, ServiceRunner, Services
 from tests.support.pauses import fail, pauses
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -28,7 +28,7 @@ def test_slice_is_halved_by_what_is_too_much_and_by_nothing_else():
 
 
 def test_pauses_grow_up_to_two_seconds_or_so():
-    waits = pauses(ServiceRunner("duty", fail))
+    waits = pauses(ServiceRunner("service", fail))
     assert waits[0] < 0.2
     assert 1.7 < waits[-1] < 2.3  # 2.2 at most, as the docs say
 
@@ -42,10 +42,10 @@ def test_trouble_that_lasts_takes_few_lines(caplog):
             raise OperationalError(reason)
         return 0.0
 
-    loop = ServiceRunner("duty", fail_for_a_reason)
+    loop = ServiceRunner("service", fail_for_a_reason)
     for _ in range(21):
         loop._guarded_pass()
-    assert [record.message.removeprefix("The duty ") for record in caplog.records] == [
+    assert [record.message.removeprefix("The service ") for record in caplog.records] == [
         "failed and is tried again (failure 1): away",
         "failed and is tried again (failure 11): away",
         "failed and is tried again (failure 13): full",
@@ -63,14 +63,14 @@ def test_pass_that_is_told_to_stop_ends_before_the_next_duty():
     def two():
         done.append("two")
 
-    duties = Duties(one, two)
-    loop = ServiceRunner("duty", duties.pass_once, stop=duties.stop)
+    services = Services(one, two)
+    loop = ServiceRunner("service", services.pass_once, stop=services.stop)
     loop.start()
     loop.join(PATIENCE_SECONDS)
     assert done == ["one"]
 
 
-def test_age_of_a_duty_begins_with_it_and_not_with_its_pass(monkeypatch):
+def test_age_of_a_service_begins_with_it_and_not_with_its_pass(monkeypatch):
     clock, ages = [1000.0], []
     monkeypatch.setattr("django_pgqueue.services.time", SimpleNamespace(monotonic=lambda: clock[0]))
 
@@ -78,12 +78,12 @@ def test_age_of_a_duty_begins_with_it_and_not_with_its_pass(monkeypatch):
         clock[0] += 50
 
     def longer():
-        ages.append(duties.doing_seconds())
+        ages.append(services.doing_seconds())
         clock[0] += 60
-        ages.append(duties.doing_seconds())
+        ages.append(services.doing_seconds())
         raise ValueError
 
-    duties = Duties(long, longer)
-    duties.pass_once()
+    services = Services(long, longer)
+    services.pass_once()
     clock[0] += 100
-    assert (ages, duties.doing, duties.doing_seconds()) == ([0, 60], "longer", 0)
+    assert (ages, services.doing, services.doing_seconds()) == ([0, 60], "longer", 0)

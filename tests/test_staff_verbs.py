@@ -222,7 +222,7 @@ def test_verb_spares_jobs_that_are_not_what_they_were_chosen_for(queue):
     assert Job.objects.get().cancel_requested_at is None
 
 
-def test_pass_of_housekeeping_announces_what_its_verbs_did_after_its_commit(queue, dead):
+def test_pass_of_maintenance_announces_what_its_verbs_did_after_its_commit(queue, dead):
     ids = dead(2)
     connection = MaintenanceConnection(queue)
     with queue.transaction():

@@ -10,7 +10,7 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.doctor.finding import Finding, Level, View
 
 OF_COMMAND = 4
-"""Heartbeat, housekeeping, listener and now and then maintenance; see docs/how-to/deploy.md#connections."""
+"""Heartbeat, maintenance, listener and now and then table-maintenance; see docs/how-to/deploy.md#connections."""
 
 OF_PROCESS = 1
 """The consumer; every other thread that uses the database has one more."""

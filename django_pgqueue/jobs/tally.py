@@ -89,7 +89,7 @@ class StatsBuffer:
                 self._count((minute, name, task), batch)
 
     def count_ends(self, ends: EndCounts) -> None:
-        """Count what housekeeping has ended."""
+        """Count what maintenance has ended."""
         minute = self._minute()
         for column, kinds in ((LOST, ends.lost), (FAILED, ends.failed), (RETRIED, ends.retried), (DIED, ends.died)):
             for queue, task in kinds:

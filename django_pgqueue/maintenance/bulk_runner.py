@@ -232,7 +232,7 @@ def _told(error: Exception) -> str:
 
 
 class BulkActionRunner:
-    """A duty of maintenance.
+    """A service of maintenance.
 
     Args:
         announce: called with payloads by channel, once what they are about is committed.

@@ -46,7 +46,7 @@ def expire(database: Database, *, limit: int = 1000) -> ExpireResult:
 
 
 class Expirer:
-    """A duty of maintenance; a consumer that claims an expired job does not wait for it.
+    """A service of maintenance; a consumer that claims an expired job does not wait for it.
 
     Args:
         admit: called with the concurrency keys of the dead, of which others may be admitted.

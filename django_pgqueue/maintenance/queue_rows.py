@@ -14,7 +14,7 @@ LOCK_MILLISECONDS = 20
 """Timeout of the wait for a row that an open transaction is making."""
 
 MOST_LOCKED = 5
-"""Maximum number of those in a pass: the same thread has other duties."""
+"""Maximum number of those in a pass: the same thread has other services."""
 
 
 def register_queues(database: QueueConnection, *, limit: int = 100) -> list[str]:

@@ -23,7 +23,7 @@ LOCK_MILLISECONDS = 20
 """Timeout of the wait for a key that an open transaction has inserted."""
 
 MOST_LOCKED = 5
-"""Maximum number of those in a pass: the same thread has other duties."""
+"""Maximum number of those in a pass: the same thread has other services."""
 
 LOOK_SECONDS = 1.0
 
@@ -105,7 +105,7 @@ def prune_reserved(database: Database, *, limit: int = 1000) -> int:
 
 
 class UniqueKeyKeeper:
-    """Two duties, each once a second, or at once where there is more to do than one pass does.
+    """Two services, each once a second, or at once where there is more to do than one pass does.
 
     Args:
         tally: counts the jobs that die for it.

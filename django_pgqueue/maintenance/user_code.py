@@ -23,7 +23,7 @@ MOST_WAITING = 10_000
 """Maximum number of calls that wait for their turn in one thread. Others are dropped."""
 
 KEY_SECONDS = 5.0
-"""Timeout of the computation of a schedule's keys, in which no other duty of housekeeping is done."""
+"""Timeout of the computation of a schedule's keys, in which no other service of maintenance is done."""
 
 
 class UserThread:
@@ -120,5 +120,5 @@ def _settle(future: "Future[T]", call: Callable[[], T]) -> None:
         future.set_result(call())
     except Exception as error:  # noqa: BLE001 - raised where the result is waited for
         future.set_exception(error)
-    except BaseException as error:  # noqa: BLE001 - as sys.exit(), which is not to end housekeeping
+    except BaseException as error:  # noqa: BLE001 - as sys.exit(), which is not to end maintenance
         future.set_exception(RuntimeError(f"{type(error).__qualname__}: {error}"))

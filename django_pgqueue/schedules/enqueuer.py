@@ -268,7 +268,7 @@ def spread_seconds(name: str, jitter_seconds: float) -> float:
 
 
 class PeriodicEnqueuer:
-    """Two duties of maintenance.
+    """Two services of maintenance.
 
     Args:
         announce: called with the payloads of wake-ups, once jobs are committed.

@@ -543,7 +543,7 @@ class Consumer:
     def _recover(self, error: Error, batch: dict[int, Outcome]) -> None:
         """After a failed turn: find the outcome that the database refuses, or wait and try again as it was."""
         if is_refusal(error) or (self._backoff.failures and not is_transient(error)):
-            self._admissions.clear()  # housekeeping finds them
+            self._admissions.clear()  # maintenance finds them
             self._updates.forget()
         if batch and is_refusal(error):
             self._write_apart(batch)

@@ -23,7 +23,7 @@ STALE_SECONDS = 15.0
 class LoopFacts:
     """One thread of the supervisor."""
 
-    duty: str
+    service: str
     is_alive: bool
     pass_seconds: float  # for which its pass has been under way, or late
     failures: int  # in a row
@@ -90,9 +90,9 @@ def _dead(facts: HealthFacts) -> Iterator[str]:
         yield f"the supervisor has not looked after its processes for {facts.unwatched_seconds:.0f} s"
     for loop in facts.loops:
         if not loop.is_alive:
-            yield f"the {loop.duty} has ended"
+            yield f"the {loop.service} has ended"
         elif loop.pass_seconds > facts.stuck_seconds:
-            yield f"the {loop.duty} has been stuck for {loop.pass_seconds:.0f} s"
+            yield f"the {loop.service} has been stuck for {loop.pass_seconds:.0f} s"
     for process in facts.processes:
         if process.unturned_seconds > facts.stuck_seconds:
             yield f"process {process.pid} has been stuck for {process.unturned_seconds:.0f} s"
@@ -105,7 +105,7 @@ def _unready(facts: HealthFacts) -> Iterator[str]:
         yield f"the last heartbeat was {facts.unbeaten_seconds:.0f} s ago"
     for loop in facts.loops:
         if loop.failures:
-            yield f"the {loop.duty} cannot work with the database (failure {loop.failures})"
+            yield f"the {loop.service} cannot work with the database (failure {loop.failures})"
     yield from _idle_processes(facts)
     if facts.max_age_seconds and facts.unasked_seconds > STALE_SECONDS:
         yield f"the database has not told the age of the oldest job for {facts.unasked_seconds:.0f} s"

@@ -17,7 +17,7 @@ from django_pgqueue.db.errors import is_too_slow
 from django_pgqueue.maintenance.partitions import maintain_partitions
 from django_pgqueue.maintenance.pruner import Pruner
 from django_pgqueue.maintenance.vacuum import VacuumHistory, vacuum
-from django_pgqueue.services import Duties
+from django_pgqueue.services import Services
 from django_pgqueue.worker.processes import ProcessPool
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -44,8 +44,8 @@ class TableMaintenance:
     """
 
     def __init__(self, pool: ProcessPool) -> None:
-        self.database = QueueConnection(conf.maintenance_database, "maintenance")
-        self.duties = Duties(self._keep_partitions, Pruner(self.database).prune, self._vacuum)
+        self.database = QueueConnection(conf.maintenance_database, "table-maintenance")
+        self.services = Services(self._keep_partitions, Pruner(self.database).prune, self._vacuum)
         self._pool = pool
         self._past = VacuumHistory()
         self._partitions_at = self._look_at = 0.0
@@ -56,12 +56,12 @@ class TableMaintenance:
 
     def pass_once(self) -> float:
         """Do what is due; return the seconds until the next pass."""
-        return self.duties.pass_once()
+        return self.services.pass_once()
 
     def stop(self) -> None:
         """Break a VACUUM off and begin none; may be called from any thread."""
         self._stopping = True
-        self.duties.stop()
+        self.services.stop()
         if (connection := self._vacuuming) is not None:
             with contextlib.suppress(psycopg.Error):
                 connection.cancel_safe(timeout=1.0)

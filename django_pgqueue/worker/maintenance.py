@@ -20,7 +20,7 @@ from django_pgqueue.maintenance.queue_rows import end_pauses, register_queues
 from django_pgqueue.maintenance.reaper import settle_dead_process
 from django_pgqueue.maintenance.unique_keys import UniqueKeyKeeper
 from django_pgqueue.schedules.enqueuer import Compute, PeriodicEnqueuer, directly
-from django_pgqueue.services import LONGEST_SLEEP_SECONDS, AdaptiveBatch, Duties, spell
+from django_pgqueue.services import LONGEST_SLEEP_SECONDS, AdaptiveBatch, Services, spell
 from django_pgqueue.worker.heartbeat import HeartbeatMonitor
 from django_pgqueue.worker.processes import ProcessPool
 from django_pgqueue.worker.reaper import Reaper
@@ -65,7 +65,7 @@ class MaintenanceRunner:
         meter: ProcessCounters | None = None,
         compute: Compute = directly,
     ) -> None:
-        self.database = QueueConnection(alias, "housekeeping")
+        self.database = QueueConnection(alias, "maintenance")
         self._pool = pool
         self._wake = wake
         self._drained = drained
@@ -80,7 +80,7 @@ class MaintenanceRunner:
         self._unique_keys = UniqueKeyKeeper(self.database, self._stats)
         self._scheduler = PeriodicEnqueuer(self.database, self._wake_children, compute)
         self._bulk_actions = BulkActionRunner(self.database, self._forward_progress)
-        self.duties = Duties(
+        self.services = Services(
             self.settle_ended,
             self._fill,
             self._tell_of_pooler,
@@ -108,7 +108,7 @@ class MaintenanceRunner:
         This thread may meet another server before the heartbeat knows of it. There no session is visible yet.
         """
         try:
-            return self.duties.pass_once()
+            return self.services.pass_once()
         except Exception:
             self._reaper.put_off()
             raise

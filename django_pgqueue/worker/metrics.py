@@ -89,7 +89,7 @@ class CommandMetrics:
         processes: that live.
         slots: for plain jobs, and as many for ``async def``.
         busy: jobs that run.
-        pass_ages: by duty, for how many seconds it has not been done well.
+        pass_ages: by service, for how many seconds it has not been done well.
     """
 
     sums: CounterSums

@@ -116,7 +116,9 @@ class HealthMonitor:
 
 def loop_facts(loop: ServiceRunner) -> LoopFacts:
     """Return what there is to know of a thread."""
-    return LoopFacts(duty=loop.duty, is_alive=loop.is_alive(), pass_seconds=loop.pass_seconds(), failures=loop.failures)
+    return LoopFacts(
+        service=loop.service, is_alive=loop.is_alive(), pass_seconds=loop.pass_seconds(), failures=loop.failures
+    )
 
 
 def process_facts(process: WorkerProcess, *, unturned_seconds: float) -> ProcessFacts:

@@ -100,7 +100,7 @@ class ProcessPool:
                 *(process.pid, ending(process.exit_code), ", careful at first" if is_careful else ""),
             )
             self._vacancies.append(Vacancy(failures, replaces=process.replaces, is_careful=is_careful))
-        self.ended.append(process)  # from here on it belongs to housekeeping, which closes it
+        self.ended.append(process)  # from here on it belongs to maintenance, which closes it
         self._parting.remove(process)
 
     def recycle(self) -> bool:

@@ -69,7 +69,7 @@ class LapsedLeases:
 
 
 class Reaper:
-    """Three duties of maintenance.
+    """Three services of maintenance.
 
     Args:
         pool: the children of this command, of which it knows better than by their sessions.

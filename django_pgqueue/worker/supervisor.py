@@ -1,6 +1,6 @@
 """Parent process of a worker command: starts, watches and stops the children, and never runs a job.
 
-It owns the signals, the rows in ``pgqueue_workers``, the heartbeat, LISTEN and housekeeping, each on a thread of its
+It owns the signals, the rows in ``pgqueue_workers``, the heartbeat, LISTEN and maintenance, each on a thread of its
 own, so no handler can starve them. Children get its orders through pipes and die with it.
 """
 
@@ -42,7 +42,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 FAREWELL_SECONDS = 5.0
 
 LONG_SECONDS = 60.0
-"""Maximum time that a duty of housekeeping takes without being named in the log."""
+"""Maximum time that a service of maintenance takes without being named in the log."""
 
 SETTLE_SECONDS = 10.0
 """Timeout of the wait for the first answer to LISTEN: the first line of the log says whether it works."""
@@ -113,17 +113,19 @@ class Supervisor:
         self._heartbeat_loop = ServiceRunner(
             "heartbeat", self._heartbeat.pass_once, longest_pause=conf.lease_seconds / 3
         )
-        self._house_loop = ServiceRunner("housekeeping", self._keep_house, stop=self._maintenance.duties.stop)
+        self._maintenance_loop = ServiceRunner("maintenance", self._maintain, stop=self._maintenance.services.stop)
         self._listen_loop = ServiceRunner("listener", self._listener.pass_once, stop=self._listener.stop)
-        self._tables_loop = ServiceRunner("maintenance", self._tables.pass_once, stop=self._tables.stop)
-        self._loops = (self._house_loop, self._heartbeat_loop, self._listen_loop, self._tables_loop)
+        self._table_maintenance_loop = ServiceRunner(
+            "table-maintenance", self._tables.pass_once, stop=self._tables.stop
+        )
+        self._loops = (self._maintenance_loop, self._heartbeat_loop, self._listen_loop, self._table_maintenance_loop)
         self._backlog = BacklogProbe(self.alias, plan.queues)
         self._backlog_loop = ServiceRunner("look at the backlog", self._backlog.pass_once)
         self._health = HealthMonitor(
             self.pool,
             self._heartbeat.monitor,
             self._backlog,
-            (self._house_loop, self._heartbeat_loop, self._backlog_loop),
+            (self._maintenance_loop, self._heartbeat_loop, self._backlog_loop),
             is_stopping=lambda: self._is_stopping,
             tell=self._probes.tell,
         )
@@ -161,14 +163,14 @@ class Supervisor:
     def figures(self) -> CommandMetrics:
         """Tell what this command does and has done; from any thread."""
         living, at = list(self.pool.living), time.monotonic()
-        done_at = {**self._maintenance.duties.done_at, **self._tables.duties.done_at}
-        done_at |= {loop.duty: loop.done_at for loop in self._loops if loop.done_at is not None}
+        done_at = {**self._maintenance.services.done_at, **self._tables.services.done_at}
+        done_at |= {loop.service: loop.done_at for loop in self._loops if loop.done_at is not None}
         return CommandMetrics(
             sums=self._counters.sums(),
             processes=len(living),
             slots=len(living) * self.plan.concurrency,
             busy=sum(process.shared.busy() for process in living),
-            pass_ages={duty: at - done for duty, done in done_at.items()},
+            pass_ages={service: at - done for service, done in done_at.items()},
         )
 
     def stop(self) -> None:
@@ -194,9 +196,9 @@ class Supervisor:
         self.stop()
 
     def _start(self) -> None:
-        self._house_loop.start()
+        self._maintenance_loop.start()
         self._heartbeat_loop.start()
-        self._tables_loop.start()
+        self._table_maintenance_loop.start()
         self._start_probes()
         self._pages.start()
         if self.plan.listen:
@@ -238,7 +240,7 @@ class Supervisor:
                     self.pool.close()
                     self.stop()
                 self.pool.remove(process)
-                self._house_loop.wake()
+                self._maintenance_loop.wake()
         while self._signals_seen:
             name = self._signals_seen.pop(0)
             logger.info("Stopping on %s%s", name, self._patience_after(name))
@@ -249,22 +251,22 @@ class Supervisor:
         if self._stop_until is not None:
             self._press_to_stop(self._stop_until)
         elif self.pool.recycle():
-            self._house_loop.wake()
+            self._maintenance_loop.wake()
 
-    def _keep_house(self) -> float:
+    def _maintain(self) -> float:
         with sent_elsewhere(self._receivers.call_later):
             return self._maintenance.pass_once()
 
     def _tell_of_long_duty(self) -> None:
-        """Name the duty in which housekeeping hangs, as where a receiver of a signal does not come back."""
-        seconds = self._maintenance.duties.doing_seconds()
+        """Name the service in which maintenance hangs, as where a receiver of a signal does not come back."""
+        seconds = self._maintenance.services.doing_seconds()
         if seconds < LONG_SECONDS:
             self._is_long_told = False
         elif not self._is_long_told:
             self._is_long_told = True
             logger.error(
-                "Housekeeping has been at its duty %s for %d s, and does no other",
-                self._maintenance.duties.doing,
+                "Maintenance has been at its service %s for %d s, and runs no other",
+                self._maintenance.services.doing,
                 seconds,
             )
 
@@ -301,8 +303,8 @@ class Supervisor:
             process.has_ended(is_ending=True)
             self.pool.remove(process)
         try:
-            if self._house_loop.is_alive():
-                raise OperationalError(f"housekeeping is still at its duty {self._maintenance.duties.doing}")
+            if self._maintenance_loop.is_alive():
+                raise OperationalError(f"maintenance is still at its service {self._maintenance.services.doing}")
             with sent_elsewhere(self._receivers.call_later):
                 self._maintenance.finish()
         except Error as error:
@@ -317,10 +319,10 @@ class Supervisor:
     def _close_connections(self) -> None:
         """Close those of threads that have ended; one that has not may be in the middle of using its own."""
         for loop, owner in (
-            (self._house_loop, self._maintenance.database),
+            (self._maintenance_loop, self._maintenance.database),
             (self._heartbeat_loop, self._heartbeat.database),
             (self._listen_loop, self._listener),
-            (self._tables_loop, self._tables.database),
+            (self._table_maintenance_loop, self._tables.database),
         ):
             if not loop.is_alive():
                 owner.close()
@@ -356,12 +358,12 @@ class Supervisor:
             self._beat_now()
         if keys := {""} if payloads is None else keys_in(payloads):
             self._maintenance.admit(keys)
-            self._house_loop.wake()
+            self._maintenance_loop.wake()
         if payloads is None:
             self.pool.broadcast("wake")
             return
         if OPERATE in payloads:
-            self._house_loop.wake()
+            self._maintenance_loop.wake()
         if self.plan.served.among(limits_in(payloads)):
             self.pool.broadcast("limits")
         if queues := self.plan.served.among(queues_in(payloads)):

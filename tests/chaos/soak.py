@@ -247,7 +247,7 @@ def end(one: Command | subprocess.Popen[bytes]) -> None:
 def leaks_of_idle(commands: list[Command], database: psycopg.Connection) -> list[str]:
     """Return which connections and threads there are too many of while all commands are idle."""
     children = {command: len(command.children()) for command in commands}
-    bounds = {"pgqueue (heartbeat|housekeeping|listener|maintenance)": 4 * len(commands)}
+    bounds = {"pgqueue (heartbeat|maintenance|listener|table-maintenance)": 4 * len(commands)}
     bounds["pgqueue consumer"] = sum(children.values())
     bounds["chaos worker"] = 2 * CONCURRENCY * sum(children.values())
     bounds["chaos producer"] = 0

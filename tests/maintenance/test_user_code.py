@@ -1,4 +1,4 @@
-"""Code of the project that housekeeping calls, and that does not return: everything else goes on."""
+"""Code of the project that maintenance calls, and that does not return: everything else goes on."""
 
 import logging
 import threading
@@ -22,7 +22,7 @@ RECORD = "tests.app.tasks.record"
 
 @pytest.fixture
 def house(transactional_db):
-    """The housekeeping of a command without processes, in a thread that the test starts."""
+    """The maintenance of a command without processes, in a thread that the test starts."""
     supervisor = Supervisor(WorkerConfig())
     supervisor.pool.close()
     yield supervisor
@@ -43,7 +43,7 @@ def expired() -> int:
     return job_id
 
 
-def test_receiver_that_does_not_return_keeps_housekeeping_from_nothing(house, limits):
+def test_receiver_that_does_not_return_keeps_maintenance_from_nothing(house, limits):
     told = []
 
     def receive(ids, **_):
@@ -53,7 +53,7 @@ def test_receiver_that_does_not_return_keeps_housekeeping_from_nothing(house, li
     job_expired.connect(receive)
     try:
         first = expired()
-        house._house_loop.start()
+        house._maintenance_loop.start()
         eventually(DeadJob.objects.filter(pk=first).exists)
         due = app.noop.using(run_at=timedelta(seconds=0.5)).enqueue().id
         eventually(Job.objects.filter(pk=due, status="queued").exists)
@@ -75,7 +75,7 @@ def test_last_signals_are_sent_before_the_command_ends(house, limits):
     job_expired.connect(receive)
     try:
         first = expired()
-        house._house_loop.start()
+        house._maintenance_loop.start()
         eventually(DeadJob.objects.filter(pk=first).exists)
         threading.Timer(0.1, limits.set).start()
         house._finish()
@@ -84,7 +84,7 @@ def test_last_signals_are_sent_before_the_command_ends(house, limits):
         job_expired.disconnect(receive)
 
 
-def test_key_that_is_never_computed_keeps_housekeeping_from_nothing(house, limits, monkeypatch, caplog):
+def test_key_that_is_never_computed_keeps_maintenance_from_nothing(house, limits, monkeypatch, caplog):
     """Its schedule is passed over, and again while the function of an earlier tick has not returned."""
     monkeypatch.setattr(user_code, "KEY_SECONDS", 0.2)
     by, calls = registry.get(RECORD).keys_by, []
@@ -100,7 +100,7 @@ def test_key_that_is_never_computed_keeps_housekeeping_from_nothing(house, limit
         make = Schedule.objects.create
         stuck = make(name="a", task=RECORD, args=["stuck"], every_seconds=3600, next_at=Now())
         good = make(name="b", task=RECORD, args=["good"], every_seconds=3600, next_at=Now())
-        house._house_loop.start()
+        house._maintenance_loop.start()
         eventually(Job.objects.filter(schedule_id=good.id).exists)
         eventually(Schedule.objects.filter(pk=stuck.id, last_error__contains="not returned within 0.2 s").exists)
         Schedule.objects.filter(pk=stuck.id).update(next_at=Now())

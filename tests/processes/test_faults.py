@@ -323,7 +323,7 @@ def test_worker_stopped_while_it_starts_leaves_no_row(start_worker):
         assert Worker.objects.count() == 0
 
 
-def test_one_duty_that_fails_does_not_stop_the_others(start_worker, sql, queue):
+def test_one_service_that_fails_does_not_stop_the_others(start_worker, sql, queue):
     """A table in the place of a partition to be made: DDL fails at every pass, and jobs run all the same."""
     [(name,)] = sql("SELECT 'pgqueue_finished_jobs_' || to_char((now() AT TIME ZONE 'UTC')::date + 7, 'YYYYMMDD')")
     sql(f"DROP TABLE IF EXISTS {name}")  # midnight may have passed since it was made for seven days ahead
@@ -335,7 +335,7 @@ def test_one_duty_that_fails_does_not_stop_the_others(start_worker, sql, queue):
         app.record.enqueue("x")
         app.record.using(run_at=timedelta(seconds=1)).enqueue("later")
         eventually(lambda: FinishedJob.objects.count() == 2)
-        eventually(lambda: "The duty forget_workers failed" in worker.text())
+        eventually(lambda: "The service forget_workers failed" in worker.text())
     finally:
         sql("DROP FUNCTION pgqueue_no CASCADE")
         sql(f"DROP VIEW {name}")

@@ -170,8 +170,10 @@ def test_one_port_answers_probes_and_scrapers_in_the_format_they_want(start_work
         status, told, _ = scraped.get(**headers)
         assert (status, told["Content-Encoding"]) == (200, encoding)
         assert told["Content-Type"].startswith(kind)
-    duties = {dict(labels)["duty"] for name, labels in plain.samples if name == "pgqueue_last_pass_timestamp_seconds"}
+    services = {
+        dict(labels)["service"] for name, labels in plain.samples if name == "pgqueue_last_pass_timestamp_seconds"
+    }
     page = (project / "docs" / "reference" / "metrics.md").read_text()
-    listed = set(re.findall(r"`(\w+)`", page.partition("## Duties")[2].partition("## Formats")[0]))
-    assert duties <= listed - {"LEASE_SECONDS"}
+    listed = set(re.findall(r"`([\w-]+)`", page.partition("## Services")[2].partition("## Formats")[0]))
+    assert services <= listed - {"LEASE_SECONDS"}
     must_lint(scraped.get()[2])

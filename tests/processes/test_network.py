@@ -70,8 +70,8 @@ def test_connections_that_fall_silent_are_given_up(start_worker, proxy):
     ids += enqueue_many(app.record, [("after",)] * 20)
     eventually(lambda: FinishedJob.objects.count() == 40)
     assert marks() == ids
-    for duty in ("The consumer cannot work", "The heartbeat failed", "The housekeeping failed"):
-        eventually(lambda duty=duty: duty in worker.text())
+    for service in ("The consumer cannot work", "The heartbeat failed", "The maintenance failed"):
+        eventually(lambda service=service: service in worker.text())
     assert "the server has not answered for 2 s" in worker.text()
 
 

@@ -24,7 +24,7 @@ def watch(pool, clock, seconds: float) -> None:
 
 
 def settle(pool) -> set[tuple]:
-    """Let housekeeping settle what the process has left that was ended; return what stands in the rows of its jobs."""
+    """Let maintenance settle what the process has left that was ended; return what stands in the rows of its jobs."""
     [process] = pool.killed
     pool.living.remove(process)
     pool.ended.append(process)

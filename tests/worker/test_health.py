@@ -12,7 +12,7 @@ WELL = HealthFacts(
     unbeaten_seconds=10.0,
     lease_seconds=30,
     planned=1,
-    loops=(LoopFacts(duty="heartbeat", is_alive=True, pass_seconds=0.1, failures=0),),
+    loops=(LoopFacts(service="heartbeat", is_alive=True, pass_seconds=0.1, failures=0),),
     processes=(ProcessFacts(pid=7, is_at_work=True, unturned_seconds=1.1, failures=0),),
 )
 

@@ -28,7 +28,7 @@ def database_name() -> str:
 
 def maintenance_sessions(sql) -> list[tuple]:
     return sql(
-        "SELECT pid FROM pg_stat_activity WHERE application_name = 'pgqueue maintenance' AND datname = %s",
+        "SELECT pid FROM pg_stat_activity WHERE application_name = 'pgqueue table-maintenance' AND datname = %s",
         database_name(),
     )
 
@@ -98,7 +98,7 @@ def test_stop_breaks_off_what_comes_before_a_vacuum_without_a_word(janitor, sql,
     monkeypatch.setattr(vacuum_module, "statement", lambda name: "SELECT pg_sleep(600)")
 
     def looking() -> list[tuple]:
-        asked = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'pgqueue maintenance' AND query LIKE %s"
+        asked = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'pgqueue table-maintenance' AND query LIKE %s"
         return sql(f"{asked} AND state = 'active' AND datname = %s", "%pg_sleep(600)%", database_name())
 
     with beside(janitor.pass_once):

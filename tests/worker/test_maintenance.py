@@ -1,4 +1,4 @@
-"""Housekeeping of one command: what its dead processes left, and duties that take long."""
+"""Maintenance of one command: what its dead processes left, and services that take long."""
 
 import datetime as dt
 import time
@@ -163,7 +163,7 @@ def slow_promotion(transactional_db, sql):
     sql("DROP FUNCTION pgqueue_slow CASCADE")
 
 
-def test_duty_that_takes_too_long_takes_less_at_once_and_holds_up_no_other(sql, slow_promotion, caplog):
+def test_service_that_takes_too_long_takes_less_at_once_and_holds_up_no_other(sql, slow_promotion, caplog):
     enqueue_many(app.noop.using(run_at=dt.timedelta(hours=1)), [()] * 64)
     sql("ALTER TABLE pgqueue_jobs DISABLE TRIGGER slow")
     sql("UPDATE pgqueue_jobs SET run_at = now() - interval '1 s'")
@@ -178,7 +178,7 @@ def test_duty_that_takes_too_long_takes_less_at_once_and_holds_up_no_other(sql, 
     maintenance._promoting.size = 64
     maintenance.pass_once()
     assert (Job.objects.filter(status="queued").count(), maintenance._promoting.size) == (0, 32)
-    [record] = [record for record in caplog.records if "The duty promote took too long" in record.getMessage()]
+    [record] = [record for record in caplog.records if "The service promote took too long" in record.getMessage()]
     assert (record.levelname, record.exc_info) == ("WARNING", None), "a time limit is no error of this package"
     maintenance.pass_once()
     maintenance.pass_once()
@@ -191,7 +191,7 @@ def test_duty_that_takes_too_long_takes_less_at_once_and_holds_up_no_other(sql, 
 
 
 class Clock:
-    """The monotonic clock as duties see it: it stands still unless it is moved."""
+    """The monotonic clock as services see it: it stands still unless it is moved."""
 
     def __init__(self) -> None:
         self.seconds = time.monotonic()
@@ -209,7 +209,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def maintenance(transactional_db):
-    """The housekeeping of a command that has no processes; ``filled`` counts how often its places were looked after."""
+    """The maintenance of a command that has no processes; ``filled`` counts how often its places were looked after."""
     pool = SimpleNamespace(plan=WorkerConfig(), ended=[], next_start_seconds=lambda: None, worker_ids=list, filled=0)
 
     def fill(database):
@@ -229,7 +229,7 @@ def make_due(maintenance: MaintenanceRunner) -> None:
     )
 
 
-def test_promotion_lets_the_other_duties_in_though_new_jobs_come_due_all_the_time(maintenance, clock, monkeypatch):
+def test_promotion_lets_the_other_services_in_though_new_jobs_come_due_all_the_time(maintenance, clock, monkeypatch):
     """A stream that is faster than promotion: with each slice that is promoted another job is due."""
     monkeypatch.setattr("django_pgqueue.services.LARGEST_SLICE", 1)
     maintenance._promoting.size = 1
@@ -260,7 +260,7 @@ def test_promotion_of_a_stream_ends_when_the_command_is_told_to_stop(maintenance
     is_over = False
     maintenance._wake = wake
     make_due(maintenance)
-    loop = ServiceRunner("housekeeping", maintenance.pass_once, stop=maintenance.duties.stop)
+    loop = ServiceRunner("maintenance", maintenance.pass_once, stop=maintenance.services.stop)
     loop.start()
     try:
         eventually(lambda: len(slices) > 3)

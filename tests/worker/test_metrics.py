@@ -71,7 +71,7 @@ def test_jobs_count_at_once_where_autocommit_is_off(counted):
 
 @pytest.mark.django_db(transaction=True)
 def test_counting_opens_no_connection(counted):
-    """A worker's housekeeping announces jobs that it has enqueued on a connection of its own."""
+    """A worker's maintenance announces jobs that it has enqueued on a connection of its own."""
     named = {"ids": [1], "queue": "default", "task": app.noop.name, "database": "default"}
 
     def announce_elsewhere() -> None:

@@ -25,24 +25,24 @@ def test_heart_tries_again_before_others_may_judge(settings):
     assert max(pauses(loop)) == 1.0
 
 
-def test_command_that_ends_says_which_duty_has_not_come_back_and_leaves_it_its_connection(
+def test_command_that_ends_says_which_service_has_not_come_back_and_leaves_it_its_connection(
     transactional_db, monkeypatch, caplog
 ):
     """To close the connection under a thread that uses it would hide what the thread hangs in."""
     monkeypatch.setattr("django_pgqueue.worker.supervisor.FAREWELL_SECONDS", 0.0)
     supervisor = Supervisor(WorkerConfig(queues=(), processes=1, concurrency=1))
-    maintenance, loop, is_over = supervisor._maintenance, supervisor._house_loop, threading.Event()
+    maintenance, loop, is_over = supervisor._maintenance, supervisor._maintenance_loop, threading.Event()
 
     def expire():
         maintenance.database.rows("SELECT 1", {})
         is_over.wait(PATIENCE_SECONDS)
 
-    maintenance.duties._duties = (expire,)
+    maintenance.services._services = (expire,)
     loop.start()
     try:
         eventually(lambda: maintenance.database._wrapper.connection)
         supervisor._finish()
-        assert "leases will run out: housekeeping is still at its duty expire" in caplog.text
+        assert "leases will run out: maintenance is still at its service expire" in caplog.text
         assert maintenance.database._wrapper.connection
     finally:
         is_over.set()
@@ -50,17 +50,17 @@ def test_command_that_ends_says_which_duty_has_not_come_back_and_leaves_it_its_c
         maintenance.database.close()
 
 
-def test_duty_that_does_not_come_back_is_named_once(transactional_db, monkeypatch, caplog):
+def test_service_that_does_not_come_back_is_named_once(transactional_db, monkeypatch, caplog):
     """As while the database hangs."""
     supervisor = Supervisor(WorkerConfig(queues=(), processes=1, concurrency=1))
     seconds = [59.0]
-    supervisor._maintenance.duties.doing_seconds = lambda: seconds[0]
-    supervisor._maintenance.duties.doing = "expire"
+    supervisor._maintenance.services.doing_seconds = lambda: seconds[0]
+    supervisor._maintenance.services.doing = "expire"
     for seconds[0] in (59.0, 60.0, 61.0, 0.0, 75.0):
         supervisor._tell_of_long_duty()
     assert [record.message for record in caplog.records] == [
-        "Housekeeping has been at its duty expire for 60 s, and does no other",
-        "Housekeeping has been at its duty expire for 75 s, and does no other",
+        "Maintenance has been at its service expire for 60 s, and runs no other",
+        "Maintenance has been at its service expire for 75 s, and runs no other",
     ]
 
 

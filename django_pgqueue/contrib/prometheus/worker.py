@@ -119,7 +119,9 @@ def histograms(sums: CounterSums) -> Iterator[Metric]:
 def gauges(figures: CommandMetrics) -> Iterator[Metric]:
     """Tell what is at this moment."""
     now = time.time()  # by the clock of this machine, as Prometheus wants it
-    passes: dict[tuple[str, ...], float] = {(duty,): round(now - age, 3) for duty, age in figures.pass_ages.items()}
+    passes: dict[tuple[str, ...], float] = {
+        (service,): round(now - age, 3) for service, age in figures.pass_ages.items()
+    }
     build = (VERSION, django.get_version(), platform.python_version())
     yield _gauge(PROCESSES, {(): figures.processes})
     yield _gauge(SLOTS, {(): figures.slots})
