@@ -77,7 +77,7 @@ def seconds_of_counting(batches: int, *, is_metered: bool) -> float:
         begun = time.perf_counter()
         for _ in range(batches):
             if meter:
-                meter.turned(0.005, claimed=BATCH, acked=BATCH)
+                meter.count_cycle(0.005, claimed=BATCH, acked=BATCH)
             tally.count(outcomes, stale=())
         return (time.perf_counter() - begun) / batches
 

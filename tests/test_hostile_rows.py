@@ -31,7 +31,7 @@ from django_pgqueue.states import EntryKind
 from django_pgqueue.worker.consumer import Consumer
 from django_pgqueue.worker.shared_state import SharedState, now
 from django_pgqueue.worker.slots import Slots
-from tests.support.consumers import turn
+from tests.support.consumers import cycle
 from tests.support.hostile import DIGITS, UNREADABLE
 from tests.support.slots import ended
 from tests.support.waiting import eventually
@@ -47,7 +47,7 @@ INSTANTS = st.sampled_from(["1970-01-01Z", "1970-01-02Z", "2020-01-01Z", "9998-1
 
 @pytest.fixture
 def consumer(transactional_db) -> Iterator[Consumer]:
-    """One with slots that run jobs, driven turn by turn by the test."""
+    """One with slots that run jobs, driven cycle by cycle by the test."""
     shared = SharedState()
     shared.extend_lease(now() + 600)
     with ended():
@@ -58,11 +58,11 @@ def consumer(transactional_db) -> Iterator[Consumer]:
 
 def run_until(consumer: Consumer, condition) -> None:
     def looked():
-        turn(consumer)
+        cycle(consumer)
         return condition()
 
     eventually(looked)
-    eventually(lambda: [turn(consumer), not consumer._in_flight.held()][1])
+    eventually(lambda: [cycle(consumer), not consumer._in_flight.held()][1])
 
 
 @pytest.mark.parametrize(

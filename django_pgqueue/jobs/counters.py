@@ -30,7 +30,7 @@ NAME_BYTES = 1024
 OTHERS: Final = ("", "")
 
 HISTOGRAMS = CLAIM, ACK, BOTH, CLAIMED, ACKED = range(5)
-"""Of the process: how long turns took that did the one, the other or both, and how many jobs and outcomes they had."""
+"""Of the process: how long cycles took that did the one, the other or both, and how many jobs and outcomes they had."""
 
 HISTOGRAM_WIDTH: Final = 1 + 1 + max(len(BOUNDS), len(SIZES))
 """A sum, and a number for each bucket: one bucket more than it has bounds."""
@@ -81,8 +81,8 @@ class ProcessCounters:
             with self._lock:
                 self._row(queue, task)[ENQUEUED] += number
 
-    def turned(self, seconds: float, *, claimed: int | None, acked: int) -> None:
-        """Count a turn of the consumer.
+    def count_cycle(self, seconds: float, *, claimed: int | None, acked: int) -> None:
+        """Count a cycle of the consumer.
 
         Args:
             claimed: how many jobs its claim has found; None: it has sent none.

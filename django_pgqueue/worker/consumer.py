@@ -43,15 +43,15 @@ logger = logging.getLogger("django_pgqueue.worker")
 LINGER_SECONDS = 0.01
 """Time in which outcomes are collected before they are written, while slots are busy."""
 
-TURNS = 4
-"""Number of turns of the consumer for which work is fetched ahead,"""
+CYCLES = 4
+"""Number of cycles of the consumer for which work is fetched ahead,"""
 
 LEAST_SECONDS, MOST_SECONDS = 0.03, 0.2
 """within these bounds, in seconds of work."""
 
 WINDOW_SECONDS, TELLING = 0.02, 32
 """The speed is measured over this time, or over this number of jobs where these are finished sooner: after an idle time
-it has to be known within a few turns."""
+it has to be known within a few cycles."""
 
 TIMEOUT = operator.attrgetter("timeout_seconds")
 
@@ -120,25 +120,25 @@ class Errands:
 
 
 class Prefetch:
-    """Speed of this child and duration of a turn, which decide how much to fetch ahead."""
+    """Speed of this child and duration of a cycle, which decide how much to fetch ahead."""
 
     def __init__(self) -> None:
         self.prefetch = 0
-        self._turn_seconds = 0.005
+        self._cycle_seconds = 0.005
         self._per_second = 0.0
         self._since = time.monotonic()
         self._finished = 0
 
-    def measure(self, *, turns: float, finished: int) -> None:
-        """Take one turn into account: its duration in seconds, and how many jobs were finished since the last one."""
-        self._turn_seconds += (turns - self._turn_seconds) / 4
+    def measure(self, *, seconds: float, finished: int) -> None:
+        """Take one cycle into account: its duration in seconds, and how many jobs were finished since the last one."""
+        self._cycle_seconds += (seconds - self._cycle_seconds) / 4
         self._finished += finished
         elapsed = time.monotonic() - self._since
         if elapsed >= WINDOW_SECONDS or self._finished >= max(self.prefetch, TELLING):
             rate = self._finished / max(elapsed, 0.001)
             self._per_second = rate if rate > 2 * self._per_second else (rate + self._per_second) / 2
             self._since, self._finished = time.monotonic(), 0
-            ahead = TURNS * self._turn_seconds + LINGER_SECONDS
+            ahead = CYCLES * self._cycle_seconds + LINGER_SECONDS
             self.prefetch = int(self._per_second * min(max(ahead, LEAST_SECONDS), MOST_SECONDS))
 
     def forget(self) -> None:
@@ -150,7 +150,7 @@ class Prefetch:
 
 
 class RoundTrip(NamedTuple):
-    """Result of one turn.
+    """Result of one cycle.
 
     Attributes:
         claim: what was asked for jobs; None: nothing was.
@@ -292,10 +292,10 @@ class Consumer:
             self._stopping = True
             self._withdraw()
 
-    # One turn
+    # One cycle
 
     def _cycle(self) -> None:
-        """Write outcomes and claim jobs; on trouble with the database keep what is unwritten for the next turn."""
+        """Write outcomes and claim jobs; on trouble with the database keep what is unwritten for the next cycle."""
         begun = time.monotonic()
         if self._shared.has_lease_lapsed():
             self._withdraw()
@@ -316,22 +316,22 @@ class Consumer:
             self._claim_apart()
 
     def _work(self, batch: dict[int, Outcome], begun: float, *, admits: bool = True, claims: bool = True) -> bool:
-        """Do the work of one turn, or a part of it, and return whether that has gone well."""
+        """Do the work of one cycle, or a part of it, and return whether that has gone well."""
         try:
-            turn = self._round_trip(batch.values(), begun, admits=admits, claims=claims)
+            trip = self._round_trip(batch.values(), begun, admits=admits, claims=claims)
         except Error as error:
             self._hand_over()
             self._recover(error, batch)
             return False
         if admits:
             self._backoff.over()  # before the errands, which may meet some
-        self._after_round_trip(batch, turn, begun)
+        self._after_round_trip(batch, trip, begun)
         return True
 
     def _work_apart(self, batch: dict[int, Outcome], begun: float) -> None:
-        """Do the work of a turn in three transactions, outcomes first.
+        """Do the work of a cycle in three transactions, outcomes first.
 
-        The last turn has failed, and it is not known of what. No admission and no claim that goes on failing may keep
+        The last cycle has failed, and it is not known of what. No admission and no claim that goes on failing may keep
         outcomes from being written.
         """
         if batch and not self._work(batch, begun, admits=False, claims=False):
@@ -374,7 +374,7 @@ class Consumer:
         return ack.standing(self.database, [one for one in outcomes if one.job.id in missed]) if missed else missed
 
     def _without_doubt(self, outcomes: Collection[Outcome], receipt: Receipt) -> Receipt:
-        """Take those off the stale outcomes that an earlier turn has written though it has failed."""
+        """Take those off the stale outcomes that an earlier cycle has written though it has failed."""
         doubtful = self._backoff.doubtful(outcomes, stale=receipt.stale)
         if not doubtful:
             return receipt
@@ -409,23 +409,23 @@ class Consumer:
         self._accept(jobs, is_limited=claim.is_limited)
         return len(jobs)
 
-    def _after_round_trip(self, batch: dict[int, Outcome], turn: RoundTrip, begun: float) -> None:
-        """Settle the batch that was written, count the turn, and tell whom it concerns."""
+    def _after_round_trip(self, batch: dict[int, Outcome], trip: RoundTrip, begun: float) -> None:
+        """Settle the batch that was written, count the cycle, and tell whom it concerns."""
         if self._meter:
-            self._meter.turned(time.monotonic() - begun, claimed=turn.found, acked=len(batch))
-        self._settle(batch, turn.receipt)
+            self._meter.count_cycle(time.monotonic() - begun, claimed=trip.found, acked=len(batch))
+        self._settle(batch, trip.receipt)
         finished = sum(outcome.fate is not Fate.RELEASED for outcome in batch.values())
         self._shared.add_finished(finished)
-        self._prefetch.measure(turns=time.monotonic() - begun, finished=finished)
-        self._follow_ups.tell_waiters(turn.receipt.awaited)
+        self._prefetch.measure(seconds=time.monotonic() - begun, finished=finished)
+        self._follow_ups.tell_waiters(trip.receipt.awaited)
         if self._returned and batch:
             self._follow_ups.call_others(self._returned)
             self._returned.clear()
-        if turn.admitted:
-            self._tell_of(turn.admitted, turn.claim)
-        if turn.claim is not None:
+        if trip.admitted:
+            self._tell_of(trip.admitted, trip.claim)
+        if trip.claim is not None:
             self._backoff.claimed()
-            self._follow_ups.note_queue(turn.claim.queue)
+            self._follow_ups.note_queue(trip.claim.queue)
 
     def _has_work(self, now: float) -> bool:
         """Whether there is a reason to ask the database although there is nothing to write."""
@@ -451,7 +451,7 @@ class Consumer:
                 self._cursors.rewind(queue, min(job.place for job in limited if job.queue == queue))
 
     def _tell_of(self, queues: Collection[str], claim: Claim | None) -> None:
-        """Have the admitted jobs claimed: by this consumer with its next turn, or else by the others."""
+        """Have the admitted jobs claimed: by this consumer with its next cycle, or else by the others."""
         served = [] if self._stopping else self._cursors.select(queues)
         self._cursors.mark_ready([queue for queue in served if claim is None or queue != claim.queue])
         self._follow_ups.call_others(set(queues).difference(served))
@@ -472,7 +472,7 @@ class Consumer:
         )
 
     def _demand(self) -> int:
-        """Return how many jobs to claim: what fills the slots, and what they will need until the next turn.
+        """Return how many jobs to claim: what fills the slots, and what they will need until the next cycle.
 
         A slot that checks its connections needs none: what it would have run may just have been given back.
         What is fetched ahead comes in two halves: one for the slots to run while the database hands out the other.
@@ -541,7 +541,7 @@ class Consumer:
     # When things go wrong
 
     def _recover(self, error: Error, batch: dict[int, Outcome]) -> None:
-        """After a failed turn: find the outcome that the database refuses, or wait and try again as it was."""
+        """After a failed cycle: find the outcome that the database refuses, or wait and try again as it was."""
         if is_refusal(error) or (self._backoff.failures and not is_transient(error)):
             self._admissions.clear()  # maintenance finds them
             self._updates.forget()

@@ -37,7 +37,7 @@ class DatabaseBackoff:
         return max(self._retry_at - time.monotonic(), 0.0) if self._retry_at else 0.0
 
     def met(self, error: Error, outcomes: Collection[Outcome], *, may_be_written: bool) -> None:
-        """Take note that a turn has failed, with these outcomes to write.
+        """Take note that a cycle has failed, with these outcomes to write.
 
         Args:
             may_be_written: they were sent, and the server has not said that it failed.
@@ -73,7 +73,7 @@ class DatabaseBackoff:
             self.in_doubt.difference_update(outcome.job.run_id for outcome in outcomes)
 
     def over(self) -> None:
-        """Take note that a turn has gone well."""
+        """Take note that a cycle has gone well."""
         self.most = min(self.most * 2, CAPACITY)
         if self.failures:
             logger.warning("The consumer works again after %d failures", self.failures)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from django_pgqueue.conf import conf
 
-UNTURNED_SECONDS = 3.0
-"""Maximum time between turns of a consumer at work: it turns once a second at least."""
+STALLED_SECONDS = 3.0
+"""Maximum time between cycles of a consumer at work: it finishes one a second at least."""
 
 STUCK_SECONDS = 300.0
 """Maximum time without progress: all time limits of a pass together are shorter."""
@@ -35,8 +35,8 @@ class ProcessFacts:
 
     pid: int
     is_at_work: bool
-    unturned_seconds: float  # since its consumer has turned
-    failures: int  # turns in a row that failed at the database
+    stalled_seconds: float  # since its consumer has finished a cycle
+    failures: int  # cycles in a row that failed at the database
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +94,8 @@ def _dead(facts: HealthFacts) -> Iterator[str]:
         elif loop.pass_seconds > facts.stuck_seconds:
             yield f"the {loop.service} has been stuck for {loop.pass_seconds:.0f} s"
     for process in facts.processes:
-        if process.unturned_seconds > facts.stuck_seconds:
-            yield f"process {process.pid} has been stuck for {process.unturned_seconds:.0f} s"
+        if process.stalled_seconds > facts.stuck_seconds:
+            yield f"process {process.pid} has been stuck for {process.stalled_seconds:.0f} s"
 
 
 def _unready(facts: HealthFacts) -> Iterator[str]:
@@ -118,7 +118,7 @@ def _idle_processes(facts: HealthFacts) -> Iterator[str]:
     if at_work < facts.planned:
         yield f"{at_work} of {facts.planned} processes are at work"
     for process in facts.processes:
-        if process.is_at_work and process.unturned_seconds > UNTURNED_SECONDS:
-            yield f"process {process.pid} has not looked for jobs for {process.unturned_seconds:.0f} s"
+        if process.is_at_work and process.stalled_seconds > STALLED_SECONDS:
+            yield f"process {process.pid} has not looked for jobs for {process.stalled_seconds:.0f} s"
         if process.failures:
             yield f"process {process.pid} cannot work with the database (failure {process.failures})"

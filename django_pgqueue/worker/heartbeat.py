@@ -141,8 +141,8 @@ class Heartbeat:
         self._session = session
         self._pool = pool
         self._told_to_stop = told_to_stop
-        self._stuck: set[int] = set()  # worker ids of processes that did not turn at the last beat
-        self._strangers: dict[int, int] = {}  # run ids of rows that their process did not know -> its turns then
+        self._stuck: set[int] = set()  # worker ids of processes that stood still at the last beat
+        self._strangers: dict[int, int] = {}  # run ids of rows that their process did not know -> its cycles then
 
     def pass_once(self) -> float:
         """Beat once; return the seconds until the next beat."""
@@ -192,11 +192,12 @@ class Heartbeat:
         return standing >= processes.keys()
 
     def _compare_books(self, processes: dict[int, WorkerProcess]) -> None:
-        """Pass cancel requests on; release rows unknown to their process although its consumer has turned since.
+        """Pass cancel requests on; release rows unknown to their process though its consumer finished a cycle since.
 
-        It never got the answer to that claim. A consumer that has not turned may still be writing down what it claimed.
+        It never got the answer to that claim. A consumer that has not finished one may still be writing down what it
+        claimed.
         """
-        turns = {worker_id: process.shared.cycles() for worker_id, process in processes.items()}
+        cycles = {worker_id: process.shared.cycles() for worker_id, process in processes.items()}
         leases = heartbeat.worker_leases(self.database, list(processes))
         killed = [lease for lease in leases if lease.is_cancelled]
         for worker_id, process in processes.items():
@@ -208,16 +209,16 @@ class Heartbeat:
         held = {worker_id: process.shared.held() for worker_id, process in processes.items()}
         strangers = [lease for lease in leases if lease.run_id not in held[lease.worker_id]]
         if lost := [
-            lease for lease in strangers if self._strangers.get(lease.run_id, math.inf) < turns[lease.worker_id]
+            lease for lease in strangers if self._strangers.get(lease.run_id, math.inf) < cycles[lease.worker_id]
         ]:
             logger.warning("Releasing %d jobs whose claim was committed but never answered", len(lost))
             self._release(lost)
         self._strangers = {lease.run_id: since[lease.worker_id] for lease in strangers}
 
     def _free_of_stuck(self, processes: dict[int, WorkerProcess], leases: Sequence[Lease]) -> None:
-        """Give back what processes have fetched and not begun whose consumers do not turn. They cannot do it.
+        """Give back what processes have fetched and not begun whose consumers stand still. They cannot do it.
 
-        Their right to begin jobs has ended, so one that turns again gives up what it believes to hold. But a slot may
+        Their right to begin jobs has ended, so one that goes on gives up what it believes to hold. But a slot may
         have asked for that right just before: what may start only once is left with its process.
         """
         stuck = {worker_id for worker_id, process in processes.items() if self._pool.is_stuck(process)}
@@ -229,8 +230,9 @@ class Heartbeat:
             if worker_id not in self._stuck:
                 running = [f"job {lease.id} ({lease.task})" for lease in mine if lease.run_id in shared.running()]
                 logger.error(
-                    "Process %d has not turned for %d s, while it runs %s: it begins nothing, and %d jobs go back",
-                    *(process.pid, process.unturned_seconds, ", ".join(running[:5]) or "nothing", len(unrun)),
+                    "Process %d has not finished a cycle for %d s, while it runs %s: it begins nothing, "
+                    "and %d jobs go back",
+                    *(process.pid, process.stalled_seconds, ", ".join(running[:5]) or "nothing", len(unrun)),
                 )
             self._release(unrun)
         self._stuck = stuck

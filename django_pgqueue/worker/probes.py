@@ -81,7 +81,7 @@ class HealthMonitor:
         self._backlog = backlog
         self._is_stopping = is_stopping
         self._tell = tell
-        self._turns: dict[int, tuple[int, float]] = {}  # of each process, and when they were last seen to grow
+        self._cycles: dict[int, tuple[int, float]] = {}  # of each process, and when they were last seen to grow
 
     def pass_once(self) -> float:
         """Judge, and tell; return the seconds until the next time."""
@@ -92,7 +92,7 @@ class HealthMonitor:
     def _facts(self) -> HealthFacts:
         plan, at = self._pool.plan, time.monotonic()
         processes = [process for process in list(self._pool.living) if not process.is_leaving]
-        self._turns = {process.worker_id: self._turned(process, at) for process in processes}
+        self._cycles = {process.worker_id: self._turned(process, at) for process in processes}
         return HealthFacts(
             is_stopping=self._is_stopping(),
             unwatched_seconds=at - self.watched_at,
@@ -101,7 +101,7 @@ class HealthMonitor:
             planned=plan.processes,
             loops=tuple(loop_facts(loop) for loop in self._loops if loop.ident is not None),
             processes=tuple(
-                process_facts(process, unturned_seconds=at - self._turns[process.worker_id][1]) for process in processes
+                process_facts(process, stalled_seconds=at - self._cycles[process.worker_id][1]) for process in processes
             ),
             oldest_seconds=self._backlog.oldest,
             unasked_seconds=at - self._backlog.asked_at,
@@ -110,8 +110,8 @@ class HealthMonitor:
         )
 
     def _turned(self, process: WorkerProcess, at: float) -> tuple[int, float]:
-        turns, (before, since) = process.shared.cycles(), self._turns.get(process.worker_id, (-1, at))
-        return (turns, since) if turns == before else (turns, at)
+        cycles, (before, since) = process.shared.cycles(), self._cycles.get(process.worker_id, (-1, at))
+        return (cycles, since) if cycles == before else (cycles, at)
 
 
 def loop_facts(loop: ServiceRunner) -> LoopFacts:
@@ -121,12 +121,12 @@ def loop_facts(loop: ServiceRunner) -> LoopFacts:
     )
 
 
-def process_facts(process: WorkerProcess, *, unturned_seconds: float) -> ProcessFacts:
-    """Return what there is to know of a process; ``unturned_seconds``: seconds since its consumer has turned."""
+def process_facts(process: WorkerProcess, *, stalled_seconds: float) -> ProcessFacts:
+    """Return what there is to know of a process; ``stalled_seconds``: since its consumer has finished a cycle."""
     return ProcessFacts(
         pid=process.pid,
         is_at_work=process.is_at_work,
-        unturned_seconds=unturned_seconds,
+        stalled_seconds=stalled_seconds,
         failures=process.shared.failures(),
     )
 

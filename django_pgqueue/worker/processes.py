@@ -29,7 +29,7 @@ LOCK_MILLISECONDS = 20
 """Timeout of the wait for a locked row of ``pgqueue_workers``."""
 
 STUCK_PART = 0.8
-"""Maximum part of the time after which probes take a command for dead that a process of it may go without a turn."""
+"""Maximum part of the time after which probes take a command for dead that a process of it may go without a cycle."""
 
 
 class ProcessPool:
@@ -135,29 +135,31 @@ class ProcessPool:
                 process.kill()
 
     def remove_stuck(self) -> bool:
-        """Look whether the consumers of all turn, and end those that have not for minutes; to be called once a second.
+        """Look whether the consumers of all go on, and end those that have not for minutes; to be called once a second.
 
         Some job holds the interpreter, or all threads wait for each other: no time limit and no order is obeyed there.
         So the jobs that run there pay for it. The time is longer than a consumer may wait for the database, whose
         process looks just the same from outside: what ends a process sooner, for another reason, costs no attempt.
 
         Returns:
-            Whether one turns again that had not for a lease.
+            Whether one goes on that stood still for a lease.
         """
         turns_again, patience = False, max(STUCK_PART * stuck_seconds(), 2.0 * self.lease_seconds)
         for process in list(self.living):
             was_stuck = self.is_stuck(process)
             process.look()
             turns_again |= was_stuck and not self.is_stuck(process)
-            if process.unturned_seconds >= patience:
-                logger.error("Process %d is ended: for %d s it has not turned", process.pid, process.unturned_seconds)
+            if process.stalled_seconds >= patience:
+                logger.error(
+                    "Process %d is ended: for %d s it has not finished a cycle", process.pid, process.stalled_seconds
+                )
                 process.kill(is_crash=True)
-                process.unturned_seconds = 0.0
+                process.stalled_seconds = 0.0
         return turns_again
 
     def is_stuck(self, process: WorkerProcess) -> bool:
-        """Whether the consumer of a process has not turned for more than a lease."""
-        return process.unturned_seconds > self.lease_seconds
+        """Whether the consumer of a process has not finished a cycle for more than a lease."""
+        return process.stalled_seconds > self.lease_seconds
 
     def is_recycling(self) -> bool:
         """Whether a process that is to replace another is not yet at work."""

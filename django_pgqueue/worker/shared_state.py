@@ -41,7 +41,7 @@ class SharedState:
         held, started, counts, deadline, limited, limits = (memoryview(array).cast("B") for array in memory)
         self._held = held.cast("q")
         self._started = started.cast("b")
-        self._counts = counts.cast("q")  # turns, finished jobs, failures in a row, jobs with a time limit, end
+        self._counts = counts.cast("q")  # cycles, finished jobs, failures in a row, jobs with a time limit, end
         self._deadline = deadline.cast("d")
         self._limited = limited.cast("q")  # the run_id of the last job in this cell that had a time limit
         self._limits = limits.cast("d")  # and when that passes, monotonic
@@ -106,7 +106,7 @@ class SharedState:
         return self.running() & {run_id for run_id, until in limits if until < at}
 
     def count_cycle(self) -> None:
-        """Note that a turn of the consumer is over: what was claimed in it is written down."""
+        """Note that a cycle of the consumer is over: what was claimed in it is written down."""
         self._counts[0] += 1
 
     def cycles(self) -> int:
@@ -128,7 +128,7 @@ class SharedState:
         return self._counts[1]
 
     def note_failures(self, number: int) -> None:
-        """Note how many turns in a row have failed at the database."""
+        """Note how many cycles in a row have failed at the database."""
         self._counts[2] = number
 
     def failures(self) -> int:

@@ -41,8 +41,8 @@ class WorkerProcess:
     """One child: its process, the pipe of its orders and the memory shared with it.
 
     Attributes:
-        unturned_seconds: for how long its consumer has not turned, as far as that was looked at; 0 while it is
-            starting: before its first turn, or a job in that.
+        stalled_seconds: for how long its consumer has not finished a cycle, as far as that was looked at; 0 while it is
+            starting: before its first cycle, or a job in that.
 
     Args:
         plan: says how many jobs and how much memory it may use up before it is replaced.
@@ -82,8 +82,8 @@ class WorkerProcess:
             target=child.main, args=(brief, self._orders_read, self.shared, meter), name=f"pgqueue-{brief.worker_id}"
         )
         self._started_at = self._looked_at = time.monotonic()
-        self._turns = 0  # when it was last looked at
-        self.unturned_seconds = 0.0
+        self._cycles = 0  # when it was last looked at
+        self.stalled_seconds = 0.0
 
     def start(self) -> None:
         self._process.start()
@@ -131,16 +131,16 @@ class WorkerProcess:
         return self.shared.cycles() > 0
 
     def look(self) -> None:
-        """Take note whether its consumer has turned; to be called about once a second, by one thread.
+        """Take note whether its consumer has finished a cycle; to be called about once a second, by one thread.
 
-        The first turn may be kept from its end too, by a job that was claimed in it.
+        The first cycle may be kept from its end too, by a job that was claimed in it.
         """
-        turns, at = self.shared.cycles(), time.monotonic()
-        if turns != self._turns or not (turns or self.shared.busy()):
-            self.unturned_seconds = 0.0
+        cycles, at = self.shared.cycles(), time.monotonic()
+        if cycles != self._cycles or not (cycles or self.shared.busy()):
+            self.stalled_seconds = 0.0
         else:
-            self.unturned_seconds += min(at - self._looked_at, LOOK_SECONDS)
-        self._turns, self._looked_at = turns, at
+            self.stalled_seconds += min(at - self._looked_at, LOOK_SECONDS)
+        self._cycles, self._looked_at = cycles, at
 
     @property
     def is_unguarded(self) -> bool:
@@ -179,7 +179,7 @@ class WorkerProcess:
         """Let it finish what it runs beside jobs that do not stop; return whether that was not known before.
 
         Args:
-            is_stuck: its consumer has not turned for long, and may begin nothing for that reason.
+            is_stuck: its consumer has not finished a cycle for long, and may begin nothing for that reason.
         """
         is_new = self._given_up_at is None
         is_away = not (self.shared.is_lease_valid() or is_stuck)  # no outcome can be written while the database is away

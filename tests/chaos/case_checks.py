@@ -16,7 +16,7 @@ REPLACED_WITHIN = 2.0
 """Maximum seconds from SIGKILL to the row of the new process, in the stream of due jobs."""
 
 HELD_WITHIN = 10_000_000
-"""Maximum time beyond a lease that a job waits in a process that does not turn, in microseconds.
+"""Maximum time beyond a lease that a job waits in a process that stands still, in microseconds.
 
 The supervisor looks once a second, and the server may be away for some."""
 

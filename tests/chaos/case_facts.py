@@ -114,7 +114,9 @@ def _calls(folder: Path) -> Iterator[Call]:
             yield Call(**json.loads(line))
 
 
-ODD_END = re.compile(r"Process \d+ (ended \((?!killed by SIGKILL|exit code 0\)).*|is ended: .* it has not turned)")
+ODD_END = re.compile(
+    r"Process \d+ (ended \((?!killed by SIGKILL|exit code 0\)).*|is ended: .* it has not finished a cycle)"
+)
 
 
 def _odd_ends(folder: Path) -> Iterator[str]:

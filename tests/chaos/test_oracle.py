@@ -449,7 +449,7 @@ def test_ends_without_a_cause_are_found_in_the_logs(tmp_path):
     odd = [
         "Process 2 ended (exit code 1), starting another",
         "Process 3 ended (killed by SIGSEGV), starting another",
-        "Process 4 is ended: for 241 s it has not turned",
+        "Process 4 is ended: for 241 s it has not finished a cycle",
     ]
     even = ["Process 1 ended (killed by SIGKILL), starting another", "Process 5 ended (exit code 0), starting another"]
     (tmp_path / "worker-1-0001.log").write_text("\n".join([*even, *odd]))

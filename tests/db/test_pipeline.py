@@ -7,7 +7,7 @@ from django.db import DataError
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.models import DeadJob, FinishedJob
-from tests.support.consumers import turn
+from tests.support.consumers import cycle
 from tests.support.waiting import until_gone
 
 
@@ -21,11 +21,11 @@ def test_transaction_whose_body_fails_is_rolled_back(queue):
 def test_refused_outcome_is_found_without_pipelines_too(consumer, monkeypatch):
     monkeypatch.setattr(psycopg.Pipeline, "is_supported", classmethod(lambda cls: False))
     enqueue_many(app.noop, [()] * 4)
-    turn(consumer)
+    cycle(consumer)
     for number in range(4):
         consumer.slots.finish(result="no json" if number == 2 else "1")
     for _ in range(3):
-        turn(consumer)
+        cycle(consumer)
     assert (FinishedJob.objects.count(), DeadJob.objects.count(), consumer._backoff.failures) == (3, 1, 0)
 
 
@@ -67,13 +67,13 @@ def late_trouble(sql):
 
 def test_transaction_that_fails_at_its_commit_is_tried_again(consumer, queue, late_trouble, caplog):
     enqueue_many(app.noop, [()] * 4)
-    turn(consumer)
+    cycle(consumer)
     for _ in range(4):
         consumer.slots.finish()
     for failures in (1, 2, 0):
         consumer._backoff._retry_at = 0.0
         session = consumer.database.autocommit().info.backend_pid
-        turn(consumer)
+        cycle(consumer)
         assert consumer._backoff.failures == failures
         if failures:
             until_gone(queue, session)  # which may say that it has failed before it gives the rows back

@@ -25,7 +25,7 @@ from django_pgqueue.maintenance.reaper import settle
 from django_pgqueue.models import Job
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import Reason
-from tests.support.consumers import turn
+from tests.support.consumers import cycle
 from tests.support.keyed import admitted, limited
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -299,10 +299,10 @@ def test_drain_waits_for_those_that_can_be_let_in(queue):
 # The consumer
 
 
-def test_next_job_of_a_key_is_claimed_in_the_same_turn(consumer, sql):
+def test_next_job_of_a_key_is_claimed_in_the_same_cycle(consumer, sql):
     ids = enqueue_many(limited(), [()] * 3)
     admit(consumer.database, ["k"])
-    turn(consumer)
+    cycle(consumer)
     for job_id in ids:
         assert [job.id for _, job in consumer.slots.accepted] == [job_id]
         consumer.slots.finish()
@@ -316,7 +316,7 @@ def test_next_job_is_claimed_at_once_though_later_ones_of_other_keys_were_taken(
     first, second = enqueue_many(limited(key="a"), [(), ()])
     other = limited(key="b").enqueue().id
     admit(consumer.database, ["a", "b"])
-    turn(consumer)
+    cycle(consumer)
     assert [job.id for _, job in consumer.slots.accepted] == [first, other]
     consumer.slots.finish()
     consumer._cursors._cursors["default"].full_scan_at = math.inf
@@ -328,13 +328,13 @@ def test_next_job_is_claimed_at_once_though_later_ones_of_other_keys_were_taken(
 def test_admission_that_is_refused_keeps_no_outcome_from_being_written(consumer, sql):
     enqueue_many(limited(), [(), ()])
     admit(consumer.database, ["k"])
-    turn(consumer)
+    cycle(consumer)
     sql("ALTER TABLE pgqueue_jobs ADD CONSTRAINT nothing_is_let_in CHECK (status <> 'queued') NOT VALID")
     try:
         consumer.slots.finish(Fate.DIED, reason=Reason.DISCARDED, error={"error": "x"})
-        turn(consumer)
+        cycle(consumer)
         assert consumer._in_flight.held() == 0
-        turn(consumer)
+        cycle(consumer)
         assert consumer._backoff.failures == 0
     finally:
         sql("ALTER TABLE pgqueue_jobs DROP CONSTRAINT nothing_is_let_in")
@@ -345,11 +345,11 @@ def test_others_are_told_of_jobs_that_this_consumer_will_not_claim(consumer):
     mail = limited(queue="mail").enqueue().id
     limited(queue="mail").enqueue()
     admit(consumer.database, ["k"])
-    turn(consumer)
+    cycle(consumer)
     consumer.slots.finish()
     consumer.stop()
     heard = listen()
-    turn(consumer)
+    cycle(consumer)
     assert [notify.payload for notify in heard()] == ["mail"]
     assert mail not in admitted()
 

@@ -26,7 +26,7 @@ from django_pgqueue.records import EndCounts, Fate, Outcome
 from django_pgqueue.states import Reason
 from django_pgqueue.worker.heartbeat import HeartbeatMonitor
 from django_pgqueue.worker.maintenance import MaintenanceRunner
-from tests.support.consumers import turn
+from tests.support.consumers import cycle
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.support.worker_rows import register
 
@@ -178,12 +178,12 @@ def test_minute_is_that_of_the_database(queue, tally, sql):
 
 def test_consumer_counts_what_it_writes_and_adds_it_when_that_is_due(consumer):
     enqueue_many(app.noop, [()] * 3)
-    turn(consumer)
+    cycle(consumer)
     assert consumer._follow_ups.add_at() == math.inf, "who has done nothing has nothing to add"
     for fate in (Fate.SUCCEEDED, Fate.SUCCEEDED, Fate.RETRIED):
         consumer.slots.finish(fate, **({"error": {"error": "x"}} if fate is Fate.RETRIED else {}))
     before = time.monotonic()
-    turn(consumer)
+    cycle(consumer)
     assert before + 5 < consumer._follow_ups.add_at() <= time.monotonic() + 10
     assert not Stat.objects.exists()
     consumer.stop()
@@ -193,9 +193,9 @@ def test_consumer_counts_what_it_writes_and_adds_it_when_that_is_due(consumer):
 
 def test_idle_consumer_is_woken_by_what_it_has_to_add(consumer):
     enqueue_many(app.noop, [()])
-    turn(consumer)
+    cycle(consumer)
     consumer.slots.finish()
-    turn(consumer)
+    cycle(consumer)
     consumer._follow_ups._stats._add_at = 0.0
     assert consumer._patience() == 0.0
     consumer._follow_ups.add_counts()
@@ -251,14 +251,14 @@ def test_counts_outlive_a_lost_connection(queue, tally, sql):
 
 def test_worker_that_may_not_count_says_so_and_works_on(consumer, sql, caplog):
     enqueue_many(app.noop, [()] * 2)
-    turn(consumer)
+    cycle(consumer)
     consumer.slots.finish()
     sql("ALTER TABLE pgqueue_stats RENAME TO pgqueue_stats_hidden")
     try:
-        turn(consumer)
+        cycle(consumer)
         consumer._follow_ups.add_counts()
         consumer.slots.finish()
-        turn(consumer)
+        cycle(consumer)
     finally:
         sql("ALTER TABLE pgqueue_stats_hidden RENAME TO pgqueue_stats")
     assert caplog.text.count("is not counted for an hour") == 1

@@ -5,7 +5,7 @@ import time
 from django_pgqueue import enqueue_many
 from django_pgqueue.flow.concurrency import LockKind, admit, try_lock
 from django_pgqueue.maintenance.concurrency_sweeper import sweep
-from tests.support.consumers import turn
+from tests.support.consumers import cycle
 from tests.support.keyed import admitted, limited
 from tests.support.waiting import eventually
 
@@ -23,15 +23,15 @@ def test_sweep_finds_keys_that_have_room_and_goes_on_where_it_stopped(queue):
 def test_key_that_another_session_counts_is_tried_again_soon_and_not_at_once(consumer, other_queue):
     enqueue_many(limited(), [(), ()])
     admit(consumer.database, ["k"])
-    turn(consumer)
+    cycle(consumer)
     consumer.slots.finish()
     with other_queue.transaction():
         assert try_lock(other_queue, LockKind.KEY, ["k"]).got() == {"k"}
         before = time.monotonic()
-        turn(consumer)
+        cycle(consumer)
         assert consumer.slots.accepted == []
         assert before < consumer._admissions.wait_until() <= time.monotonic() + 0.005
-    eventually(lambda: turn(consumer) or consumer.slots.accepted)
+    eventually(lambda: cycle(consumer) or consumer.slots.accepted)
 
 
 def test_more_keys_than_one_transaction_locks_are_let_in_by_the_next_ones(consumer):
@@ -40,6 +40,6 @@ def test_more_keys_than_one_transaction_locks_are_let_in_by_the_next_ones(consum
         limited(1, key).enqueue()
     consumer._admissions.request(keys)
     for expected in (200, 400, 450):
-        turn(consumer)
+        cycle(consumer)
         assert len(admitted()) == expected
     assert consumer._patience() > 0

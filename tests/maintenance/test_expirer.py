@@ -16,7 +16,7 @@ from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.records import Fate
 from django_pgqueue.worker.heartbeat import HeartbeatMonitor
 from django_pgqueue.worker.maintenance import MaintenanceRunner
-from tests.support.consumers import turn
+from tests.support.consumers import cycle
 
 HOUR = dt.timedelta(hours=1)
 
@@ -35,18 +35,18 @@ def pass_time(sql):
 def test_job_is_started_until_it_expires_and_not_after(consumer, pass_time, short_by):
     other, job_id = app.noop.enqueue().id, app.noop.using(expires=HOUR).enqueue().id
     pass_time(job_id, short_by=short_by)
-    turn(consumer)
+    cycle(consumer)
     started = [job.id for _, job in consumer.slots.accepted]
     assert started == ([other] if short_by == "0" else [other, job_id])
-    turn(consumer)
+    cycle(consumer)
     assert DeadJob.objects.filter(pk=job_id, reason="expired").exists() is (short_by == "0")
 
 
 def test_claim_that_came_too_late_is_no_attempt(consumer, pass_time):
     job_id = app.noop.using(expires=HOUR).enqueue().id
     pass_time(job_id)
-    turn(consumer)
-    turn(consumer)
+    cycle(consumer)
+    cycle(consumer)
     job = DeadJob.objects.get()
     assert (job.pk, job.attempts, job.first_started_at.year) == (job_id, 0, 1970)
     [entry] = job.errors
@@ -57,9 +57,9 @@ def test_claim_that_came_too_late_is_no_attempt(consumer, pass_time):
 
 def test_retry_that_would_come_too_late_dies_with_its_history(consumer, queue, pass_time):
     job_id = app.noop.using(expires=HOUR).enqueue().id
-    turn(consumer)
+    cycle(consumer)
     consumer.slots.finish(Fate.RETRIED, error={"kind": "failed", "error": "x"}, delay_seconds=60.0)
-    turn(consumer)
+    cycle(consumer)
     pass_time(job_id)
     assert expire(queue).dead == 1
     job = DeadJob.objects.get()

@@ -7,7 +7,7 @@ from django_pgqueue import limit_queue, pause_queue
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.queue_rows import end_pauses, register_queues
 from django_pgqueue.models import Queue
-from tests.support.consumers import turn
+from tests.support.consumers import cycle
 from tests.support.queue_limits import HOUR, pass_by
 
 
@@ -47,5 +47,5 @@ def test_pauses_that_are_over_are_taken_down(queue):
 def test_queue_has_its_row_from_the_first_claim_on(consumer):
     app.noop.using(queue="new").enqueue()
     consumer.wake(["new"])
-    turn(consumer)
+    cycle(consumer)
     assert Queue.objects.filter(name="new").exists()

@@ -89,7 +89,7 @@ def test_four_processes_tell_what_the_handlers_and_the_tables_tell(start_worker,
         assert sheet.total(f"pgqueue_{seconds}_seconds_bucket", le="+Inf") == ended
     assert sheet.total("pgqueue_acked_jobs_sum") >= ended
     assert sheet.total("pgqueue_claimed_jobs_sum") >= ended + 4
-    assert sheet.total("pgqueue_turn_seconds_count") >= sheet.total("pgqueue_acked_jobs_count") > 0
+    assert sheet.total("pgqueue_cycle_seconds_count") >= sheet.total("pgqueue_acked_jobs_count") > 0
 
     scraped.worker.signal(signal.SIGTERM)
     assert scraped.worker.wait() == 0

@@ -63,13 +63,13 @@ def test_job_that_listens_is_interrupted_and_no_other_job_notices(start_worker, 
     eventually(lambda: not sleeping(sql))
 
 
-def test_job_that_holds_the_interpreter_in_the_first_turn_of_its_process_is_noticed(start_worker):
+def test_job_that_holds_the_interpreter_in_the_first_cycle_of_its_process_is_noticed(start_worker):
     """What was fetched with it goes back. Nothing in that process could say so, or do it."""
     hog = app.hold_the_interpreter.enqueue().id
     fetched = app.noop.enqueue().id
     settings = "tests.processes.first_cycle_settings"
     worker = start_worker("--concurrency", "1", LEASE_SECONDS="3", DJANGO_SETTINGS_MODULE=settings)
-    line = rf"has not turned for \d s, while it runs job {hog} \(tests.app.tasks.hold_the_interpreter\)"
+    line = rf"has not finished a cycle for \d s, while it runs job {hog} \(tests.app.tasks.hold_the_interpreter\)"
     eventually(lambda: re.search(line, worker.text()))
     assert Job.objects.get(pk=hog).status == "running"
     eventually(lambda: Job.objects.filter(pk=fetched, status="queued", attempts=0, lost=0).exists())

@@ -1,4 +1,4 @@
-"""Consumers that take their turns when a test says so."""
+"""Consumers that do their cycles when a test says so."""
 
 import queue as stdlib_queue
 
@@ -44,8 +44,8 @@ def consumer(transactional_db):
     made.database.close()
 
 
-def turn(consumer):
-    """Let the consumer take what is in its outbox, and do one turn in which it looks everywhere."""
+def cycle(consumer):
+    """Let the consumer take what is in its outbox, and do one cycle in which it looks everywhere."""
     consumer.wake()
     for cursor in consumer._cursors._cursors.values():
         cursor.full_scan_at = 0.0
@@ -57,11 +57,11 @@ def accepted(consumer) -> list[int]:
     return [job.id for _, job in consumer.slots.accepted]
 
 
-def turns(consumer, number: int) -> None:
-    """Let the consumer do some turns, each as soon as one is allowed."""
+def cycles(consumer, number: int) -> None:
+    """Let the consumer do some cycles, each as soon as one is allowed."""
     for _ in range(number):
         consumer._backoff._retry_at = consumer._backoff.claim_at = 0.0
-        turn(consumer)
+        cycle(consumer)
 
 
 def fall_silent(*_, **__):

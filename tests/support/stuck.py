@@ -1,4 +1,4 @@
-"""A supervisor's look at processes that do not turn, by a clock that the test moves."""
+"""A supervisor's look at processes that stand still, by a clock that the test moves."""
 
 from django_pgqueue.models import Job
 from django_pgqueue.worker.heartbeat import HeartbeatMonitor

@@ -1,4 +1,4 @@
-"""The consumer, driven turn by turn in this process, against real rows."""
+"""The consumer, driven cycle by cycle in this process, against real rows."""
 
 import queue as stdlib_queue
 import threading
@@ -20,7 +20,7 @@ from django_pgqueue.worker import consumer as consumer_module
 from django_pgqueue.worker.consumer import Consumer, Prefetch
 from django_pgqueue.worker.shared_state import SharedState, now
 from django_pgqueue.worker.slots import Slots
-from tests.support.consumers import accepted, fall_silent, turn, turns
+from tests.support.consumers import accepted, cycle, cycles, fall_silent
 from tests.support.slots import ended
 from tests.support.waiting import PATIENCE_SECONDS, eventually, until_gone
 
@@ -33,23 +33,23 @@ def _slots_end() -> Iterator[None]:
 
 def test_consumer_fills_its_slots_and_no_more(consumer):
     enqueue_many(app.noop, [()] * 10)
-    turn(consumer)
+    cycle(consumer)
     assert len(consumer.slots.accepted) == 4
-    turn(consumer)
+    cycle(consumer)
     assert len(consumer.slots.accepted) == 4
     consumer.slots.finish()
-    turn(consumer)
+    cycle(consumer)
     assert (len(consumer.slots.accepted), FinishedJob.objects.count()) == (4, 1)
 
 
 def test_outcome_that_the_database_refuses_is_found_and_buried_alone(consumer):
     """Three good outcomes and one whose result is no JSON: the flush fails, is halved, and only the bad one pays."""
     ids = enqueue_many(app.noop, [()] * 4)
-    turn(consumer)
+    cycle(consumer)
     for number in range(4):
         consumer.slots.finish(result="no json" if number == 2 else "1")
-    turn(consumer)
-    turn(consumer)
+    cycle(consumer)
+    cycle(consumer)
     assert sorted(FinishedJob.objects.values_list("id", flat=True)) == [ids[0], ids[1], ids[3]]
     dead = DeadJob.objects.get()
     assert (dead.id, dead.reason, dead.errors[0]["refused"]) == (ids[2], "discarded", "succeeded")
@@ -61,15 +61,15 @@ def test_cut_connection_is_logged_by_the_consumer_alone(consumer, queue, sql, ca
     """The driver has nothing to add on a logger of its own."""
     enqueue_many(app.noop, [()] * 4)
     for _ in range(2):
-        turn(consumer)
+        cycle(consumer)
         session = consumer.database.autocommit().info.backend_pid
         sql("SELECT pg_terminate_backend(%s)", session)
         until_gone(queue, session)
         consumer.slots.finish()
-        turn(consumer)
+        cycle(consumer)
         assert consumer._backoff.failures == 1
         consumer._backoff._retry_at = 0.0
-        turn(consumer)
+        cycle(consumer)
     consumer.database.close()
     with pytest.raises(LookupError), consumer.database.transaction():
         consumer.database.rows("SELECT 1", {})
@@ -82,13 +82,13 @@ def test_jobs_fetched_ahead_go_back_when_no_slot_begins_them(consumer, monkeypat
     enqueue_many(app.noop, [()] * 20)
     consumer._prefetch.prefetch = 10
     consumer._prefetch._since += 3600  # the speed of this machine is not to matter
-    turn(consumer)
-    turn(consumer)
+    cycle(consumer)
+    cycle(consumer)
     assert len(consumer.slots.accepted) == 10, "in halves of the work ahead; too little room is left for another one"
     monkeypatch.setattr("django_pgqueue.worker.consumer.STALLED_SECONDS", 0.0)
     for _ in range(4):
         consumer._look_again_at = 0.0
-        turn(consumer)
+        cycle(consumer)
     assert len(consumer.slots.accepted) == 4
     assert Job.objects.filter(status="queued", attempts=0).count() == 16
 
@@ -98,14 +98,14 @@ def test_only_what_is_not_begun_goes_back(consumer):
     enqueue_many(app.noop, [()] * 8)
     consumer._prefetch.prefetch = 4
     consumer._prefetch._since += 3600
-    turn(consumer)
-    turn(consumer)
+    cycle(consumer)
+    cycle(consumer)
     first = [job for _, job in consumer.slots.accepted[4:6]]
     consumer._look_again_at = 0.0
     consumer._unbegun = {job.run_id for job in first}
     consumer._release_stalled()
     consumer._look_again_at += 3600
-    turn(consumer)
+    cycle(consumer)
     assert {job.id for _, job in consumer.slots.accepted}.isdisjoint({job.id for job in first})
     assert sorted(Job.objects.filter(status="queued", attempts=0).values_list("id", flat=True)) == [
         job.id for job in first
@@ -118,29 +118,29 @@ def test_careful_consumer_claims_the_next_job_when_the_last_one_has_ended_or_run
     consumer._prefetch._since += 3600
     ids = enqueue_many(app.noop, [()] * 10)
     consumer._found_at = time.monotonic() + 3600
-    turn(consumer)
-    turn(consumer)
+    cycle(consumer)
+    cycle(consumer)
     consumer._found_at = time.monotonic() + 3600
     consumer._shared.start(consumer.slots.accepted[0][0])
-    turn(consumer)
+    cycle(consumer)
     assert accepted(consumer) == ids[:1], "one at a time"
     consumer.slots.finish()
-    turn(consumer)
+    cycle(consumer)
     assert accepted(consumer) == ids[1:2], "it has ended"
     for number in (2, 3, 4, 5):
         consumer._found_at = time.monotonic() - 1
-        turn(consumer)
+        cycle(consumer)
         assert accepted(consumer) == ids[1:number], "one that was not begun is waited for"
         assert consumer._patience() < 0.1, "and it looks soon whether it was"
         consumer._shared.start(consumer.slots.accepted[-1][0])
-        turn(consumer)
+        cycle(consumer)
     consumer._found_at = time.monotonic() - 1
-    turn(consumer)
+    cycle(consumer)
     assert accepted(consumer) == ids[1:5], "none is fetched ahead"
     consumer._careful_until = 0.0
     consumer._prefetch.prefetch = 8
-    turn(consumer)
-    turn(consumer)
+    cycle(consumer)
+    cycle(consumer)
     assert accepted(consumer) == ids[1:]
 
 
@@ -157,14 +157,14 @@ def test_others_are_told_of_jobs_that_are_given_back(consumer, monkeypatch, sql)
     consumer._prefetch.prefetch = 8
     consumer._prefetch._since += 3600
     for _ in range(3):
-        turn(consumer)
+        cycle(consumer)
     assert (len(consumer.slots.accepted), told) == (8, [])
     consumer.stop()
-    turn(consumer)
+    cycle(consumer)
     [(queues, number)] = told
     assert (queues <= {"default", "mail"}, number) == (True, 4)
     consumer.slots.finish()
-    turn(consumer)
+    cycle(consumer)
     assert len(told) == 1
 
 
@@ -174,10 +174,10 @@ def test_job_that_was_only_just_handed_over_has_not_stalled(consumer):
     consumer.slots.concurrency = 0  # every accepted job counts as waiting for a slot
     consumer._prefetch.prefetch = 4
     enqueue_many(app.noop, [()] * 2)
-    turn(consumer)
+    cycle(consumer)
     assert len(consumer.slots.accepted) == 2
     consumer._look_again_at = 0.0
-    turn(consumer)
+    cycle(consumer)
     assert len(consumer.slots.accepted) == 2
     assert Job.objects.filter(status="running", attempts=1).count() == 2
 
@@ -185,9 +185,9 @@ def test_job_that_was_only_just_handed_over_has_not_stalled(consumer):
 def test_stop_gives_back_what_waits_and_takes_no_more(consumer):
     enqueue_many(app.noop, [()] * 20)
     consumer._prefetch.prefetch = 10
-    turn(consumer)
+    cycle(consumer)
     consumer.stop()
-    turn(consumer)
+    cycle(consumer)
     assert Job.objects.filter(status="running").count() == 4
     for _ in range(4):
         consumer.slots.finish()
@@ -197,12 +197,12 @@ def test_stop_gives_back_what_waits_and_takes_no_more(consumer):
 
 def test_busy_consumer_waits_instead_of_spinning(consumer):
     enqueue_many(app.noop, [()] * 4)
-    turn(consumer)
+    cycle(consumer)
     assert len(consumer.slots.accepted) == 4
     consumer._cursors.mark_ready(None)
     assert consumer._patience() > 0.5, "with all slots busy there is nothing to look for"
     consumer.stop()
-    turn(consumer)
+    cycle(consumer)
     assert consumer._patience() > 0.5, "while the last jobs finish there is nothing to do"
     for _ in range(4):
         consumer.slots.finish()
@@ -212,14 +212,14 @@ def test_busy_consumer_waits_instead_of_spinning(consumer):
 def test_schema_change_under_a_prepared_statement_harms_no_outcome(consumer, sql):
     for _ in range(5):
         enqueue_many(app.noop, [()] * 4)
-        turn(consumer)
+        cycle(consumer)
         for _ in range(4):
             consumer.slots.finish()
     sql("ALTER TABLE pgqueue_jobs ALTER COLUMN queue TYPE varchar(200)")
     try:
         for _ in range(3):
             consumer._backoff._retry_at = 0.0
-            turn(consumer)
+            cycle(consumer)
         assert (FinishedJob.objects.count(), DeadJob.objects.count()) == (20, 0)
     finally:
         sql("ALTER TABLE pgqueue_jobs ALTER COLUMN queue TYPE text")
@@ -228,38 +228,38 @@ def test_schema_change_under_a_prepared_statement_harms_no_outcome(consumer, sql
 def test_prepared_statements_that_are_gone_harm_no_outcome(consumer):
     for _ in range(5):
         enqueue_many(app.noop, [()] * 4)
-        turn(consumer)
+        cycle(consumer)
         for _ in range(4):
             consumer.slots.finish()
     consumer.database.autocommit().execute("DEALLOCATE ALL", prepare=False)
     for _ in range(3):
         consumer._backoff._retry_at = 0.0
-        turn(consumer)
+        cycle(consumer)
     assert (FinishedJob.objects.count(), DeadJob.objects.count()) == (20, 0)
 
 
 def test_server_that_was_read_only_is_left_for_a_new_connection(consumer, sql):
     enqueue_many(app.noop, [()])
-    turn(consumer)
+    cycle(consumer)
     consumer.slots.finish()
     name = connection.settings_dict["NAME"]
     sql(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
     try:
         consumer.database.close()
-        turn(consumer)
+        cycle(consumer)
         assert consumer._backoff.failures == 1
     finally:
         sql("SET default_transaction_read_only = off")
         sql(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
     consumer._backoff._retry_at = 0.0
-    turn(consumer)
+    cycle(consumer)
     assert FinishedJob.objects.count() == 1
 
 
 def test_consumer_claims_nothing_when_the_lease_of_its_process_has_passed(consumer):
     consumer._shared.extend_lease(now() - 1)
     enqueue_many(app.noop, [()])
-    turn(consumer)
+    cycle(consumer)
     assert (consumer.slots.accepted, Job.objects.get().status) == ([], "queued")
 
 
@@ -298,7 +298,7 @@ def test_what_was_fetched_before_a_lapse_goes_back_before_anything_is_started(tr
     assert list(Job.objects.filter(status="queued").values_list("id", "attempts")) == [(waiting, 0)]
     assert shared.is_lease_valid()
     consumer.slots.cancel(first.run_id)
-    eventually(lambda: turn(consumer) or FinishedJob.objects.filter(pk=waiting, attempts=1).exists())
+    eventually(lambda: cycle(consumer) or FinishedJob.objects.filter(pk=waiting, attempts=1).exists())
     consumer.database.close()
 
 
@@ -329,7 +329,7 @@ def test_lane_that_was_about_to_begin_a_job_leaves_it_to_those_who_were_given_it
         consumer._cycle()
         assert shared.is_lease_valid()
         is_over.set()
-        eventually(lambda: turn(consumer) or not consumer._in_flight.held())
+        eventually(lambda: cycle(consumer) or not consumer._in_flight.held())
         assert begun == ["hog"]
     finally:
         is_full.set()
@@ -337,7 +337,7 @@ def test_lane_that_was_about_to_begin_a_job_leaves_it_to_those_who_were_given_it
         consumer.database.close()
 
 
-def test_nothing_is_started_between_a_renewal_after_a_lapse_and_the_next_turn(transactional_db):
+def test_nothing_is_started_between_a_renewal_after_a_lapse_and_the_next_cycle(transactional_db):
     shared, outbox = SharedState(), stdlib_queue.SimpleQueue()
     shared.extend_lease(now() - 1)
     shared.renew_lease(now() + 60)
@@ -360,10 +360,10 @@ def clock(monkeypatch):
 def test_prefetch_follows_the_speed_of_the_jobs(clock):
     speed = Prefetch()
     clock[0] += 1.0
-    speed.measure(turns=0.005, finished=10_000)
+    speed.measure(seconds=0.005, finished=10_000)
     assert 250 < speed.prefetch < 350, "about 30 ms of 10,000 jobs a second"
     clock[0] += 1.0
-    speed.measure(turns=0.005, finished=100)
+    speed.measure(seconds=0.005, finished=100)
     assert 120 < speed.prefetch < 180, "what is fast for a moment is not believed for long"
     speed.forget()
     assert speed.prefetch == 0
@@ -371,15 +371,15 @@ def test_prefetch_follows_the_speed_of_the_jobs(clock):
 
 def test_speed_is_known_within_few_jobs_after_an_idle_time(clock):
     speed = Prefetch()
-    speed.measure(turns=0.005, finished=31)
+    speed.measure(seconds=0.005, finished=31)
     assert speed.prefetch == 0
-    speed.measure(turns=0.005, finished=1)
+    speed.measure(seconds=0.005, finished=1)
     assert speed.prefetch > 0
 
 
 def test_admission_that_goes_on_failing_keeps_back_no_outcome(consumer, sql, monkeypatch):
     enqueue_many(app.noop, [()])
-    turn(consumer)
+    cycle(consumer)
     send = consumer._admissions.send
 
     def fail(database, **limit):
@@ -390,7 +390,7 @@ def test_admission_that_goes_on_failing_keeps_back_no_outcome(consumer, sql, mon
     monkeypatch.setattr(consumer._admissions, "send", fail)
     consumer._admissions.request(["key"])
     consumer.slots.finish()
-    turns(consumer, 3)
+    cycles(consumer, 3)
     assert (FinishedJob.objects.count(), consumer._backoff.failures) == (1, 0)
 
 
@@ -398,8 +398,8 @@ def test_trouble_of_an_errand_is_not_forgotten_with_the_turn_that_it_follows(con
     enqueue_many(app.noop, [()])
     with monkeypatch.context() as patch:
         patch.setattr(consumer_module, "register_queue", fall_silent)
-        turn(consumer)
+        cycle(consumer)
     assert len(consumer.slots.accepted) == 1
     assert (consumer._backoff.failures, consumer._shared.failures()) == (1, 1)
-    turns(consumer, 1)
+    cycles(consumer, 1)
     assert (consumer._backoff.failures, consumer._shared.failures()) == (0, 0)

@@ -13,13 +13,13 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import DeadJob, FinishedJob
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.states import Reason
-from tests.support.consumers import turn
+from tests.support.consumers import cycle
 from tests.support.waiting import eventually, until_gone
 
 
 def test_outcomes_survive_a_database_that_is_away(consumer, monkeypatch, caplog):
     enqueue_many(app.noop, [()] * 4)
-    turn(consumer)
+    cycle(consumer)
     for _ in range(4):
         consumer.slots.finish()
     settings = consumer.database._wrapper.settings_dict
@@ -28,16 +28,16 @@ def test_outcomes_survive_a_database_that_is_away(consumer, monkeypatch, caplog)
     for _ in range(3):
         consumer._backoff._retry_at = 0.0
         before = time.monotonic()
-        turn(consumer)
+        cycle(consumer)
     assert consumer._backoff.failures == 3
     assert consumer._backoff._retry_at > before
     consumer._backoff._retry_at += 3600  # its time may come before the next line
-    turn(consumer)
+    cycle(consumer)
     assert consumer._backoff.failures == 3, "it tries again before its time"
     assert (len(consumer._in_flight.unwritten), FinishedJob.objects.count()) == (4, 0)
     settings["HOST"] = host
     consumer._backoff._retry_at = 0.0
-    turn(consumer)
+    cycle(consumer)
     assert (len(consumer._in_flight.unwritten), FinishedJob.objects.count()) == (0, 4)
     assert caplog.text.count("The consumer cannot work with the database") == 1
     assert caplog.text.count("The consumer works again after 3 failures") == 1
@@ -46,7 +46,7 @@ def test_outcomes_survive_a_database_that_is_away(consumer, monkeypatch, caplog)
 def test_outcome_whose_commit_was_never_answered_is_not_called_stale(consumer, sql, monkeypatch, caplog):
     """The second try finds no row, because the first has removed it; what is stale later on is called so."""
     enqueue_many(app.noop, [()] * 2)
-    turn(consumer)
+    cycle(consumer)
     receipt = ack.receipt
 
     def lose_the_answer(*_):
@@ -55,22 +55,22 @@ def test_outcome_whose_commit_was_never_answered_is_not_called_stale(consumer, s
 
     monkeypatch.setattr(ack, "receipt", lose_the_answer)
     consumer.slots.finish()
-    turn(consumer)
+    cycle(consumer)
     assert (FinishedJob.objects.count(), len(consumer._in_flight.unwritten), consumer._backoff.failures) == (1, 1, 1)
     consumer._backoff._retry_at = 0.0
-    turn(consumer)
+    cycle(consumer)
     assert (FinishedJob.objects.count(), consumer._in_flight.unwritten, consumer._backoff.failures) == (1, {}, 0)
     assert "Stale result dropped" not in caplog.text
     sql("UPDATE pgqueue_jobs SET status = 'queued', lease_token = 0, worker_id = 0")
     consumer.slots.finish()
-    turn(consumer)
+    cycle(consumer)
     assert caplog.text.count("Stale result dropped") == 1
 
 
 def test_outcomes_in_doubt_stay_so_until_each_is_written_again(consumer, monkeypatch, caplog):
     """After a long silence they are written half by half, and the first half must not end the doubt for the other."""
     enqueue_many(app.noop, [()] * 4)
-    turn(consumer)
+    cycle(consumer)
     receipt = ack.receipt
 
     def fall_silent(*_):
@@ -80,10 +80,10 @@ def test_outcomes_in_doubt_stay_so_until_each_is_written_again(consumer, monkeyp
     monkeypatch.setattr(ack, "receipt", fall_silent)
     for _ in range(4):
         consumer.slots.finish()
-    turn(consumer)
+    cycle(consumer)
     for left in (2, 0):
         consumer._backoff._retry_at = 0.0
-        turn(consumer)
+        cycle(consumer)
         assert len(consumer._in_flight.unwritten) == left
     assert FinishedJob.objects.count() == 4
     assert "Stale result dropped" not in caplog.text
@@ -108,17 +108,17 @@ def test_outcome_that_could_not_even_be_sent_is_stale_when_another_worker_has_ru
     counted = []
     consumer._follow_ups.count = lambda outcomes, stale: counted.append((list(outcomes), stale))
     [job_id] = enqueue_many(app.noop.using(keep=keep), [()])
-    turn(consumer)
+    cycle(consumer)
     consumer.slots.finish()
     settings = consumer.database._wrapper.settings_dict
     host, settings["HOST"] = settings["HOST"], "/nowhere"
     consumer.database.close()
-    turn(consumer)
+    cycle(consumer)
     assert (consumer._backoff.failures, consumer._backoff.in_doubt) == (1, set())
     run_elsewhere(queue, sql)
     settings["HOST"] = host
     consumer._backoff._retry_at = 0.0
-    turn(consumer)
+    cycle(consumer)
     assert caplog.text.count("Stale result dropped") == 1
     assert [stale for outcomes, stale in counted if outcomes] == [{job_id}]
 
@@ -146,15 +146,15 @@ def cut_at_commit(sql):
 def test_outcome_in_doubt_is_stale_when_another_worker_has_run_the_job(consumer, queue, sql, caplog, fate):
     """The answers do not tell: what the database holds of the job does."""
     enqueue_many(app.noop, [()])
-    turn(consumer)
+    cycle(consumer)
     session = consumer.database.autocommit().info.backend_pid
     consumer.slots.finish(fate, reason=Reason.EXHAUSTED, error={"kind": "failed", "error": "x"})
-    turn(consumer)
+    cycle(consumer)
     until_gone(queue, session)
     assert (consumer._backoff.failures, len(consumer._backoff.in_doubt)) == (1, 1)
     run_elsewhere(queue, sql)
     consumer._backoff._retry_at = 0.0
-    turn(consumer)
+    cycle(consumer)
     assert caplog.text.count("Stale result dropped") == 1
     assert (consumer._in_flight.held(), consumer._backoff.in_doubt) == (0, set())
 
@@ -165,7 +165,7 @@ def test_outcome_of_each_kind_that_was_committed_without_an_answer_is_not_stale(
     consumer, monkeypatch, caplog, fate, keep
 ):
     enqueue_many(app.noop.using(keep=keep), [()])
-    turn(consumer)
+    cycle(consumer)
     receipt = ack.receipt
 
     def lose_the_answer(*_):
@@ -174,26 +174,26 @@ def test_outcome_of_each_kind_that_was_committed_without_an_answer_is_not_stale(
 
     monkeypatch.setattr(ack, "receipt", lose_the_answer)
     consumer.slots.finish(fate, reason=Reason.EXHAUSTED, error={"kind": "failed", "error": "x"}, delay_seconds=60)
-    turn(consumer)
+    cycle(consumer)
     assert len(consumer._backoff.in_doubt) == 1
     consumer._backoff._retry_at = 0.0
-    turn(consumer)
+    cycle(consumer)
     assert (consumer._in_flight.held(), consumer._backoff.failures) == (0, 0)
     assert "Stale result dropped" not in caplog.text
 
 
 def test_outcome_that_the_server_has_rolled_back_is_not_in_doubt(consumer, trouble):
     enqueue_many(app.noop, [()])
-    turn(consumer)
+    cycle(consumer)
     consumer.slots.finish()
     trouble("40001", 1, 1)
-    turn(consumer)
+    cycle(consumer)
     assert (consumer._backoff.failures, consumer._backoff.in_doubt) == (1, set())
 
 
 def test_flush_that_takes_too_long_is_made_smaller(consumer):
     enqueue_many(app.noop, [()] * 4)
-    turn(consumer)
+    cycle(consumer)
     for _ in range(4):
         consumer.slots.finish()
     with connection.cursor() as cursor:
@@ -209,7 +209,7 @@ def test_flush_that_takes_too_long_is_made_smaller(consumer):
 
         def try_again() -> bool:
             consumer._backoff._retry_at = 0.0
-            turn(consumer)
+            cycle(consumer)
             return FinishedJob.objects.count() == 4
 
         eventually(try_again)
@@ -258,32 +258,32 @@ def trouble(sql):
 def test_outcomes_wait_for_a_database_that_is_in_trouble(consumer, trouble, state):
     """Serialization failure, deadlock, disk full, memory, connections, locks, time limits, shutdown, read-only."""
     enqueue_many(app.noop, [()] * 4)
-    turn(consumer)
+    cycle(consumer)
     for _ in range(4):
         consumer.slots.finish()
     trouble(state, 1, 2)
     for failures in (1, 2, 0):
         consumer._backoff._retry_at = 0.0
-        turn(consumer)
+        cycle(consumer)
         assert consumer._backoff.failures == failures
     for _ in range(3):  # fewer at once after some of them
-        turn(consumer)
+        cycle(consumer)
     assert (FinishedJob.objects.count(), DeadJob.objects.count(), consumer._in_flight.held()) == (4, 0, 0)
 
 
 def test_second_half_of_a_refused_batch_waits_when_the_first_meets_trouble(consumer, trouble, monkeypatch):
     """One outcome is refused, and when the halves are written apart the database is in trouble."""
     enqueue_many(app.noop, [()] * 4)
-    turn(consumer)
+    cycle(consumer)
     for number in range(4):
         consumer.slots.finish(result="no json" if number == 2 else "1")
     trouble("53100", 1, 1)  # a batch that is refused is not even begun
     written, write = [], ack.write
     monkeypatch.setattr(ack, "write", lambda *given: written.append(len(given[1])) or write(*given))
-    turn(consumer)
+    cycle(consumer)
     assert written == [4, 2], "the second half is not tried beside the trouble of the first"
     assert consumer._backoff.failures == 1
     for _ in range(3):
         consumer._backoff._retry_at = 0.0
-        turn(consumer)
+        cycle(consumer)
     assert (FinishedJob.objects.count(), DeadJob.objects.count(), consumer._in_flight.held()) == (3, 1, 0)

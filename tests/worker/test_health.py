@@ -13,7 +13,7 @@ WELL = HealthFacts(
     lease_seconds=30,
     planned=1,
     loops=(LoopFacts(service="heartbeat", is_alive=True, pass_seconds=0.1, failures=0),),
-    processes=(ProcessFacts(pid=7, is_at_work=True, unturned_seconds=1.1, failures=0),),
+    processes=(ProcessFacts(pid=7, is_at_work=True, stalled_seconds=1.1, failures=0),),
 )
 
 
@@ -30,7 +30,7 @@ def test_command_that_is_well_is_alive_and_ready():
     assert evaluate(replace(WELL, oldest_seconds=10**6, unasked_seconds=10**6)) == HealthStatus(
         (), ()
     )  # there is no port for probes
-    assert evaluate(with_process(unturned_seconds=3.0)).is_ready
+    assert evaluate(with_process(stalled_seconds=3.0)).is_ready
     assert evaluate(replace(WELL, unbeaten_seconds=20.0, unwatched_seconds=300.0)).is_ready
 
 
@@ -40,7 +40,7 @@ def test_command_that_is_well_is_alive_and_ready():
         (replace(WELL, unwatched_seconds=300.1), "the supervisor has not looked after its processes for 300 s"),
         (with_loop(is_alive=False), "the heartbeat has ended"),
         (with_loop(pass_seconds=300.1), "the heartbeat has been stuck for 300 s"),
-        (with_process(unturned_seconds=300.1), "process 7 has been stuck for 300 s"),
+        (with_process(stalled_seconds=300.1), "process 7 has been stuck for 300 s"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -58,8 +58,8 @@ def test_what_a_restart_would_help_makes_a_command_dead_and_unready(facts, probl
         (replace(WELL, unbeaten_seconds=20.1), "the last heartbeat was 20 s ago"),
         (with_loop(failures=3), "the heartbeat cannot work with the database (failure 3)"),
         (replace(WELL, processes=()), "0 of 1 processes are at work"),
-        (with_process(is_at_work=False, unturned_seconds=60), "0 of 1 processes are at work"),
-        (with_process(unturned_seconds=3.1), "process 7 has not looked for jobs for 3 s"),
+        (with_process(is_at_work=False, stalled_seconds=60), "0 of 1 processes are at work"),
+        (with_process(stalled_seconds=3.1), "process 7 has not looked for jobs for 3 s"),
         (with_process(failures=2), "process 7 cannot work with the database (failure 2)"),
         (replace(WELL, max_age_seconds=60, oldest_seconds=60.6), "a job that could run has waited for 61 s"),
         (

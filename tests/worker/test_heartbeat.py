@@ -105,7 +105,7 @@ def test_pulse_starts_over_after_a_gap_of_half_a_lease(gap, is_reliable):
 def heartbeat(queue):
     """The heartbeat of one process that holds nothing of its own."""
     process = SimpleNamespace(
-        worker_id=register(queue), pid=1, shared=SharedState(), order=lambda *line: None, unturned_seconds=0.0
+        worker_id=register(queue), pid=1, shared=SharedState(), order=lambda *line: None, stalled_seconds=0.0
     )
     pool = ProcessPool(WorkerConfig(), supervisor_id=1, lease_seconds=30)
     pool.living.append(process)
@@ -226,7 +226,7 @@ def test_command_that_cannot_be_seen_any_more_starts_nothing(heartbeat, monkeypa
     assert process.shared._deadline[0] == beaten + seconds
 
 
-def test_process_that_does_not_turn_begins_nothing_and_what_it_has_fetched_goes_back(
+def test_process_that_stands_still_begins_nothing_and_what_it_has_fetched_goes_back(
     queue, pool, clock, heartbeat_of_pool, caplog
 ):
     [process] = pool.living
@@ -248,7 +248,7 @@ def test_process_that_does_not_turn_begins_nothing_and_what_it_has_fetched_goes_
     assert not process.shared.is_lease_valid()
     rows = {row.id: (row.status, row.attempts, row.lost) for row in Job.objects.all()}
     assert rows == {running.id: ("running", 1, 0), fetched.id: ("queued", 0, 0), once: ("running", 1, 0)}
-    assert caplog.text.count("Process 4711 has not turned") == 1
+    assert caplog.text.count("Process 4711 has not finished a cycle") == 1
     assert f"while it runs job {running.id} (tests.app.tasks.noop)" in caplog.text
     assert leases.worker_leases(queue, [process.worker_id])
     # It turns again: it has to give back what it believes to have, before it begins anything.

@@ -11,12 +11,12 @@ from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.records import Fate
 from django_pgqueue.states import Reason
 from django_pgqueue.worker.shared_state import CAPACITY, now
-from tests.support.consumers import accepted, turn
+from tests.support.consumers import accepted, cycle
 
 
 def test_marks_tell_what_is_held_and_what_was_started(consumer):
     enqueue_many(app.noop, [()] * 2)
-    turn(consumer)
+    cycle(consumer)
     shared = consumer._shared
     held = {job.id ^ job.lease_token for _, job in consumer.slots.accepted}
     assert shared.held() - {0} == held
@@ -26,35 +26,35 @@ def test_marks_tell_what_is_held_and_what_was_started(consumer):
     assert shared.started() == {job.id ^ job.lease_token}
     consumer.slots.finish()
     consumer.slots.finish()
-    turn(consumer)
+    cycle(consumer)
     assert shared.held() == {0}
     assert len(consumer._in_flight._free) == CAPACITY
 
 
 def test_locked_row_stays_in_the_buffer_and_the_others_are_written(consumer):
     ids = enqueue_many(app.noop, [()] * 4)
-    turn(consumer)
+    cycle(consumer)
     for _ in range(4):
         consumer.slots.finish()
     with transaction.atomic():
         Job.objects.select_for_update().get(pk=ids[0])
         before = time.monotonic()
-        turn(consumer)
+        cycle(consumer)
         assert FinishedJob.objects.count() == 3
         assert [outcome.job.id for outcome in consumer._in_flight._blocked.values()] == [ids[0]]
         until = consumer._in_flight.blocked_until()
         assert before < until <= time.monotonic() + 0.1, "it must neither wait for the row nor ask without a pause"
     consumer._in_flight._blocked_until = 0.0
-    turn(consumer)
+    cycle(consumer)
     assert (FinishedJob.objects.count(), consumer._in_flight.unwritten, consumer._in_flight._blocked) == (4, {}, {})
 
 
 def test_error_of_a_refused_outcome_is_stored_without_the_row_that_it_quotes(consumer):
     app.noop.using(metadata={"note": "of no concern"}).enqueue()
-    turn(consumer)
+    cycle(consumer)
     consumer.slots.finish(Fate.RELEASED, delay_seconds=3e11)  # later than any job may be due
-    turn(consumer)
-    turn(consumer)
+    cycle(consumer)
+    cycle(consumer)
     [error] = DeadJob.objects.get().errors
     assert "violates check constraint" in error["message"]
     assert "concern" not in error["message"]
@@ -62,7 +62,7 @@ def test_error_of_a_refused_outcome_is_stored_without_the_row_that_it_quotes(con
 
 def test_outcome_that_cannot_even_be_buried_is_left_to_its_lease(consumer, sql):
     [job_id] = enqueue_many(app.noop, [()])
-    turn(consumer)
+    cycle(consumer)
     sql(
         "INSERT INTO pgqueue_dead_jobs (id, run_at, enqueued_at, reason, queue, task) "
         "VALUES (%s, now(), now(), 'lost', 'q', 't')",
@@ -70,7 +70,7 @@ def test_outcome_that_cannot_even_be_buried_is_left_to_its_lease(consumer, sql):
     )
     consumer.slots.finish(fate=Fate.DIED, reason=Reason.EXHAUSTED, error={"kind": "failed", "error": "x"})
     for _ in range(3):
-        turn(consumer)
+        cycle(consumer)
     assert Job.objects.get(pk=job_id).status == "running"
     assert consumer._in_flight.unwritten == {}
     assert CAPACITY - consumer._in_flight.free() == 1, (
@@ -88,57 +88,57 @@ def test_job_that_was_lost_twice_runs_alone(consumer, sql, caplog):
     before = enqueue_many(app.noop, [()] * 2)
     suspect = enqueue_suspect(sql)
     begun = time.monotonic()
-    turn(consumer)
+    cycle(consumer)
     assert begun + 10 <= consumer._isolation.until <= time.monotonic() + 10
     consumer._isolation.until += 3600
     assert accepted(consumer) == before, "it waits until nothing else runs"
     after = enqueue_many(app.noop, [()] * 2)
-    turn(consumer)
+    cycle(consumer)
     assert accepted(consumer) == before, "and nothing else begins"
     consumer.slots.finish()
-    turn(consumer)
+    cycle(consumer)
     assert accepted(consumer) == before[1:]
     consumer.slots.finish()
-    turn(consumer)
+    cycle(consumer)
     assert accepted(consumer) == [suspect]
-    turn(consumer)
+    cycle(consumer)
     assert accepted(consumer) == [suspect]
     assert f"Job {suspect} (tests.app.tasks.noop) was lost 2 times: it runs alone" in caplog.text
     consumer.slots.finish()
-    turn(consumer)
+    cycle(consumer)
     assert accepted(consumer) == after
 
 
 def test_suspects_run_one_after_the_other(consumer, sql):
     suspects = [enqueue_suspect(sql), enqueue_suspect(sql)]
-    turn(consumer)
+    cycle(consumer)
     assert accepted(consumer) == suspects[:1]
-    turn(consumer)
+    cycle(consumer)
     assert accepted(consumer) == suspects[:1]
     other = Job.objects.get(pk=suspects[1])
     assert (other.status, other.attempts) == ("queued", 0), "another process may be free for it"
     consumer.slots.finish()
-    turn(consumer)
+    cycle(consumer)
     assert accepted(consumer) == suspects[1:]
 
 
 def test_suspect_begins_beside_jobs_that_do_not_end(consumer, sql):
     before = enqueue_many(app.noop, [()])
     suspect = enqueue_suspect(sql)
-    turn(consumer)
+    cycle(consumer)
     consumer._isolation.until = time.monotonic()
-    turn(consumer)
+    cycle(consumer)
     assert accepted(consumer) == [*before, suspect]
 
 
 def test_suspect_that_takes_long_does_not_stop_the_queue(consumer, sql):
     suspect = enqueue_suspect(sql)
     begun = time.monotonic()
-    turn(consumer)
+    cycle(consumer)
     after = enqueue_many(app.noop, [()])
     assert begun + 60 <= consumer._isolation.until <= time.monotonic() + 60
     consumer._isolation.until = time.monotonic()
-    turn(consumer)
+    cycle(consumer)
     assert accepted(consumer) == [suspect, *after]
 
 
@@ -146,14 +146,14 @@ def test_suspect_that_no_slot_begins_does_not_keep_the_child_for_itself(consumer
     enqueue_many(app.noop, [()] * 4)
     suspect = enqueue_suspect(sql)
     consumer._prefetch.prefetch = 10
-    turn(consumer)
+    cycle(consumer)
     consumer._isolation.until = time.monotonic()
-    turn(consumer)
+    cycle(consumer)
     assert accepted(consumer)[4:] == [suspect], "all slots are busy"
     consumer._prefetch.prefetch = 0
     consumer._shared.cap_lease(0)
     consumer._shared.renew_lease(now() + 60)
-    turn(consumer)
+    cycle(consumer)
     assert Job.objects.get(pk=suspect).status == "queued"
     assert not consumer._isolation.want_the_child()
 
@@ -161,9 +161,9 @@ def test_suspect_that_no_slot_begins_does_not_keep_the_child_for_itself(consumer
 def test_suspect_that_has_not_begun_goes_back_when_the_consumer_stops(consumer, sql):
     enqueue_many(app.noop, [()])
     suspect = enqueue_suspect(sql)
-    turn(consumer)
+    cycle(consumer)
     consumer.stop()
-    turn(consumer)
+    cycle(consumer)
     assert Job.objects.get(pk=suspect).status == "queued"
     consumer.slots.finish()
     consumer.run()
@@ -172,16 +172,16 @@ def test_suspect_that_has_not_begun_goes_back_when_the_consumer_stops(consumer, 
 def test_old_run_of_a_job_ends_beside_the_new_one(consumer, sql):
     """The job lost its lease, and this very process claimed it again while the old run went on."""
     enqueue_many(app.noop, [()])
-    turn(consumer)
+    cycle(consumer)
     sql("UPDATE pgqueue_jobs SET status = 'queued', lease_token = 0, worker_id = 0")
-    turn(consumer)
+    cycle(consumer)
     assert len(consumer.slots.accepted) == 2
     consumer.slots.finish(result='"old"')
-    turn(consumer)
+    cycle(consumer)
     assert CAPACITY - consumer._in_flight.free() == 1
     assert FinishedJob.objects.count() == 0
     consumer.slots.finish(result='"new"')
-    turn(consumer)
+    cycle(consumer)
     assert FinishedJob.objects.get().result == "new"
     assert len(consumer._in_flight._free) == CAPACITY
 
@@ -189,14 +189,14 @@ def test_old_run_of_a_job_ends_beside_the_new_one(consumer, sql):
 @pytest.mark.parametrize("first", ["old", "new"])
 def test_both_runs_of_a_job_may_end_before_one_flush(consumer, sql, first):
     enqueue_many(app.noop, [()])
-    turn(consumer)
+    cycle(consumer)
     sql("UPDATE pgqueue_jobs SET status = 'queued', lease_token = 0, worker_id = 0")
-    turn(consumer)
+    cycle(consumer)
     if first == "new":
         consumer.slots.accepted.reverse()
     for result in (first, {"old": "new", "new": "old"}[first]):
         consumer.slots.finish(result=f'"{result}"')
-    turn(consumer)
-    turn(consumer)
+    cycle(consumer)
+    cycle(consumer)
     assert FinishedJob.objects.get().result == "new"
     assert len(consumer._in_flight._free) == CAPACITY

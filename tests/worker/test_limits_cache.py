@@ -8,7 +8,7 @@ from django.utils import timezone
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, limit_queue, pause_queue, resume_queue
 from django_pgqueue.models import DeadJob, Job
-from tests.support.consumers import turn
+from tests.support.consumers import cycle
 from tests.support.queue_limits import HOUR, finish, pass_by, take
 from tests.support.waiting import eventually
 
@@ -24,7 +24,7 @@ def look(consumer):
     """Let the consumer hear of a limit, and do what follows from it."""
     consumer.look_at_limits()
     for _ in range(2):
-        turn(consumer)
+        cycle(consumer)
 
 
 def test_consumer_gives_back_what_has_not_begun_of_a_paused_queue_and_leaves_the_rest_alone(consumer):
@@ -32,7 +32,7 @@ def test_consumer_gives_back_what_has_not_begun_of_a_paused_queue_and_leaves_the
     first = enqueue_many(app.noop, [()] * 7)
     mail = enqueue_many(app.noop.using(queue="mail"), [()] * 3)
     for _ in range(6):
-        turn(consumer)
+        cycle(consumer)
     assert Job.objects.filter(status="running").count() == 10
     begun = {job.id for _, job in consumer.slots.accepted[:4]}
     pause_queue("default", by="ann")
@@ -43,7 +43,7 @@ def test_consumer_gives_back_what_has_not_begun_of_a_paused_queue_and_leaves_the
     assert set(Job.objects.filter(status="running").values_list("id", flat=True)) == begun | set(mail)
     for _ in range(len(begun | set(mail))):
         consumer.slots.finish()
-        turn(consumer)
+        cycle(consumer)
     assert set(Job.objects.values_list("id", flat=True)) == set(first) - begun, "what ran has ended as it would have"
     resume_queue("default", by="ann")
     for _ in range(3):
@@ -55,7 +55,7 @@ def test_consumer_learns_of_a_pause_in_time_without_being_told(consumer):
     fetch_ahead(consumer, 4)
     enqueue_many(app.noop, [()] * 8)
     for _ in range(4):
-        turn(consumer)
+        cycle(consumer)
     assert consumer.slots.waiting()
     pause_queue("default", by="ann")
     assert consumer._patience() <= 0.7
@@ -69,7 +69,7 @@ def test_consumer_learns_of_a_pause_in_time_without_being_told(consumer):
 def test_consumer_has_no_reason_to_look_at_a_paused_queue(consumer, settings):
     settings.PGQUEUE = {"POLL_SECONDS": 60}
     enqueue_many(app.noop, [()] * 20)
-    turn(consumer)
+    cycle(consumer)
     consumer.slots.finish()
     pause_queue("default", by="ann")
     look(consumer)
@@ -88,14 +88,14 @@ def test_consumer_has_no_reason_to_look_at_a_paused_queue(consumer, settings):
 def test_paused_queue_is_owed_nothing_and_not_asked_when_it_is_announced(consumer, settings):
     settings.PGQUEUE = {"POLL_SECONDS": 60}
     enqueue_many(app.noop, [()] * 20)
-    turn(consumer)
+    cycle(consumer)
     pause_queue("default", by="ann")
     look(consumer)
     for cursor in consumer._cursors._cursors.values():
         cursor.full_scan_at = 0.0
     for _ in range(4):
         consumer.slots.finish()
-    turn(consumer)
+    cycle(consumer)
     consumer.wake(["default"])
     consumer._collect(0.0)
     consumer._follow_ups.add_counts()
@@ -129,7 +129,7 @@ def test_consumer_fetches_nothing_ahead_from_a_limited_queue(consumer):
     look(consumer)
     assert Job.objects.filter(status="running").count() == 4
     consumer.slots.finish()
-    turn(consumer)
+    cycle(consumer)
     assert Job.objects.filter(status="running").count() == 4
 
 
@@ -151,11 +151,11 @@ def test_consumer_that_is_kept_out_neither_waits_long_nor_asks_all_the_time(cons
     assert len(consumer.slots.accepted) == 1
     assert before < consumer._limits.reopen_at() <= time.monotonic() + 0.11
     consumer.slots.finish()
-    turn(consumer)
+    cycle(consumer)
     assert len(consumer.slots.accepted) == 1, "the next comes in with the outcome of the last"
     finish(queue, theirs)
     consumer._limits._shut.clear()
-    turn(consumer)
+    cycle(consumer)
     assert len(consumer.slots.accepted) == 3
 
 
@@ -166,7 +166,7 @@ def test_consumer_comes_back_when_there_is_a_token(consumer):
     assert len(consumer.slots.accepted) == 1
     assert time.monotonic() + 500 < consumer._limits.reopen_at() <= time.monotonic() + 1100
     consumer.slots.finish()
-    turn(consumer)
+    cycle(consumer)
     assert consumer.slots.accepted == [], "the end of a job brings no token"
 
 
@@ -186,5 +186,5 @@ def test_queue_that_is_full_does_not_keep_others_from_being_served(consumer):
     enqueue_many(app.noop, [()] * 5)
     enqueue_many(app.noop.using(queue="mail"), [()] * 5)
     look(consumer)
-    eventually(lambda: turn(consumer) or len(consumer.slots.accepted) == 4)  # it may come round to the full one first
+    eventually(lambda: cycle(consumer) or len(consumer.slots.accepted) == 4)  # it may come round to the full one first
     assert sorted(job.queue for _, job in consumer.slots.accepted) == ["default", "mail", "mail", "mail"]

@@ -22,7 +22,7 @@ def test_what_a_process_has_counted_stays_when_it_has_ended():
     first, second = made.made(), made.made()
     for meter, number in ((first, 5), (second, 2)):
         meter.row("a", "x")[SUCCEEDED] += number
-        meter.turned(0.002, claimed=number, acked=0)
+        meter.count_cycle(0.002, claimed=number, acked=0)
     before = made.sums()
     made.retire(first)
     assert made.sums() == before

@@ -127,7 +127,7 @@ def test_process_that_cannot_be_started_leaves_no_row_and_is_tried_again_after_a
     assert pool.next_start_seconds() > 30
 
 
-def test_process_that_has_not_turned_for_minutes_is_ended_and_what_it_ran_is_lost(queue, pool, clock, caplog):
+def test_process_that_has_stood_still_for_minutes_is_ended_and_what_it_ran_is_lost(queue, pool, clock, caplog):
     """Once, and before a probe takes the whole command for dead. Its attempt counts: it must not do so for ever."""
     [process] = pool.living
     app.noop.enqueue()
@@ -140,11 +140,11 @@ def test_process_that_has_not_turned_for_minutes_is_ended_and_what_it_ran_is_los
     assert pool.killed == []
     watch(pool, clock, STUCK_SECONDS - 201)
     assert pool.killed == [process]
-    assert "Process 4711 is ended: for 240 s it has not turned" in caplog.text
+    assert "Process 4711 is ended: for 240 s it has not finished a cycle" in caplog.text
     assert settle(pool) == {(started.id, 1, 1), (fetched.id, 0, 0)}
 
 
-def test_neighbours_of_a_job_that_does_not_stop_pay_nothing_though_their_process_does_not_turn(
+def test_neighbours_of_a_job_that_does_not_stop_pay_nothing_though_their_process_stands_still(
     queue, pool, clock, heartbeat_of_pool
 ):
     """Which job it is that does not stop is known: it has failed by its time limit."""

@@ -15,7 +15,7 @@ from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.records import Fate
 from django_pgqueue.states import Reason
 from django_pgqueue.worker import progress
-from tests.support.consumers import turn
+from tests.support.consumers import cycle
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -26,7 +26,7 @@ def run_one(consumer):
 
     def begin(task=app.noop) -> CurrentJob:
         task.enqueue()
-        turn(consumer)
+        cycle(consumer)
         return CurrentJob(consumer.slots.accepted[-1][1], consumer.slots.news.tell)
 
     return begin
@@ -39,18 +39,18 @@ def told(row) -> tuple:
 def test_first_progress_is_written_at_once_and_the_latest_after_a_pause(consumer, run_one, monkeypatch):
     current = run_one()
     current.set_progress(1, 10, "begun")
-    turn(consumer)
+    cycle(consumer)
     row = Job.objects.get()
     assert (row.status, told(row)) == ("running", (1, 10, "begun"))
     assert (row.progress["attempt"], row.progress["at"][:4].isdigit()) == (1, True)
     monkeypatch.setattr(progress, "PAUSE_SECONDS", 600.0)
     for done in range(2, 6):
         current.set_progress(done, 10)
-        turn(consumer)
+        cycle(consumer)
     assert told(Job.objects.get()) == (1, 10, "begun")
     assert 0 < consumer._updates.wait_until() - current.written_at < 601
     monkeypatch.setattr(progress, "PAUSE_SECONDS", 0.0)
-    turn(consumer)
+    cycle(consumer)
     assert told(Job.objects.get()) == (5, 10, "")
     assert consumer._updates.wait_until() == math.inf
 
@@ -69,11 +69,11 @@ def test_last_progress_goes_before_the_outcome(consumer, run_one, monkeypatch, o
     monkeypatch.setattr(progress, "PAUSE_SECONDS", 600.0)
     current = run_one()
     current.set_progress(1)
-    turn(consumer)
+    cycle(consumer)
     current.set_progress(2, 3, "last")
     current.set_metadata(a=1)
     consumer.slots.finish(**outcome)
-    turn(consumer)
+    cycle(consumer)
     row = model.objects.get(pk=current.id)
     assert (told(row), row.metadata) == ((2, 3, "last"), {"a": 1})
     assert consumer._updates.wait_until() == math.inf
@@ -89,18 +89,18 @@ def test_many_calls_are_one_entry_and_one_ring(consumer, run_one):
         for done in range(1000):
             current.set_progress(done)
         assert (len(consumer._updates._told), consumer.outbox.qsize()) == (1, 1)
-        turn(consumer)
+        cycle(consumer)
 
 
 def test_news_of_several_runs_are_one_statement(consumer, monkeypatch):
     enqueue_many(app.noop, [()] * 3)
-    turn(consumer)
+    cycle(consumer)
     sent = []
     send = consumer.database.send
     monkeypatch.setattr(consumer.database, "send", lambda text, values: sent.append(text) or send(text, values))
     for _, claimed in consumer.slots.accepted:
         CurrentJob(claimed, consumer.slots.news.tell).set_progress(claimed.id)
-    turn(consumer)
+    cycle(consumer)
     assert sum("Write into running jobs" in text for text in sent) == 1
     assert [row.progress["done"] for row in Job.objects.order_by("id")] == list(
         Job.objects.order_by("id").values_list("id", flat=True)
@@ -113,9 +113,9 @@ def test_locked_row_is_written_the_next_time(consumer, run_one, monkeypatch):
     with transaction.atomic():
         Job.objects.select_for_update().get()
         current.set_progress(1)
-        turn(consumer)
+        cycle(consumer)
     assert Job.objects.get().progress is None
-    turn(consumer)
+    cycle(consumer)
     assert told(Job.objects.get()) == (1, None, "")
 
 
@@ -126,9 +126,9 @@ def test_last_news_wait_with_an_outcome_whose_row_is_locked(consumer, run_one, m
     with transaction.atomic():
         Job.objects.select_for_update().get()
         consumer.slots.finish()
-        turn(consumer)
+        cycle(consumer)
     consumer._in_flight._blocked_until = 0.0
-    turn(consumer)
+    cycle(consumer)
     assert told(FinishedJob.objects.get()) == (1, None, "")
 
 
@@ -153,10 +153,10 @@ def test_last_news_are_written_though_their_row_is_locked_until_the_outcome_is_s
     Job.objects.select_for_update().get()
     with monkeypatch.context() as patch:
         patch.setattr(consumer.database, "send", unlock_behind_the_news)
-        turn(consumer)
+        cycle(consumer)
     assert told(Job.objects.get()) == ()
     consumer._in_flight._blocked_until = 0.0
-    turn(consumer)
+    cycle(consumer)
     assert told(FinishedJob.objects.get()) == (1, None, "")
 
 
@@ -164,9 +164,9 @@ def test_run_that_lost_its_lease_writes_nothing(consumer, run_one, sql):
     current = run_one()
     sql("UPDATE pgqueue_jobs SET lease_token = 7")
     current.set_progress(1)
-    turn(consumer)
+    cycle(consumer)
     consumer.slots.finish()
-    turn(consumer)
+    cycle(consumer)
     assert Job.objects.get().progress is None
 
 
@@ -174,9 +174,9 @@ def test_thread_that_goes_on_after_the_end_of_its_job_is_heard_no_more(consumer,
     monkeypatch.setattr(progress, "PAUSE_SECONDS", 0.0)
     current = run_one()
     consumer.slots.finish()
-    turn(consumer)
+    cycle(consumer)
     current.set_progress(1)
-    turn(consumer)
+    cycle(consumer)
     current.set_progress(2)
     assert consumer._updates.wait_until() == math.inf
     assert FinishedJob.objects.get().progress is None
@@ -187,7 +187,7 @@ def test_news_that_the_database_refuses_cost_no_outcome(consumer, run_one, monke
     current.set_progress(1)
     monkeypatch.setattr(current, "_metadata", "no json")
     consumer.slots.finish(result="5")
-    turn(consumer)
+    cycle(consumer)
     assert FinishedJob.objects.get().result == 5
 
 
@@ -197,12 +197,12 @@ def test_news_that_come_while_others_are_refused_are_written_later(consumer, run
     monkeypatch.setattr(refused, "_metadata", "no json")
     send = consumer.database.send
     monkeypatch.setattr(consumer.database, "send", lambda *given: other.set_progress(2) or send(*given))
-    turn(consumer)
+    cycle(consumer)
     assert consumer._backoff.failures == 1
     monkeypatch.undo()
     other.set_progress(3)
     consumer._backoff._retry_at = 0.0
-    turn(consumer)
+    cycle(consumer)
     assert told(Job.objects.get(pk=other.id)) == (3, None, "")
     assert Job.objects.get(pk=refused.id).progress is None
 
@@ -210,11 +210,11 @@ def test_news_that_come_while_others_are_refused_are_written_later(consumer, run
 def test_last_news_go_before_the_outcome_however_many_end_at_once(consumer, monkeypatch):
     monkeypatch.setattr(progress, "AT_ONCE", 1)
     enqueue_many(app.noop, [()] * 4)
-    turn(consumer)
+    cycle(consumer)
     for _, claimed in [*consumer.slots.accepted]:
         CurrentJob(claimed, consumer.slots.news.tell).set_progress(claimed.id)
         consumer.slots.finish()
-    turn(consumer)
+    cycle(consumer)
     assert sorted(told(row)[0] for row in FinishedJob.objects.all()) == sorted(
         FinishedJob.objects.values_list("id", flat=True)
     )
@@ -226,11 +226,11 @@ def test_news_survive_a_database_that_is_away(consumer, run_one, monkeypatch):
     host, settings["HOST"] = settings["HOST"], "/nowhere"
     consumer.database.close()
     current.set_progress(1)
-    turn(consumer)
+    cycle(consumer)
     assert consumer._backoff.failures == 1
     settings["HOST"] = host
     consumer._backoff._retry_at = 0.0
-    turn(consumer)
+    cycle(consumer)
     assert told(Job.objects.get()) == (1, None, "")
 
 
@@ -256,15 +256,15 @@ def test_next_attempt_has_the_metadata_and_says_whose_the_progress_is(consumer, 
     current.set_metadata(b=3, c={"d": None})
     assert current.metadata == {"a": 1, "b": 3, "c": {"d": None}}
     consumer.slots.finish(fate=Fate.RETRIED, error={"error": "x"})
-    turn(consumer)
+    cycle(consumer)
     sql("UPDATE pgqueue_jobs SET status = 'queued', run_at = now()")
-    turn(consumer)
+    cycle(consumer)
     again = CurrentJob(consumer.slots.accepted[-1][1], consumer.slots.news.tell)
     assert again.metadata == {"a": 1, "b": 3, "c": {"d": None}}
     state = job(again.id).state()
     assert (state.progress["done"], state.progress["attempt"], state.attempts) == (9, 1, 2)
     again.set_progress(1)
-    turn(consumer)
+    cycle(consumer)
     state = job(again.id).state()
     assert (state.progress["done"], state.progress["attempt"], state.metadata) == (1, 2, again.metadata)
 
@@ -272,5 +272,5 @@ def test_next_attempt_has_the_metadata_and_says_whose_the_progress_is(consumer, 
 @pytest.mark.parametrize(("done", "total", "message"), [(0, 0, ""), (10**18, 1e18, "x" * 500), (0.5, None, "ü€🙂")])
 def test_what_is_in_range_is_stored_as_it_is(consumer, run_one, done, total, message):
     run_one().set_progress(done, total, message)
-    turn(consumer)
+    cycle(consumer)
     assert told(Job.objects.get()) == (done, total, message)

@@ -22,7 +22,7 @@ from django_pgqueue.worker.consumer import WORTHWHILE, Consumer
 from django_pgqueue.worker.limits_cache import LimitsCache
 from django_pgqueue.worker.queue_cursor import FULL_SCAN_SECONDS, QueueCursors
 from django_pgqueue.worker.shared_state import SharedState, now
-from tests.support.consumers import Benched, accepted, fall_silent, turn, turns
+from tests.support.consumers import Benched, accepted, cycle, cycles, fall_silent
 from tests.support.plans import explain
 
 QUEUES = ["default", "mail"]
@@ -315,23 +315,23 @@ def test_queue_with_a_job_that_cannot_be_claimed_keeps_back_no_outcome_and_no_ot
     consumer, damaged, sql, state, caplog
 ):
     [done] = enqueue_many(app.noop, [()])
-    turn(consumer)
+    cycle(consumer)
     [bad] = enqueue_many(app.noop, [()])
     damaged(bad, state)
     consumer.slots.finish()
-    turns(consumer, 2)
+    cycles(consumer, 2)
     assert FinishedJob.objects.get().id == done
     [other] = enqueue_many(app.noop.using(queue="mail"), [()])
-    turns(consumer, 2)
+    cycles(consumer, 2)
     assert accepted(consumer) == [other]
     assert consumer._backoff.failures == 0
     assert caplog.text.count("Jobs of queue 'default' cannot be claimed (failure 1): a damaged row") == 1
     consumer.slots.finish()
-    turn(consumer)
+    cycle(consumer)
     assert FinishedJob.objects.filter(pk=other).exists(), "an outcome and a claim of another queue are one transaction"
     sql("DELETE FROM pgqueue_plan")
     consumer._cursors._setbacks["default"].retry_at = 0.0
-    turns(consumer, 2)
+    cycles(consumer, 2)
     assert accepted(consumer) == [bad]
     assert "Jobs of queue 'default' can be claimed again" in caplog.text
 
@@ -339,11 +339,11 @@ def test_queue_with_a_job_that_cannot_be_claimed_keeps_back_no_outcome_and_no_ot
 def test_full_scan_that_takes_too_long_keeps_back_no_claim_above_the_low_water_mark(consumer, damaged, sql, caplog):
     """As with 200 million dead entries before the first job; here one that only full scans meet."""
     enqueue_many(app.noop, [()])
-    turn(consumer)
+    cycle(consumer)
     [urgent] = enqueue_many(app.noop.using(priority=1), [()])
     damaged(urgent, "57014")
     consumer.slots.finish()
-    turns(consumer, 2)
+    cycles(consumer, 2)
     assert FinishedJob.objects.count() == 1
     others = enqueue_many(app.noop, [()] * 2)
     cursor = consumer._cursors._cursors["default"]
@@ -356,7 +356,7 @@ def test_full_scan_that_takes_too_long_keeps_back_no_claim_above_the_low_water_m
     assert consumer._cursors._setbacks["default"].is_of_full_scans
     sql("DELETE FROM pgqueue_plan")
     consumer._cursors._setbacks["default"].retry_at = cursor.full_scan_at = cursor.called_scan_at = 0.0
-    turns(consumer, 2)
+    cycles(consumer, 2)
     assert accepted(consumer) == [*others, urgent]
     assert consumer._cursors._setbacks == {}
 
@@ -365,27 +365,27 @@ def test_claim_that_fails_again_and_again_is_put_off_longer_and_longer(consumer,
     [bad] = enqueue_many(app.noop, [()])
     damaged(bad, "XX001")
     before = time.monotonic()
-    turns(consumer, 2)
+    cycles(consumer, 2)
     setbacks = consumer._cursors._setbacks
     for failures in (1, 2, 3):
         assert setbacks["default"].failures == consumer._shared.failures() == failures
         assert before + 0.08 * 2 ** (failures - 1) < setbacks["default"].retry_at < time.monotonic() + 60
         setbacks["default"].retry_at += 3600  # its time may come before the next line
         failed = consumer._backoff._failed_claims
-        turn(consumer)
+        cycle(consumer)
         assert consumer._backoff._failed_claims == failed, "not before its time"
         setbacks["default"].retry_at = 0.0
         before = time.monotonic()
-        turns(consumer, 1)
+        cycles(consumer, 1)
 
 
 def test_queue_that_is_set_back_gives_no_reason_to_claim_before_its_time(consumer, damaged):
     """Not even if a full scan is owed to it: each turn would be an empty transaction, one right after the other."""
     enqueue_many(app.noop, [()])
-    turn(consumer)
+    cycle(consumer)
     [bad] = enqueue_many(app.noop, [()])
     damaged(bad, "57014")
-    turns(consumer, 3)
+    cycles(consumer, 3)
     cursors = consumer._cursors
     assert cursors._setbacks["default"].failures == 2, "a full scan, and a claim above the low-water mark"
     later = time.monotonic() + 60
@@ -402,35 +402,35 @@ def test_look_for_ready_queues_that_goes_on_failing_keeps_back_no_queue_that_is_
     with monkeypatch.context() as patch:
         wrong = "SELECT 1 FROM no_such_table"
         patch.setattr(queue_cursor, "ready_queues", lambda database, _: database.rows(wrong, {}))
-        turns(consumer, 2)
+        cycles(consumer, 2)
         assert (consumer._cursors._failed_looks, consumer._backoff.failures) == (1, 0)
         assert "The look for queues that have work fails (failure 1)" in caplog.text
         for failures in (2, 3):
             enqueue_many(app.noop, [()])
             consumer._cursors._retry_look_at = 0.0
             consumer._cursors.mark_ready(["default"])
-            turns(consumer, 1)
+            cycles(consumer, 1)
             assert (consumer._cursors._failed_looks, consumer._backoff.failures) == (failures, 0)
             assert len(consumer.slots.accepted) == failures - 1
             consumer._cursors._retry_look_at += 60  # on a slow machine it would be due by now
-            turns(consumer, 1)
+            cycles(consumer, 1)
             assert consumer._cursors._failed_looks == failures, "not before its time"
     consumer._cursors._retry_look_at = 0.0
     [other] = enqueue_many(app.noop.using(queue="mail"), [()])
-    turns(consumer, 2)
+    cycles(consumer, 2)
     assert accepted(consumer)[2:] == [other]
     assert "succeeds again after 3 failures" in caplog.text
 
 
 def test_silence_while_a_queue_is_claimed_from_does_not_set_it_back(consumer, monkeypatch):
-    turn(consumer)
+    cycle(consumer)
     enqueue_many(app.noop, [()])
     with monkeypatch.context() as patch:
         patch.setattr(queue_cursor.claim, "send", fall_silent)
-        turns(consumer, 2)
+        cycles(consumer, 2)
         assert (consumer._backoff.failures, consumer._backoff._failed_claims) == (0, 1), "it has failed apart"
     assert consumer._cursors._setbacks == {}
-    turns(consumer, 1)
+    cycles(consumer, 1)
     assert len(consumer.slots.accepted) == 1
 
 
@@ -438,20 +438,20 @@ def test_queue_whose_claim_ends_the_connection_twice_in_a_row_keeps_back_no_othe
     """Once may be chance, as a server that is restarted."""
     [bad] = enqueue_many(app.noop, [()])
     damaged(bad, "57P01")
-    turns(consumer, 2)
+    cycles(consumer, 2)
     assert (consumer._backoff.failures, consumer._backoff._failed_claims) == (0, 1), "it has failed apart"
     assert consumer._cursors._setbacks == {}
-    turns(consumer, 2)
+    cycles(consumer, 2)
     assert consumer._cursors._setbacks["default"].failures == 1
     [other] = enqueue_many(app.noop.using(queue="mail"), [()])
-    turns(consumer, 2)
+    cycles(consumer, 2)
     assert accepted(consumer) == [other]
     consumer._cursors._setbacks["default"].retry_at = 0.0
-    turns(consumer, 1)
+    cycles(consumer, 1)
     assert consumer._cursors._setbacks["default"].failures >= 2, "one that was set back needs no second time"
     sql("DELETE FROM pgqueue_plan")
     consumer._cursors._setbacks["default"].retry_at = 0.0
-    turns(consumer, 1)
+    cycles(consumer, 1)
     assert accepted(consumer) == [other, bad]
     assert "Jobs of queue 'default' can be claimed again" in caplog.text
 
@@ -460,10 +460,10 @@ def test_claim_that_goes_well_in_between_makes_the_end_of_a_connection_the_first
     [bad] = enqueue_many(app.noop, [()])
     damaged(bad, "57P01")
     for _ in range(2):
-        turns(consumer, 2)
+        cycles(consumer, 2)
         assert (consumer._backoff._failed_claims, consumer._cursors._setbacks) == (1, {})
         sql("DELETE FROM pgqueue_plan")
-        turns(consumer, 1)
+        cycles(consumer, 1)
         assert accepted(consumer) == [bad]
         consumer.slots.finish(Fate.RELEASED)
         damaged(bad, "57P01")
@@ -473,20 +473,20 @@ def test_claim_that_goes_well_in_between_makes_the_end_of_a_connection_the_first
 def test_look_for_ready_queues_that_ends_the_connection_twice_in_a_row_is_put_off(consumer, monkeypatch, ready):
     ends = "SELECT pg_terminate_backend(pg_backend_pid()), pg_sleep(60)"
     monkeypatch.setattr(queue_cursor, "ready_queues", lambda database, _: database.rows(ends, {}))
-    turns(consumer, 2)
+    cycles(consumer, 2)
     assert (consumer._backoff._failed_claims, consumer._cursors._failed_looks) == (1, 0)
-    turns(consumer, 2)
+    cycles(consumer, 2)
     assert consumer._cursors._failed_looks == 1
     enqueue_many(app.noop, [()])
     consumer._cursors._retry_look_at += 60
     consumer._cursors.mark_ready(ready)
-    turns(consumer, 1)
+    cycles(consumer, 1)
     assert len(consumer.slots.accepted) == len(ready)
 
 
 def test_connection_that_cannot_be_opened_for_a_claim_sets_no_queue_back(consumer, monkeypatch):
     enqueue_many(app.noop, [()])
-    turn(consumer)
+    cycle(consumer)
     monkeypatch.setitem(consumer.database._wrapper.settings_dict, "HOST", "/nowhere")
     for failures in (1, 2, 3):
         consumer.database.close()
@@ -499,10 +499,10 @@ def test_connection_that_cannot_be_opened_for_a_claim_sets_no_queue_back(consume
 
 def test_first_failure_of_a_claim_sets_its_queue_back_for_a_moment_however_long_it_has_taken(consumer, damaged):
     """As one of an ALTER TABLE that has locked the table. Only a call shortens the longer pause of later failures."""
-    turn(consumer)
+    cycle(consumer)
     [bad] = enqueue_many(app.noop, [()])
     damaged(bad, "57014")
-    turns(consumer, 2)
+    cycles(consumer, 2)
     cursors, error = consumer._cursors, OperationalError("cancelled")
     del cursors._setbacks["default"]
     before = time.monotonic()
@@ -521,7 +521,7 @@ def test_jobs_that_were_fetched_do_not_wait_for_a_queue_that_was_set_back(consum
     consumer.slots.concurrency = WORTHWHILE
     [bad] = enqueue_many(app.noop.using(queue="bad"), [()])
     damaged(bad, "57014")
-    turns(consumer, 2)
+    cycles(consumer, 2)
     consumer._cursors._setbacks["bad"].retry_at = consumer._backoff.claim_at = 0.0
     enqueue_many(app.noop, [()] * WORTHWHILE)
     consumer._cursors.mark_ready(["default"])

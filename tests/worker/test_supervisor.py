@@ -64,7 +64,7 @@ def test_service_that_does_not_come_back_is_named_once(transactional_db, monkeyp
     ]
 
 
-def test_stop_gives_attempts_back_where_a_process_has_not_turned_for_a_lease(queue, pool, clock):
+def test_stop_gives_attempts_back_where_a_process_has_stood_still_for_a_lease(queue, pool, clock):
     """Its consumer may as well wait for the database, as cannot be told from outside, while the jobs do well."""
     [process] = pool.living
     job_id = app.noop.enqueue().id

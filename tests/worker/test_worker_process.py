@@ -16,7 +16,7 @@ from tests.support.stuck import watch
 
 
 def test_exit_code_that_a_job_has_chosen_does_not_end_the_command(monkeypatch):
-    """Though its process has not turned yet: what it has claimed shows that it did begin."""
+    """Though its process has not finished a cycle yet: what it has claimed shows that it did begin."""
     process = WorkerProcess(ChildConfig(7, (), 2, 1), WorkerConfig())
     monkeypatch.setattr(process, "_process", SimpleNamespace(exitcode=UNGUARDED))
     try:
@@ -39,13 +39,13 @@ def test_memory_that_the_system_does_not_tell_is_no_trouble(monkeypatch, error):
 def test_only_a_process_that_has_turned_and_does_not_any_more_is_stuck(pool, clock):
     [process] = pool.living
     watch(pool, clock, 100)
-    assert process.unturned_seconds == 0, "it is still starting"
+    assert process.stalled_seconds == 0, "it is still starting"
     process.shared.count_cycle()
     watch(pool, clock, 10)
-    assert process.unturned_seconds == 9
+    assert process.stalled_seconds == 9
     process.shared.count_cycle()
     watch(pool, clock, 1)
-    assert process.unturned_seconds == 0
+    assert process.stalled_seconds == 0
 
 
 def test_process_whose_first_turn_does_not_end_counts_while_a_job_runs_in_it(pool, clock):
@@ -54,10 +54,10 @@ def test_process_whose_first_turn_does_not_end_counts_while_a_job_runs_in_it(poo
     watch(pool, clock, 100)
     process.shared.start(0)
     watch(pool, clock, 10)
-    assert (process.unturned_seconds, process.is_at_work) == (10, False)
+    assert (process.stalled_seconds, process.is_at_work) == (10, False)
     process.shared.end(0)
     watch(pool, clock, 1)
-    assert process.unturned_seconds == 0
+    assert process.stalled_seconds == 0
 
 
 def test_time_in_which_the_supervisor_was_frozen_too_does_not_count(pool, clock):
@@ -66,7 +66,7 @@ def test_time_in_which_the_supervisor_was_frozen_too_does_not_count(pool, clock)
     watch(pool, clock, 5)
     clock.seconds += 100_000
     watch(pool, clock, 1)
-    assert process.unturned_seconds < 10
+    assert process.stalled_seconds < 10
     assert pool.killed == []
 
 

@@ -73,8 +73,8 @@ STALE: Final = MetricName(
 ENQUEUED: Final = MetricName("pgqueue_enqueued", "counter", TASK, "Jobs that were enqueued by this process or command.")
 WAIT: Final = MetricName("pgqueue_wait_seconds", "histogram", TASK, "From when a job was due until it was claimed.")
 RUN: Final = MetricName("pgqueue_run_seconds", "histogram", TASK, "How long attempts have run.")
-TURNS: Final = MetricName(
-    "pgqueue_turn_seconds",
+CYCLES: Final = MetricName(
+    "pgqueue_cycle_seconds",
     "histogram",
     ("does",),
     "How long transactions took that claim jobs, write outcomes, or both.",
@@ -92,7 +92,7 @@ BUILD: Final = MetricName(
 )
 
 OF_WORKERS: Final = (
-    *(ATTEMPTS, RETRIES, DIED, STALE, ENQUEUED, WAIT, RUN, TURNS, CLAIMED, ACKED),
+    *(ATTEMPTS, RETRIES, DIED, STALE, ENQUEUED, WAIT, RUN, CYCLES, CLAIMED, ACKED),
     *(PROCESSES, SLOTS, BUSY, LAST_PASS, BUILD),
 )
 

@@ -16,6 +16,7 @@ from django_pgqueue.contrib.prometheus.families import (
     BUILD,
     BUSY,
     CLAIMED,
+    CYCLES,
     DIED,
     ENQUEUED,
     LAST_PASS,
@@ -25,7 +26,6 @@ from django_pgqueue.contrib.prometheus.families import (
     RUN,
     SLOTS,
     STALE,
-    TURNS,
     WAIT,
     MetricName,
     QueueCollector,
@@ -111,7 +111,7 @@ def histograms(sums: CounterSums) -> Iterator[Metric]:
         for kind, row in sums.rows.items():
             family.add_metric(kind, observed(BOUNDS, row[first:end]), row[total])
         yield family
-    yield _of_processes(TURNS, BOUNDS, {(does,): sums.histograms[which] for does, which in DOES.items()})
+    yield _of_processes(CYCLES, BOUNDS, {(does,): sums.histograms[which] for does, which in DOES.items()})
     for name, which in SIZES_OF_TURNS.items():
         yield _of_processes(name, SIZES, {(): sums.histograms[which]})
 
