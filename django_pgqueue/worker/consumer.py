@@ -65,7 +65,7 @@ BEGUN_SECONDS = 0.01
 """Interval between looks, in a process that is careful, at whether a job was begun that should have been."""
 
 
-class Errands:
+class FollowUps:
     """Not safe for two threads at once.
 
     Args:
@@ -109,9 +109,9 @@ class Errands:
         """Add what was counted to the table, as ``Tally.add`` does."""
         self._try(lambda: self._stats.add(is_last=is_last))
 
-    def _try(self, errand: Callable[[], object]) -> None:
+    def _try(self, follow_up: Callable[[], object]) -> None:
         try:
-            errand()
+            follow_up()
         except Error as error:
             self._failed(error)
 
@@ -206,7 +206,7 @@ class Consumer:
         self._look_again_at = 0.0  # monotonic
         self._prefetch = Prefetch()
         self._backoff = DatabaseBackoff(shared)
-        self._follow_ups = Errands(self.database, failed=lambda error: self._back_off(error, ()), meter=meter)
+        self._follow_ups = FollowUps(self.database, failed=lambda error: self._back_off(error, ()), meter=meter)
         self._is_told_to_stop = False
         self._stopping = False
 
@@ -324,7 +324,7 @@ class Consumer:
             self._recover(error, batch)
             return False
         if admits:
-            self._backoff.over()  # before the errands, which may meet some
+            self._backoff.over()  # before the follow-ups, which may meet some
         self._after_round_trip(batch, trip, begun)
         return True
 
