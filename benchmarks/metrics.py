@@ -64,8 +64,7 @@ def seconds_of_counting(batches: int, *, is_metered: bool) -> float:
     """Return what a batch takes: successes of one task, as almost always."""
     from django_pgqueue.db.connections import QueueConnection
     from django_pgqueue.jobs.claim import claim
-    from django_pgqueue.jobs.counters import ProcessCounters
-    from django_pgqueue.jobs.tally import StatsBuffer
+    from django_pgqueue.jobs.stats import ProcessCounters, StatsBuffer
     from django_pgqueue.records import Fate, Outcome
 
     seed(BATCH, "noop")
@@ -85,7 +84,7 @@ def seconds_of_counting(batches: int, *, is_metered: bool) -> float:
 def enqueueing(options: argparse.Namespace) -> Iterator[Finding]:
     """Enqueue single jobs in turn, without and with a receiver that counts them once they are committed."""
     from benchmarks.tasks import noop
-    from django_pgqueue.jobs.counters import ProcessCounters
+    from django_pgqueue.jobs.stats import ProcessCounters
     from django_pgqueue.signals import job_enqueued
     from django_pgqueue.worker.metrics import on_enqueued
 

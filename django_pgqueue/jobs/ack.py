@@ -9,7 +9,7 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import Database, Parameters, PendingResult, QueueConnection, number_array
 from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter_parameters
-from django_pgqueue.jobs.fence import Fenced, fence
+from django_pgqueue.jobs.leases import Fenced, fence
 from django_pgqueue.records import KEEP_RESULT, RESERVE_KEY, Fate, Outcome, Receipt
 from django_pgqueue.states import Reason
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from django_pgqueue.db.connections import Database, PendingResult, QueueConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidJob
-from django_pgqueue.jobs.fence import fence
+from django_pgqueue.jobs.leases import fence
 from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.options import Options
 from django_pgqueue.records import ClaimedJob

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from django_pgqueue.db.connections import Database, Parameters, Where, caller_of
 from django_pgqueue.db.notify import notify_keys, notify_queues, notify_waiters
 from django_pgqueue.db.queries import statement
-from django_pgqueue.jobs.fence import fence
+from django_pgqueue.jobs.leases import fence
 from django_pgqueue.signals import announce, job_retried
 from django_pgqueue.states import EntryKind, Reason
 

@@ -1,10 +1,10 @@
-"""Rows of worker processes: register, heartbeat, leases, stop requests."""
+"""Rows of workers: register, heartbeat, leases, requests to stop."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from django_pgqueue.db.connections import Database, Where, caller_of
+from django_pgqueue.db.connections import Database, Where, caller_of, number_array
 from django_pgqueue.db.notify import notify_cancelled
 from django_pgqueue.db.queries import statement
 from django_pgqueue.records import Lease
@@ -129,3 +129,23 @@ def request_stop(worker_ids: Iterable[int], *, by: str, database: Where = None) 
     if asked:
         notify_cancelled(caller)
     return asked
+
+
+# Fence
+
+
+class Fenced(Protocol):
+    """Whatever knows a job by its id and the token of one claim; 0 stands for a job that is not running."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def lease_token(self) -> int: ...
+
+
+def fence(rows: Sequence[Fenced]) -> dict[str, Any]:
+    """Return the parameters ``ids`` and ``lease_tokens``, in the order of the rows."""
+    return {
+        "ids": number_array([row.id for row in rows]),
+        "lease_tokens": number_array([row.lease_token for row in rows]),
+    }

@@ -1,14 +1,28 @@
-"""Add counts per minute to ``pgqueue_stats``, and the buckets of their histograms."""
+"""Counts of attempts and jobs: buffered in each process, added to ``pgqueue_stats`` by the minute, shared for metrics.
 
+They are figures for charts, not accounts: a process that is killed loses what it has counted since it last added.
+"""
+
+import json
+import logging
 import math
+import multiprocessing
+import random
+import threading
 import time
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from multiprocessing.context import SpawnContext
+from typing import Any, Final
+
+from django.db import Error
 
 from django_pgqueue.db.connections import Parameters, QueueConnection, number_array
+from django_pgqueue.db.errors import is_locked, is_transient, one_line
 from django_pgqueue.db.queries import statement
+from django_pgqueue.records import EndCounts, Fate, Outcome
+from django_pgqueue.states import Reason
 
 BOUNDS: Final = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
@@ -28,7 +42,7 @@ LOCK_MILLISECONDS = 100
 """Timeout of the wait for the row of a minute that another process is just adding to."""
 
 
-def counted(seconds: Iterable[float]) -> Counter[int]:
+def bucket_counts(seconds: Iterable[float]) -> Counter[int]:
     """Return by bucket, from 0, how many there are; buckets without any are left out."""
     return Counter([bisect_left(BOUNDS, one) for one in seconds])
 
@@ -72,7 +86,7 @@ RUN_BUCKETS = WAIT_BUCKETS + BUCKETS
 WIDTH = RUN_BUCKETS + BUCKETS
 
 
-def add(
+def add_counts(
     database: QueueConnection, counted: Mapping[Key, Sequence[float]], *, lock_milliseconds: int = LOCK_MILLISECONDS
 ) -> float:
     """Add sums to those of their minutes, queues and tasks, in a transaction of its own; there is one at least.
@@ -112,3 +126,295 @@ def _buckets(counts: Sequence[float]) -> str:
     """Return an array without the zeros at its end: most rows have but a few buckets, and there are many rows."""
     last = max((bucket for bucket, count in enumerate(counts) if count), default=-1)
     return number_array(counts[: last + 1])
+
+
+# Counters
+#
+# Plain aligned stores: each number is whole, and what a reader sees of numbers that belong together may be a job apart.
+# Outcomes are counted by one thread, without a lock; enqueued jobs by any.
+
+Kind = tuple[str, str]
+"""Queue and task."""
+
+ENQUEUED: Final = WIDTH
+"""Where it stands in a row, behind what the counts of the tables have too."""
+
+ROW_WIDTH: Final = WIDTH + 1
+
+ROWS = 500
+"""Maximum number of pairs of queue and task with sums of their own; others share the first row, without names."""
+
+NAME_BYTES = 1024
+
+OTHERS: Final = ("", "")
+
+HISTOGRAMS = CLAIM, ACK, BOTH, CLAIMED, ACKED = range(5)
+"""Of the process: how long cycles took that did the one, the other or both, and how many jobs and outcomes they had."""
+
+HISTOGRAM_WIDTH: Final = 1 + 1 + max(len(BOUNDS), len(SIZES))
+"""A sum, and a number for each bucket: one bucket more than it has bounds."""
+
+
+class ProcessCounters:
+    """One row of sums for each queue and task, as ``jobs.stats`` lays them out, since the process began."""
+
+    def __init__(self, context: SpawnContext | None = None) -> None:
+        context = context or multiprocessing.get_context("spawn")
+        self._open(
+            (
+                context.RawArray("d", ROWS * ROW_WIDTH),
+                context.RawArray("b", ROWS * NAME_BYTES),
+                context.RawArray("q", 1),
+                context.RawArray("d", len(HISTOGRAMS) * HISTOGRAM_WIDTH),
+            )
+        )
+        self._take(0, _name(*OTHERS))
+
+    def _open(self, memory: tuple[Any, ...]) -> None:
+        self._memory = memory
+        sums, names, used, histograms = (memoryview(array).cast("B") for array in memory)
+        self._sums = sums.cast("d")
+        self._names = names
+        self._used = used.cast("q")
+        self._histograms = histograms.cast("d")
+        self._rows: dict[Kind, memoryview[float]] = {}
+        self._is_ours = True
+        self._lock = threading.Lock()  # of rows that are new, and of what was enqueued
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self._memory
+
+    def __setstate__(self, memory: tuple[Any, ...]) -> None:
+        self._open(memory)
+
+    def row(self, queue: str, task: str) -> "memoryview[float]":
+        """Return the sums to add to."""
+        if (row := self._rows.get((queue, task))) is None:
+            with self._lock:
+                row = self._row(queue, task)
+        return row
+
+    def enqueued(self, queue: str, task: str, number: int) -> None:
+        """Count jobs that were enqueued; from any thread."""
+        if self._is_ours:
+            with self._lock:
+                self._row(queue, task)[ENQUEUED] += number
+
+    def count_cycle(self, seconds: float, *, claimed: int | None, acked: int) -> None:
+        """Count a cycle of the consumer.
+
+        Args:
+            claimed: how many jobs its claim has found; None: it has sent none.
+            acked: how many outcomes it has written.
+        """
+        if claimed is not None:
+            self._observe(CLAIMED, SIZES, claimed)
+        if acked:
+            self._observe(ACKED, SIZES, acked)
+        if acked or claimed is not None:
+            self._observe(ACK if claimed is None else BOTH if acked else CLAIM, BOUNDS, seconds)
+
+    def disown(self) -> None:
+        """Count nothing more in a copy of this process that a job has made by fork, and that shares the memory."""
+        self._is_ours = False
+
+    def rows(self) -> Iterator[tuple[str, str, list[float]]]:
+        """Read the sums of each queue and task; those without any are left out."""
+        for place in range(self._used[0]):
+            if any(sums := list(self._at(place))):
+                name = bytes(self._names[place * NAME_BYTES : (place + 1) * NAME_BYTES]).rstrip(b"\0")
+                queue, task = json.loads(name)
+                yield queue, task, sums
+
+    def histograms(self) -> list[list[float]]:
+        """Read each of them: its sum, then how many there are in each bucket."""
+        return [list(self._histograms[which * HISTOGRAM_WIDTH : (which + 1) * HISTOGRAM_WIDTH]) for which in HISTOGRAMS]
+
+    def _observe(self, which: int, bounds: Sequence[float], value: float) -> None:
+        first = which * HISTOGRAM_WIDTH
+        self._histograms[first] += value
+        self._histograms[first + 1 + bisect_left(bounds, value)] += 1
+
+    def _at(self, place: int) -> "memoryview[float]":
+        return self._sums[place * ROW_WIDTH : (place + 1) * ROW_WIDTH]
+
+    def _row(self, queue: str, task: str) -> "memoryview[float]":
+        """Find a row, or take one; the lock is held."""
+        if (row := self._rows.get((queue, task))) is None:
+            place = self._place(queue, task)
+            row = self._at(place)
+            if place:  # of those that find no room there may be any number
+                self._rows[queue, task] = row
+        return row
+
+    def _place(self, queue: str, task: str) -> int:
+        """Return the next free row, whose name stands there before a reader may look at it."""
+        place = self._used[0]
+        if place == ROWS or len(name := _name(queue, task)) > NAME_BYTES:
+            return 0
+        self._take(place, name)
+        return place
+
+    def _take(self, place: int, name: bytes) -> None:
+        self._names[place * NAME_BYTES : place * NAME_BYTES + len(name)] = name
+        self._used[0] = place + 1
+
+
+def _name(queue: str, task: str) -> bytes:
+    return json.dumps([queue, task], ensure_ascii=False).encode()
+
+
+# Tally
+#
+# Counting is on the hot path: outcomes are sorted by task, then summed up, with no call for any of them. A process that
+# is killed loses what it has counted since it has last added: these are figures for charts, not accounts.
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+ADD_SECONDS = 10.0
+REFUSED_SECONDS = 3600.0
+
+LAST_MILLISECONDS = 3000
+"""Timeout of the wait for a row when a process ends: it has no next time, and others that end add to the same rows."""
+
+MOST = 5000
+"""Maximum number of sums, by minute, queue and task, kept until they can be added; what exceeds it is not counted."""
+
+LONGEST = 600
+"""Maximum length of queue and task together, in characters. Longer ones are not counted: they may not fit the index."""
+
+FAILURES = {Reason.EXHAUSTED, Reason.DISCARDED}
+"""A job that died of another reason did so without a failed attempt: it was killed, or never started."""
+
+
+class StatsBuffer:
+    """Kept by one thread.
+
+    Args:
+        database: whose clock says which minute it is, and where the counts go.
+        meter: counts the same, for the page of metrics; None: there is none.
+    """
+
+    def __init__(self, database: QueueConnection, meter: ProcessCounters | None = None) -> None:
+        self._database = database
+        self._meter = meter
+        self._counted: dict[Key, list[float]] = {}
+        self._add_at = 0.0  # not before, monotonic
+
+    def count(self, outcomes: Collection[Outcome], *, stale: Collection[int]) -> None:
+        """Count outcomes that have just been written.
+
+        Args:
+            stale: the ids of those that were dropped, because their lease is gone.
+        """
+        if stale:
+            outcomes = self._without_stale(outcomes, stale)
+        found: dict[str, dict[str, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
+        queue = None
+        for outcome in outcomes:
+            job = outcome.job
+            if job.queue is not queue:  # of one claim it is, and almost always of all
+                queue = job.queue
+                by_task = found[queue]
+            by_task[job.task].append(outcome)
+        minute = self._minute()
+        for name, batches in found.items():
+            for task, batch in batches.items():
+                self._count((minute, name, task), batch)
+
+    def count_ends(self, ends: EndCounts) -> None:
+        """Count what maintenance has ended."""
+        minute = self._minute()
+        for column, kinds in ((LOST, ends.lost), (FAILED, ends.failed), (RETRIED, ends.retried), (DIED, ends.died)):
+            for queue, task in kinds:
+                self._add((minute, queue, task), ((column, 1),))
+
+    def add_at(self) -> float:
+        """Return when to add what was counted, monotonic; infinity if there is nothing."""
+        return self._add_at if self._counted else math.inf
+
+    def add(self, *, is_last: bool = False) -> None:
+        """Add what was counted to the table; what cannot be added now is kept for the next time.
+
+        Args:
+            is_last: there is no next time.
+
+        Raises:
+            django.db.Error: there is trouble with the database.
+        """
+        if not self._counted:
+            return
+        self._add_at = time.monotonic() + ADD_SECONDS
+        try:
+            patience = LAST_MILLISECONDS if is_last else LOCK_MILLISECONDS
+            self._database.clock_offset = add_counts(self._database, self._counted, lock_milliseconds=patience)
+        except Error as error:
+            if is_locked(error):
+                return
+            if is_transient(error):
+                raise
+            logger.warning("What jobs have come to is not counted for an hour: %s", one_line(error))
+            self._add_at = time.monotonic() + REFUSED_SECONDS
+        self._counted.clear()
+
+    def _minute(self) -> int:
+        """Return which minute it is by the database's clock."""
+        return int((time.monotonic() + self._database.clock_offset) // 60)
+
+    def _count(self, key: Key, outcomes: list[Outcome]) -> None:
+        """Count outcomes of one queue and task; where all have succeeded, as almost always, it is three sums."""
+        succeeded, number = Fate.SUCCEEDED, len(outcomes)
+        if others := [outcome for outcome in outcomes if outcome.fate is not succeeded]:
+            number -= len(others)
+            outcomes = [outcome for outcome in outcomes if outcome.fate is succeeded]
+            outcomes += [outcome for outcome in others if self._has_run(key, outcome)]
+        if outcomes:
+            offset = self._database.clock_offset
+            waits = [max(outcome.job.claimed_at - outcome.job.run_at + offset, 0.0) for outcome in outcomes]
+            runs = [outcome.run_seconds for outcome in outcomes]
+            self._add(key, ((SUCCEEDED, number), (WAIT_SECONDS, sum(waits)), (RUN_SECONDS, sum(runs))))
+            for first, seconds in ((WAIT_BUCKETS, waits), (RUN_BUCKETS, runs)):
+                self._add(key, ((first + bucket, many) for bucket, many in bucket_counts(seconds).items()))
+
+    def _has_run(self, key: Key, outcome: Outcome) -> bool:
+        """Count an outcome that is not a plain success; return whether there was a run that has come to its end."""
+        match outcome.fate:
+            case Fate.REPEATED | Fate.RECORDED:
+                self._add(key, ((SUCCEEDED, 1),))
+                return True
+            case Fate.RETRIED:
+                self._add(key, ((FAILED, 1), (RETRIED, 1)))
+                return True
+            case Fate.DIED:
+                has_failed = outcome.reason is None or outcome.reason in FAILURES
+                self._add(key, ((DIED, 1), (FAILED, int(has_failed))))
+                return has_failed
+        return False
+
+    def _without_stale(self, outcomes: Collection[Outcome], stale: Collection[int]) -> list[Outcome]:
+        """Count the results that were dropped, and return the others; to give a job back is no result."""
+        minute = self._minute()
+        for outcome in outcomes:
+            if outcome.job.id in stale and outcome.fate is not Fate.RELEASED:
+                self._add((minute, outcome.job.queue, outcome.job.task), ((STALE, 1),))
+        return [outcome for outcome in outcomes if outcome.job.id not in stale]
+
+    def _add(self, key: Key, numbers: Iterable[tuple[int, float]]) -> None:
+        """Add numbers to the sums in their places."""
+        sums, row = self._sums(key), self._meter.row(*key[1:]) if self._meter else None
+        for place, number in numbers:
+            sums[place] += number
+            if row is not None:
+                row[place] += number
+
+    def _sums(self, key: Key) -> list[float]:
+        """Return the sums to add to: those of the key, or some that are thrown away where it has no room."""
+        if sums := self._counted.get(key):
+            return sums
+        sums = [0] * WIDTH
+        if not self._counted:
+            pause = ADD_SECONDS * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
+            self._add_at = max(self._add_at, time.monotonic() + pause)
+        if len(self._counted) < MOST and len(key[1]) + len(key[2]) <= LONGEST:
+            self._counted[key] = sums
+        return sums

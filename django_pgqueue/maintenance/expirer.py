@@ -9,7 +9,7 @@ from django_pgqueue.db.connections import Database, QueueConnection
 from django_pgqueue.db.queries import ladder_size, sized
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter, expired_entry
 from django_pgqueue.jobs.executor import send_from_maintenance
-from django_pgqueue.jobs.tally import StatsBuffer
+from django_pgqueue.jobs.stats import StatsBuffer
 from django_pgqueue.records import EndCounts
 from django_pgqueue.services import AdaptiveBatch, next_look
 from django_pgqueue.signals import job_expired

@@ -12,7 +12,7 @@ from django_pgqueue.jobs import leases
 from django_pgqueue.jobs.ack import release
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.jobs.executor import send_from_maintenance
-from django_pgqueue.jobs.fence import fence
+from django_pgqueue.jobs.leases import fence
 from django_pgqueue.log_lines import fields
 from django_pgqueue.records import EndCounts, Kinds, Lease, ReapResult
 from django_pgqueue.retry_policy import exponential, with_jitter

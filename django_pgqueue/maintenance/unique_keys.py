@@ -11,7 +11,7 @@ from django_pgqueue.db.errors import is_locked
 from django_pgqueue.db.queries import ladder_size, sized, statement
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.jobs.executor import send_from_maintenance
-from django_pgqueue.jobs.tally import StatsBuffer
+from django_pgqueue.jobs.stats import StatsBuffer
 from django_pgqueue.records import EndCounts, Kinds
 from django_pgqueue.services import AdaptiveBatch, next_look
 from django_pgqueue.signals import job_superseded

@@ -17,7 +17,7 @@ import django
 from django.apps import apps
 from django.db import connections
 
-from django_pgqueue.jobs.counters import ProcessCounters
+from django_pgqueue.jobs.stats import ProcessCounters
 from django_pgqueue.worker.logging_setup import configure
 from django_pgqueue.worker.shared_state import SharedState
 

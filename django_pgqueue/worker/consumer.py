@@ -22,9 +22,8 @@ from django_pgqueue.db.notify import notify_waiters, queue_payload, send_or_warn
 from django_pgqueue.flow.queue_limits import PendingLimits
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import Claim
-from django_pgqueue.jobs.counters import ProcessCounters
 from django_pgqueue.jobs.dead_letter import expired_entry
-from django_pgqueue.jobs.tally import StatsBuffer
+from django_pgqueue.jobs.stats import ProcessCounters, StatsBuffer
 from django_pgqueue.maintenance.concurrency_sweeper import AdmissionRequests
 from django_pgqueue.maintenance.queue_rows import register_queue
 from django_pgqueue.records import EXPIRED, ClaimedJob, Fate, Outcome, Receipt

@@ -8,8 +8,7 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import CANCEL, CHANNEL, queue_payload, send_or_warn
 from django_pgqueue.jobs import leases as heartbeat
-from django_pgqueue.jobs.counters import ProcessCounters
-from django_pgqueue.jobs.tally import StatsBuffer
+from django_pgqueue.jobs.stats import ProcessCounters, StatsBuffer
 from django_pgqueue.maintenance.bulk_runner import BulkActionRunner
 from django_pgqueue.maintenance.concurrency_sweeper import ConcurrencySweeper
 from django_pgqueue.maintenance.expirer import Expirer

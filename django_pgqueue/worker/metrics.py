@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import connections
 
-from django_pgqueue.jobs.counters import HISTOGRAM_WIDTH, HISTOGRAMS, OTHERS, ROW_WIDTH, ROWS, Kind, ProcessCounters
+from django_pgqueue.jobs.stats import HISTOGRAM_WIDTH, HISTOGRAMS, OTHERS, ROW_WIDTH, ROWS, Kind, ProcessCounters
 from django_pgqueue.signals import job_enqueued
 
 

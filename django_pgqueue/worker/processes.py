@@ -13,7 +13,7 @@ from django_pgqueue.db.connections import Database, QueueConnection
 from django_pgqueue.db.errors import is_locked
 from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs import leases
-from django_pgqueue.jobs.counters import ProcessCounters
+from django_pgqueue.jobs.stats import ProcessCounters
 from django_pgqueue.retry_policy import reconnect_delay
 from django_pgqueue.version import VERSION
 from django_pgqueue.worker.child import ChildConfig

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.jobs import leases
-from django_pgqueue.jobs.tally import StatsBuffer
+from django_pgqueue.jobs.stats import StatsBuffer
 from django_pgqueue.maintenance.reaper import forget_workers, lapsed_workers, locked_workers, reap_gone, reap_lost
 from django_pgqueue.records import ReapResult
 from django_pgqueue.services import AdaptiveBatch

@@ -9,7 +9,7 @@ import select
 import time
 from pathlib import Path
 
-from django_pgqueue.jobs.counters import ProcessCounters
+from django_pgqueue.jobs.stats import ProcessCounters
 from django_pgqueue.worker import child
 from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.in_flight import CAREFUL_SECONDS

@@ -7,8 +7,7 @@ from django.db import connections, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.jobs.counters import CLAIMED
-from django_pgqueue.jobs.stats import SUCCEEDED
+from django_pgqueue.jobs.stats import CLAIMED, SUCCEEDED
 from django_pgqueue.signals import job_enqueued
 from django_pgqueue.worker.metrics import CommandCounters
 

@@ -6,7 +6,7 @@ import pytest
 from django.db import OperationalError
 
 from django_pgqueue.jobs import leases as worker_rows
-from django_pgqueue.jobs.tally import StatsBuffer
+from django_pgqueue.jobs.stats import StatsBuffer
 from django_pgqueue.models import Job
 from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.heartbeat import HeartbeatMonitor

@@ -38,8 +38,8 @@ from django_pgqueue.contrib.prometheus.families import (
 )
 from django_pgqueue.contrib.prometheus.page import Background
 from django_pgqueue.insights.overview import SharedReading
-from django_pgqueue.jobs import counters as meter
 from django_pgqueue.jobs import stats
+from django_pgqueue.jobs import stats as meter
 from django_pgqueue.jobs.stats import BOUNDS, SIZES
 from django_pgqueue.version import VERSION
 from django_pgqueue.worker.http import Headers, Page, Response
