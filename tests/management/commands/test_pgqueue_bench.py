@@ -28,7 +28,7 @@ from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from tests.support.waiting import LONG_PATIENCE_SECONDS, eventually
 from tests.support.workers import MANAGE, database_url, parent_of
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent.parent
 real = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
 

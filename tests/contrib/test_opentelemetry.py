@@ -275,7 +275,7 @@ assert hooks.around_inserts == hooks.around_runs == []
 assert hooks.around_insert(None, 1) is hooks.UNSEEN
 """
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=Path(__file__).parent.parent)
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=Path(__file__).parent.parent.parent)
 
 
 def test_span_that_cannot_be_made_does_not_keep_a_job_from_running(queue, provide, monkeypatch, caplog):
