@@ -7,7 +7,10 @@ from django.db import connection
 from django.test import override_settings
 from django.utils import translation
 
-from django_pgqueue import registry
+from django_pgqueue import periodic, registry
+from django_pgqueue.checks import check_schedules
+from django_pgqueue.models import Job
+from tests.support.schedules import HOUR
 
 ROUTER = "django_pgqueue.routers.PgQueueRouter"
 
@@ -126,7 +129,6 @@ def test_all_wrong_settings_are_named_at_once():
 def test_router_sends_models_and_migrations_to_the_queue_database():
     from django.contrib.auth.models import User
 
-    from django_pgqueue.models import Job
     from django_pgqueue.routers import PgQueueRouter
 
     router = PgQueueRouter()
@@ -143,7 +145,6 @@ def test_queue_on_a_second_database_works_from_migration_to_enqueue():
     from django.db import connections
 
     import tests.app.tasks as app
-    from django_pgqueue.models import Job
 
     with override_settings(PGQUEUE={"DATABASE": "other"}, DATABASE_ROUTERS=[ROUTER]):
         # The migrations were recorded there while the queue was elsewhere, and made nothing.
@@ -249,3 +250,13 @@ def test_atomic_tasks_at_serializable_are_warned_of(serializable, monkeypatch):
 
 def test_atomic_tasks_at_read_committed_are_fine(db):
     assert conflicts("default") == []
+
+
+def test_check_names_schedules_that_cannot_be_stored(recode):
+    recode(periodic(every=HOUR, args=[{1, 2}]), periodic(every=HOUR, name="good", args=["x"]))
+    [error] = check_schedules()
+    assert (error.id, "'tests.app.tasks.record'" in error.msg, "args[0] is the set" in error.msg) == (
+        "pgqueue.E005",
+        True,
+        True,
+    )
