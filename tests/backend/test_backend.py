@@ -1,91 +1,21 @@
-"""Tasks of Django's Tasks framework as jobs: what its contract says nothing of. The rest is in tests/conformance/."""
+"""The backend enqueues tasks of the framework and finds results; the contract itself is in tests/conformance/."""
 
-import copy
 import datetime as dt
-import logging
+import sys
+import types
 
 import pytest
-from asgiref.sync import async_to_sync
 from django.db import transaction
-from django.utils import timezone
 
 import tests.app.contract as app
 import tests.app.tasks
-from django_pgqueue import enqueue, kill, retry
-from django_pgqueue.backend import PgQueueTaskResult, execution
-from django_pgqueue.exceptions import (
-    InvalidArguments,
-    JobExpired,
-    JobFailed,
-    JobKilled,
-    JobLost,
-    JobNotCommitted,
-    UnknownTask,
-)
-from django_pgqueue.framework import (
-    OWN_RECEIVERS,
-    InvalidTask,
-    TaskResultDoesNotExist,
-    TaskResultStatus,
-    logger,
-    task_backends,
-    task_enqueued,
-    task_finished,
-    task_started,
-)
-from django_pgqueue.jobs import ack
-from django_pgqueue.jobs.claim import claim
-from django_pgqueue.jobs.dead_letter import expired_entry
-from django_pgqueue.maintenance.reaper import settle
-from django_pgqueue.models import DeadJob, FinishedJob, Job
-from django_pgqueue.records import Fate, Lease, Outcome
-from django_pgqueue.results import waiter
-from django_pgqueue.states import Reason
-from tests.support.contract import WORKER, work
-from tests.support.waiting import PATIENCE_SECONDS, eventually
-
-
-@pytest.fixture
-def backend():
-    return task_backends["default"]
-
-
-@pytest.fixture
-def heard():
-    """The signals sent from here on, each with a copy of its result."""
-    calls = []
-    names = {"enqueued": task_enqueued, "started": task_started, "finished": task_finished}
-    receivers = {}
-    for name, signal in names.items():
-
-        def receiver(sender, task_result, name=name, **_):
-            calls.append((name, sender, copy.deepcopy(task_result)))
-
-        receivers[name] = receiver
-        signal.connect(receiver)
-    yield calls
-    for name, signal in names.items():
-        signal.disconnect(receivers[name])
-
-
-def lease_of(job_id) -> Lease:
-    job = Job.objects.get(pk=job_id)
-    return Lease(
-        job.id,
-        job.lease_token,
-        job.worker_id,
-        job.queue,
-        job.attempts,
-        job.max_attempts,
-        job.lost,
-        False,
-        "web1 pid 4711",
-        job.task,
-        0,
-    )
-
-
-# Enqueueing
+from django_pgqueue import enqueue, registry
+from django_pgqueue.exceptions import InvalidArguments
+from django_pgqueue.framework import InvalidTask, TaskResultDoesNotExist, TaskResultStatus, task_backends, task_enqueued
+from django_pgqueue.models import Job
+from django_pgqueue.records import Fate
+from tests.support.backends import MODULE
+from tests.support.contract import work
 
 
 def test_job_carries_what_the_task_says(db):
@@ -193,25 +123,6 @@ def test_sensitive_arguments_are_kept_for_the_program_and_out_of_errors(db):
     assert "open-sesame" not in str(caught.value)
 
 
-@pytest.mark.parametrize("task", [app.refuse, app.arefuse], ids=["plain", "async"])
-@pytest.mark.parametrize("kind", [None, RuntimeError, SystemExit], ids=str)
-def test_sensitive_arguments_are_kept_out_of_the_log_of_the_framework(queue, caplog, task, kind):
-    def receiver(**_):
-        if kind:
-            raise kind("broken receiver")
-
-    task_finished.connect(receiver)
-    try:
-        result = task.enqueue("open-sesame")
-        work(queue)
-    finally:
-        task_finished.disconnect(receiver)
-    assert caplog.text.count("ValueError: [redacted] is not the password") >= 1
-    assert "open-sesame" not in caplog.text
-    result.refresh()
-    assert result.errors[0].exception_class is ValueError
-
-
 def test_call_that_meets_its_conflict_has_its_result(db, heard):
     first, other = app.once.enqueue("a"), app.once.enqueue("b")
     conflict = app.once.enqueue("a")
@@ -289,236 +200,7 @@ def test_native_job_is_no_result(db, backend):
         backend.get_result(str(handle.id))
 
 
-# Runs
-
-
-def ended(result):
-    eventually(lambda: result.refresh() or result.is_finished)
-    return result
-
-
-def test_all_kinds_of_runs_end_as_the_contract_says(start_worker):
-    enqueued = {
-        name: getattr(app, name).enqueue(*args)
-        for name, args in {
-            "add": (1, 2),
-            "aadd": (1, 2),
-            "tell": (5,),
-            "atell": (5,),
-            "fail": (),
-            "afail": (),
-            "fail_until": (2,),
-            "discard": (),
-            "retry_later": (),
-            "record_atomic": (7,),
-            "give_back_a_set": (),
-        }.items()
-    }
-    start_worker("--processes", "1")
-    results = {name: ended(result) for name, result in enqueued.items()}
-    failed = {"fail", "afail", "discard", "give_back_a_set"}
-    assert {name for name, result in results.items() if result.status == TaskResultStatus.FAILED} == failed
-    values = {name: result.return_value for name, result in results.items() if name not in failed}
-    assert (values["add"], values["aadd"], values["record_atomic"]) == (3, 3, 7)
-    assert (values["fail_until"], values["retry_later"]) == (2, 1)
-    for name in ("tell", "atell"):
-        assert (values[name]["attempt"], values[name]["status"], values[name]["args"]) == (1, "RUNNING", [5])
-        assert values[name]["worker_ids"] == results[name].worker_ids
-    assert [len(results[name].worker_ids) for name in ("add", "fail", "fail_until", "retry_later")] == [1, 1, 2, 1]
-    kinds = {name: [error.exception_class for error in results[name].errors] for name in (*failed, "fail_until")}
-    assert kinds["fail"] == kinds["afail"] == kinds["fail_until"] == [ValueError]
-    assert (kinds["give_back_a_set"], kinds["discard"][0].__name__) == ([TypeError], "Discard")
-
-
-def test_signals_tell_of_the_first_and_the_last_of_it_and_not_of_retries(queue, backend, heard):
-    result = app.fail_until.enqueue(2)
-    for _ in range(2):
-        eventually(lambda: Job.objects.filter(status="queued").exists() or promoted(queue))
-        work(queue)
-    told = [(name, str(told.status), told.attempts, len(told.errors)) for name, _, told in heard]
-    assert told == [
-        ("enqueued", "READY", 0, 0),
-        ("started", "RUNNING", 1, 0),
-        ("started", "RUNNING", 2, 1),
-        ("finished", "SUCCESSFUL", 2, 1),
-    ]
-    assert {sender for _, sender, _ in heard} == {type(backend)}
-    result.refresh()
-    assert heard[-1][2].return_value == result.return_value == 2
-    assert heard[1][2].started_at == heard[-1][2].started_at == result.started_at
-
-
-def promoted(queue):
-    from django_pgqueue.maintenance.promoter import promote
-
-    promote(queue, limit=10)
-
-
-def test_row_that_is_nested_too_deeply_has_a_result_to_look_at(sql):
-    """Later Pythons read more levels than the framework's own functions can walk."""
-    deep = "[" * 3000 + "]" * 3000
-    [(job_id,)] = sql("INSERT INTO pgqueue_jobs (task, args) VALUES ('tests.app.contract.add', %s) RETURNING id", deep)
-    assert "nested too deeply" in str(task_backends["default"].get_result(str(job_id)).args)
-
-
-def test_result_that_cannot_be_stored_is_a_failure_without_another_attempt(queue, heard):
-    result = app.give_back_a_set.using(max_attempts=5).enqueue()
-    outcome = work(queue)
-    assert (outcome.fate, DeadJob.objects.get().reason) == (Fate.DIED, "discarded")
-    result.refresh()
-    assert (result.status, result.attempts) == (TaskResultStatus.FAILED, 1)
-    assert heard[-1][2].errors == result.errors
-    assert "Unsupported type: <class 'set'>" in result.errors[0].traceback
-
-
-def test_result_that_is_too_large_is_a_failure_and_the_atomic_task_has_done_nothing(queue, settings):
-    settings.PGQUEUE = settings.PGQUEUE | {"MAX_PAYLOAD_BYTES": 100}
-    result = app.record_atomic_at_length.enqueue(200)
-    work(queue)
-    result.refresh()
-    assert issubclass(result.errors[0].exception_class, TypeError)
-    assert "more than PGQUEUE['MAX_PAYLOAD_BYTES'] = 100" in result.errors[0].traceback
-    assert not tests.app.tasks.Mark.objects.exists()
-
-
-def test_nothing_is_made_without_receivers(queue, monkeypatch, caplog):
-    for signal, own in OWN_RECEIVERS.items():
-        monkeypatch.setattr(signal, "receivers", [])
-        signal.connect(own)
-    caplog.set_level(logging.WARNING, logger=logger.name)
-    made = []
-    monkeypatch.setattr(
-        execution, "PgQueueTaskResult", lambda **fields: made.append(fields) or PgQueueTaskResult(**fields)
-    )
-    app.add.enqueue(1)
-    assert work(queue).result == "1"
-    assert not made
-    caplog.set_level(logging.INFO, logger=logger.name)
-    app.add.enqueue(1)
-    work(queue)
-    assert len(made) == 1
-
-
 # Results
-
-
-@pytest.fixture
-def no_caller_waits_in_the_end(transactional_db):
-    yield
-    waiter.stop_all()
-
-
-def test_result_can_be_waited_for(start_worker, no_caller_waits_in_the_end):
-    start_worker("--processes", "1")
-    good, bad, slow = app.add.enqueue(1, 2), app.fail.enqueue(), app.asleep.enqueue(60)
-    assert (good.wait(PATIENCE_SECONDS), good.return_value, good.status) == (3, 3, TaskResultStatus.SUCCESSFUL)
-    with pytest.raises(JobFailed, match="ValueError: no luck"):
-        bad.wait(dt.timedelta(seconds=PATIENCE_SECONDS))
-    assert [error.exception_class for error in bad.errors] == [ValueError]
-    with pytest.raises(TimeoutError):
-        slow.wait(0.01)
-    assert async_to_sync(app.add.enqueue(5).await_)(PATIENCE_SECONDS) == 5
-
-
-def test_result_in_the_transaction_that_enqueued_is_not_waited_for(no_caller_waits_in_the_end):
-    with transaction.atomic():
-        result = app.add.enqueue(1)
-        with pytest.raises(JobNotCommitted):
-            result.wait(PATIENCE_SECONDS)
-
-
-def test_result_has_the_handle_of_its_job(db):
-    result = app.add.using(metadata={"tenant": 5}).enqueue(1)
-    assert result.job.state().metadata == {"tenant": 5}
-
-
-def test_lost_attempts_count_and_are_told(queue, backend):
-    result = app.echo.using(max_attempts=2, queue_name="default").enqueue(5)
-    claim(queue, "default", limit=1, worker_id=11)
-    settle(queue, [lease_of(result.id)])
-    result.refresh()
-    assert (result.status, result.worker_ids) == (TaskResultStatus.READY, ["11"])
-    assert [error.exception_class for error in result.errors] == [JobLost]
-    assert "web1 pid 4711" in result.errors[0].traceback
-    work(queue, worker_id=12)
-    result.refresh()
-    assert (result.status, result.worker_ids, result.return_value) == (TaskResultStatus.SUCCESSFUL, ["11", "12"], 5)
-    assert result.started_at < result.last_attempted_at
-
-
-def test_workers_of_attempts_that_history_has_dropped_are_unknown(queue, backend):
-    result = app.echo.using(max_attempts=40, queue_name="default").enqueue(5)
-    errors = [
-        {"kind": "failed", "error": "ValueError", "attempt": number, "worker_id": 100 + number} for number in (1, 2, 9)
-    ]
-    Job.objects.update(attempts=9, errors=errors)
-    work(queue)
-    result.refresh()
-    assert result.worker_ids == ["101", "102", *["unknown"] * 6, "109", str(WORKER)]
-
-
-def test_retried_job_begins_to_count_again(queue, backend):
-    result = app.fail.enqueue()
-    work(queue)
-    retry([int(result.id)], by="ann")
-    result.refresh()
-    assert (result.status, result.attempts, len(result.errors)) == (TaskResultStatus.READY, 0, 1)
-    work(queue, worker_id=8)
-    result.refresh()
-    assert (result.status, result.worker_ids, len(result.errors)) == (TaskResultStatus.FAILED, ["8"], 2)
-
-
-def test_worker_that_finds_a_retry_expired_has_made_no_attempt(queue, backend):
-    result = app.fail_until.using(expires=3600).enqueue(9)
-    work(queue, worker_id=7)
-    Job.objects.update(status="queued", run_at=timezone.now(), expires_at=timezone.now() - dt.timedelta(seconds=1))
-    [job] = claim(queue, "default", limit=1, worker_id=8)
-    ack.write(queue, [Outcome(job, Fate.DIED, reason=Reason.EXPIRED, error=expired_entry())])
-    result.refresh()
-    assert (result.worker_ids, result.errors[-1].exception_class) == (["7"], JobExpired)
-
-
-def test_signal_has_the_result_that_is_read_back(queue, heard):
-    result = app.give_back_numbered.enqueue()
-    work(queue)
-    result.refresh()
-    assert heard[-1][2].return_value == result.return_value == {"1": "one"}
-
-
-def test_killed_and_expired_jobs_have_failed(queue, backend):
-    killed, expired = app.add.enqueue(), app.add.using(expires=60).enqueue()
-    kill([int(killed.id)], by="eve")
-    Job.objects.update(expires_at=timezone.now() - dt.timedelta(hours=1))
-    claimed = claim(queue, "default", limit=1, worker_id=9)
-    from django_pgqueue.jobs import ack
-    from django_pgqueue.records import Outcome
-    from django_pgqueue.states import Reason
-
-    ack.write(queue, [Outcome(claimed[0], Fate.DIED, reason=Reason.EXPIRED, error=expired_entry())])
-    for result, kind in ((killed, JobKilled), (expired, JobExpired)):
-        result.refresh()
-        assert (result.status, result.worker_ids) == (TaskResultStatus.FAILED, [])
-        assert [error.exception_class for error in result.errors] == [kind]
-
-
-def test_reserved_without_history_is_a_success(queue, backend):
-    result = app.once.using(unique_for=600, keep=False).enqueue("a")
-    work(queue)
-    assert (Job.objects.get().status, FinishedJob.objects.count()) == ("reserved", 0)
-    result.refresh()
-    assert (result.status, result.return_value) == (TaskResultStatus.SUCCESSFUL, None)
-
-
-def test_result_of_a_function_that_is_gone_has_its_name(queue, backend, heard):
-    result = app.add.enqueue(1)
-    Job.objects.update(task="tests.app.contract.gone_since")
-    found = backend.get_result(result.id)
-    assert (found.task.name, found.task.module_path) == ("gone_since", "tests.app.contract.gone_since")
-    assert found == backend.get_result(result.id)
-    with pytest.raises(UnknownTask, match=r"'tests\.app\.contract\.gone_since' is no task any more"):
-        found.task.call(1)
-    assert work(queue).fate is Fate.RELEASED
-    assert [name for name, _, _ in heard] == ["enqueued"]
 
 
 def test_result_of_a_queue_that_is_gone_is_still_there(db, backend, settings):
@@ -530,34 +212,10 @@ def test_result_of_a_queue_that_is_gone_is_still_there(db, backend, settings):
         app.echo.enqueue(1)
 
 
-def test_job_of_an_alias_that_is_gone_runs_under_that_of_its_task(queue, backend, settings, heard):
-    result = app.tell.using(backend="patient").enqueue()
-    settings.TASKS = {alias: given for alias, given in settings.TASKS.items() if alias != "patient"}
-    assert work(queue).fate is Fate.SUCCEEDED
-    assert {(name, sender) for name, sender, _ in heard} == {
-        ("enqueued", type(backend)),
-        ("started", type(backend)),
-        ("finished", type(backend)),
-    }
-    found = task_backends["default"].get_result(result.id)
-    assert (found.backend, found.task.backend, found.return_value["attempt"]) == ("default", "default", 1)
-
-
 def test_result_of_any_alias_is_found_by_each(db, backend):
     result = app.echo.using(backend="patient").enqueue()
     assert backend.get_result(result.id) == result
     assert backend.get_result(result.id).backend == "patient"
-
-
-def test_times_are_naive_where_time_zones_are_not_used(queue, settings, heard):
-    settings.USE_TZ = False
-    task_backends["default"]._connection  # noqa: B018
-    result = app.tell.enqueue()
-    work(queue)
-    assert {timezone.is_naive(told.enqueued_at) for _, _, told in heard} == {True}
-    assert timezone.is_naive(heard[-1][2].started_at)
-    assert timezone.is_naive(heard[-1][2].finished_at)
-    assert result.enqueued_at == heard[-1][2].enqueued_at
 
 
 @pytest.mark.parametrize(
@@ -575,3 +233,68 @@ def test_flags_say_what_is_so(backend, settings):
     assert backend.supports_get_result
     settings.PGQUEUE = settings.PGQUEUE | {"RETENTION_DAYS": 0}
     assert not backend.supports_get_result
+
+
+# Finding tasks
+
+
+def test_row_has_no_module_imported(fresh, queue, sql, caplog):
+    """Not even of an installed app: it may be a script, a migration, or what takes a minute to import."""
+    for name in (f"{MODULE}.found", "tests.app.broken.found", "tests.foreign.jobs.found"):
+        for alias in ("default", "no such alias", "dummy"):
+            sql("INSERT INTO pgqueue_jobs (task, backend) VALUES (%s, %s)", name, alias)
+            before = set(sys.modules)
+            assert work(queue).fate.name == "RELEASED"
+            assert not {MODULE, "tests.app.broken", "tests.foreign.jobs"} & (set(sys.modules) - before)
+    assert not Job.objects.exclude(status="scheduled").exists()
+    assert "and the task_modules of a backend in TASKS." in caplog.text
+
+
+def test_task_of_another_backend_is_found_for_the_alias_of_the_job(fresh, task_modules):
+    task_modules([MODULE])
+    found = task_backends["patient"].find_task(f"{MODULE}.lent")
+    assert (found.backend, found.options.max_attempts, found.adapter.task.backend) == ("patient", 3, "dummy")
+
+
+def test_task_is_found_by_the_name_under_which_another_module_has_it(fresh, task_modules):
+    task_modules([MODULE])
+    assert task_backends["default"].find_task(f"{MODULE}.add") is registry.get("tests.app.contract.add")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "os.system",
+        "subprocess.Popen",
+        "tests.foreign.jobs.found",
+        f"{MODULE}.plain",
+        f"{MODULE}.task",
+        f"{MODULE}.no_such_thing",
+        "tests.app.contract.NO_TASK",
+        "tests.app.no_such_module.found",
+        "tests.app.__main__.found",
+        "tests.application.found",
+        "found",
+        ".found",
+        "tests.app..found",
+        "tests.app.contract.",
+        "",
+    ],
+)
+def test_nothing_else_is_found(fresh, task_modules, name):
+    task_modules([MODULE])
+    before = set(sys.modules)
+    assert task_backends["default"].find_task(name) is None
+    assert set(sys.modules) == before
+
+
+def test_module_is_not_asked_for_what_it_makes_when_it_is_asked(monkeypatch):
+    def lazy(name):
+        raise AssertionError(f"asked for {name}")
+
+    module = types.ModuleType("lazy_library")
+    module.__getattr__ = lazy
+    monkeypatch.setitem(sys.modules, "lazy_library", module)
+    monkeypatch.setitem(sys.modules, "no_module", types.SimpleNamespace(report=app.add))
+    assert task_backends["default"].find_task("lazy_library.report") is None
+    assert task_backends["default"].find_task("no_module.report") is None
