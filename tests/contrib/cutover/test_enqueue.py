@@ -1,118 +1,24 @@
-"""Switching from another queue: who gets a call, who runs it, and what is told of it.
+"""Calls go where their stage says, and each is run once."""
 
-The other queue is a list here, in which calls lie as JSON. Ours is the real one.
-"""
-
-import asyncio
-import inspect
-import json
 import subprocess
 import sys
 import threading
-from io import StringIO
 
 import pytest
-from asgiref.sync import sync_to_async
-from django.core.management import CommandError, call_command
-from django.db import DatabaseError, connections, transaction
+from django.db import connections, transaction
 
 import tests.app.tasks as app
-from django_pgqueue import RetryLater, tasks
-from django_pgqueue.contrib.cutover import Cutover, new_side, old_side
+from django_pgqueue.contrib.cutover import Cutover
 from django_pgqueue.contrib.cutover.checks import check_stages
 from django_pgqueue.contrib.cutover.models import Call
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments
-from django_pgqueue.jobs import ack
-from django_pgqueue.jobs.claim import claim
-from django_pgqueue.jobs.context import CurrentJob
-from django_pgqueue.jobs.executor import arun, run
-from django_pgqueue.jobs.interrupts import LaneInterrupts, ThreadInterrupts
 from django_pgqueue.models import FinishedJob, Job
 from tests.app import contract
 from tests.app.models import Mark
+from tests.support.cutover import BOTH, in_a_loop, ran_by_us, report, row_of, work
 from tests.support.waiting import beside, eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-BOTH = ["old_leads", "new_leads"]
-
-
-class OtherQueue:
-    """Calls that lie in a list until they are run, and their failures."""
-
-    def __init__(self, func=app.act) -> None:
-        self.calls: list[str] = []
-        self.errors: list[Exception] = []
-        self._run = old_side(func)
-
-    def delay(self, *args, **kwargs) -> None:
-        self.calls.append(json.dumps([args, kwargs]))
-
-    def drain(self) -> int:
-        done = 0
-        while self.calls:
-            args, kwargs = json.loads(self.calls.pop(0))
-            try:
-                self._run(*args, **kwargs)
-            except ValueError as error:
-                self.errors.append(error)
-            done += 1
-        return done
-
-
-@pytest.fixture
-def other():
-    return OtherQueue()
-
-
-@pytest.fixture
-def stage(settings):
-    def set_stage(value):
-        settings.PGQUEUE_CUTOVER = value
-
-    return set_stage
-
-
-def work(queue, task=app.switched) -> int:
-    """Run what is queued on our side, once each."""
-    jobs = claim(queue, "default", limit=100, worker_id=1)
-    ack.write(queue, [run(task, job, CurrentJob(job), ThreadInterrupts()) for job in jobs])
-    return len(jobs)
-
-
-def work_async(queue, task) -> None:
-    async def run_all():
-        border = LaneInterrupts(asyncio.get_running_loop())
-        return [await arun(task, job, CurrentJob(job), border) for job in jobs]
-
-    jobs = claim(queue, "default", limit=100, worker_id=1)
-    ack.write(queue, in_a_loop(run_all()))
-
-
-def in_a_loop(coroutine):
-    """Run it in an event loop, and close what its thread for sync code has opened."""
-
-    async def run_and_close():
-        try:
-            return await coroutine
-        finally:
-            await sync_to_async(connections.close_all)()
-
-    return asyncio.run(run_and_close())
-
-
-def ran_by_us() -> list[bool]:
-    return [job_id != 0 for job_id in Mark.objects.order_by("id").values_list("job_id", flat=True)]
-
-
-def report(*words) -> tuple[list[dict], str]:
-    """Return the rows of the report, and what it says against flipping."""
-    out, problem = StringIO(), ""
-    try:
-        call_command("pgqueue_cutover", "--json", *words, stdout=out)
-    except CommandError as error:
-        problem = str(error)
-    return json.loads(out.getvalue()), problem
 
 
 # Who gets a call
@@ -236,13 +142,6 @@ def test_call_that_meets_its_conflict_is_run_without_a_comparison(other, stage, 
     assert report("--missing-after", "0s") == ([row_of(value, sent=1)], "")
 
 
-def row_of(stage, **changes):
-    leads = stage.removesuffix("_leads")
-    others = ("old_succeeded", "old_failed", "new_succeeded", "new_failed", "compared", "differing", "missing")
-    numbers = dict.fromkeys(others, 0) | {"old_arrived": 1, "new_arrived": 1, f"{leads}_succeeded": 1}
-    return {"task": app.switched.name, "stage": stage, **numbers, **changes}
-
-
 @pytest.mark.parametrize("value", BOTH)
 def test_task_of_the_framework_is_switched_likewise(other, stage, queue, value):
     stage(value)
@@ -258,210 +157,6 @@ def test_enqueue_from_async_code(other, stage, queue):
     stage("new_leads")
     in_a_loop(Cutover(new=app.switched, old=other.delay).aenqueue("x"))
     assert (work(queue), other.drain(), ran_by_us()) == (1, 1, [True])
-
-
-# What came of it
-
-
-def test_last_outcome_of_the_side_that_leads_counts(other, stage, queue):
-    stage("new_leads")
-    Cutover(new=app.switched, old=other.delay).enqueue("x", until=2)
-    work(queue)
-    call = Call.objects.get()
-    assert (call.new_outcome, call.new_detail) == ("failed", "ValueError")
-    assert Job.objects.get().errors[0]["error"] == "ValueError"
-    assert promoted(queue) == 1
-    call.refresh_from_db()
-    assert (call.new_outcome, call.new_detail) == ("succeeded", "")
-
-
-def promoted(queue) -> int:
-    Job.objects.update(status="queued")
-    return work(queue)
-
-
-def test_old_side_raises_what_its_function_raises(other, stage):
-    stage("old_leads")
-    Cutover(new=app.switched, old=other.delay).enqueue("x", until=2)
-    other.drain()
-    assert [str(error) for error in other.errors] == ["not before attempt 2"]
-    assert Call.objects.get().old_detail == "ValueError"
-
-
-def test_failure_is_noted_although_the_transaction_of_the_task_is_rolled_back(other, stage, queue):
-    stage("new_leads")
-    Cutover(new=app.switched_atomic, old=other.delay).enqueue("x", until=2)
-    work(queue, app.switched_atomic)
-    call = Call.objects.get()
-    assert (call.new_outcome, call.new_arrived_at is not None, Mark.objects.count()) == ("failed", True, 0)
-    Job.objects.update(status="queued")
-    work(queue, app.switched_atomic)
-    call.refresh_from_db()
-    assert (call.new_outcome, Mark.objects.count()) == ("succeeded", 1)
-
-
-@pytest.mark.parametrize("value", BOTH)
-def test_async_task_is_wrapped_likewise(other, stage, queue, value):
-    stage(value)
-    Cutover(new=app.aswitched, old=other.delay).enqueue("x")
-    Cutover(new=app.aswitched, old=other.delay).enqueue("y", until=2)
-    work_async(queue, app.aswitched)
-    other.drain()
-    leads = value.removesuffix("_leads")
-    assert ran_by_us() == [leads == "new"] * 2
-    assert sorted(Call.objects.values_list(f"{leads}_outcome", f"{leads}_detail")) == [
-        ("failed", "ValueError"),
-        ("succeeded", ""),
-    ]
-    assert Call.objects.exclude(old_arrived_at=None).exclude(new_arrived_at=None).count() == 2
-
-
-def test_retry_later_is_no_outcome(other, stage, queue):
-    @new_side
-    def closed(label):
-        raise RetryLater(60)
-
-    stage("new_leads")
-    task = tasks.Task(closed, name=app.switched.name, options=tasks.Options())
-    Cutover(new=task, old=other.delay).enqueue("x")
-    work(queue, task)
-    call = Call.objects.get()
-    assert (call.new_outcome, call.new_arrived_at is not None) == ("", True)
-
-
-def test_calls_without_a_mark_just_run(other, queue):
-    other.delay("from a schedule")
-    other.drain()
-    app.switched.enqueue("from a schedule")
-    work(queue)
-    assert app.switched("directly") == "done directly"
-    assert ran_by_us() == [False, True, False]
-
-
-def test_task_runs_whether_it_can_be_noted_or_not(other, stage, queue, caplog):
-    stage("new_leads")
-    Cutover(new=app.switched_atomic, old=other.delay).enqueue("pruned")
-    Call.objects.all().delete()
-    work(queue, app.switched_atomic)
-    Cutover(new=app.switched_atomic, old=other.delay).enqueue("removed")
-    call_command("migrate", "pgqueue_cutover", "zero", verbosity=0)
-    try:
-        work(queue, app.switched_atomic)
-    finally:
-        call_command("migrate", "pgqueue_cutover", verbosity=0)
-    assert list(Mark.objects.order_by("id").values_list("label", flat=True)) == ["pruned", "removed"]
-    assert "is not noted on the new side" in caplog.text
-
-
-def test_old_function_keeps_its_signature_but_for_the_mark():
-    def plain(order_id: int, *, fast: bool = False) -> None: ...
-
-    def open_to_all(order_id: int, **options: bool) -> None: ...
-
-    def none() -> None: ...
-
-    assert list(inspect.signature(old_side(plain)).parameters) == ["order_id", "fast", "pgqueue_cutover"]
-    assert list(inspect.signature(old_side(open_to_all)).parameters) == ["order_id", "pgqueue_cutover", "options"]
-    assert list(inspect.signature(old_side(none)).parameters) == ["pgqueue_cutover"]
-    assert str(inspect.signature(new_side(plain))) == str(inspect.signature(plain))
-
-
-# Both run, and are compared
-
-
-@pytest.mark.parametrize("value", BOTH)
-@pytest.mark.parametrize(
-    ("functions", "is_same"),
-    [
-        ((lambda label: {"a": 1, "b": [label]}, lambda label: {"b": (label,), "a": 1}), True),
-        ((lambda label: None, lambda label: None), True),
-        ((lambda label: 1, lambda label: 2), False),
-        ((lambda label: 1, lambda label: int("x")), False),
-        ((lambda label: int("x"), lambda label: int("y")), True),
-        ((lambda label: object(), lambda label: object()), False),
-    ],
-    ids=["equal", "none", "other result", "one fails", "both fail alike", "not to be compared"],
-)
-def test_results_of_both_sides_are_compared(stage, queue, value, functions, is_same):
-    stage(value)
-    old, new = functions
-    task = tasks.Task(new_side(new), name=app.switched.name, options=tasks.Options())
-    other = OtherQueue(old)
-    Cutover(new=task, old=other.delay, compare=True).enqueue("x")
-    other.drain()
-    [row], problem = report()
-    assert (row["compared"], row["differing"], problem) == (0, 0, "")
-    work(queue, task)
-    [row], problem = report()
-    assert (row["compared"], row["differing"]) == (1, not is_same)
-    assert problem == ("" if is_same else "Do not flip yet: 1 differing.")
-
-
-# The report
-
-
-def test_call_is_missing_until_it_has_arrived_and_ended(other, stage, queue):
-    stage("new_leads")
-    Cutover(new=app.switched, old=other.delay).enqueue("x")
-    assert report() == ([row_of("new_leads", sent=1, old_arrived=0, new_arrived=0, new_succeeded=0)], "")
-    missing = "Do not flip yet: 1 missing."
-    assert report("--missing-after", "0s")[1] == missing
-    other.drain()
-    assert report("--missing-after", "0s")[1] == missing
-    Call.objects.update(new_arrived_at=Call.objects.get().enqueued_at)
-    assert report("--missing-after", "0s")[1] == missing
-    work(queue)
-    assert report("--missing-after", "0s") == ([row_of("new_leads", sent=1)], "")
-
-
-def test_report_for_people(other, stage, queue):
-    out = StringIO()
-    call_command("pgqueue_cutover", stdout=out)
-    assert out.getvalue() == "No calls yet.\n"
-    stage("old_leads")
-    Cutover(new=app.switched, old=other.delay).enqueue("x", until=2)
-    work(queue)
-    other.drain()
-    out = StringIO()
-    call_command("pgqueue_cutover", app.switched.name, stdout=out)
-    head, row = out.getvalue().splitlines()
-    assert head.split("  ")[0] == "task"
-    assert row.split() == [app.switched.name, "old_leads", "1", "1", "0", "1", "1", "0", "0", "0", "0", "0"]
-
-
-def test_task_of_which_nothing_is_known_is_no_reason_to_flip(transactional_db):
-    with pytest.raises(CommandError, match=r"No call of shop.tasks.resize has gone to both sides"):
-        call_command("pgqueue_cutover", "shop.tasks.resize", stdout=StringIO())
-
-
-def test_exit_code_tells_a_deploy_script(other, stage, transactional_db):
-    stage("old_leads")
-    Cutover(new=app.switched, old=other.delay).enqueue("x")
-    with pytest.raises(CommandError) as problem:
-        call_command("pgqueue_cutover", "--missing-after", "0s", stdout=StringIO())
-    assert problem.value.returncode == 1
-
-
-def test_prune_removes_old_calls(other, stage, sql, monkeypatch):
-    monkeypatch.setattr("django_pgqueue.contrib.cutover.report.SLICE", 2)
-    stage("old_leads")
-    for number in range(6):
-        Cutover(new=app.switched, old=other.delay).enqueue(str(number))
-    keep = Call.objects.order_by("enqueued_at").last().pk
-    sql("UPDATE pgqueue_cutover_calls SET enqueued_at = now() - interval '8 days' WHERE id <> %s", keep)
-    out = StringIO()
-    call_command("pgqueue_cutover", "--prune", "7d", stdout=out)
-    assert out.getvalue() == "Calls removed: 5.\n"
-    assert Call.objects.get().pk == keep
-
-
-def test_report_says_when_there_is_no_table(transactional_db, monkeypatch):
-    def fail(*_):
-        raise DatabaseError('relation "pgqueue_cutover_calls" does not exist\nLINE 1')
-
-    monkeypatch.setattr("django_pgqueue.contrib.cutover.management.commands.pgqueue_cutover.counts", fail)
-    with pytest.raises(CommandError, match="does not exist"):
-        call_command("pgqueue_cutover")
 
 
 # The flag
