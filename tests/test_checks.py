@@ -260,3 +260,15 @@ def test_check_names_schedules_that_cannot_be_stored(recode):
         True,
         True,
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "debug", "found"), [({"IMMEDIATE": True}, False, 1), ({"IMMEDIATE": True}, True, 0), ({}, False, 0)]
+)
+def test_check_for_deployment_warns_of_it(settings, debug, found):
+    def warnings(**options):
+        with override_settings(PGQUEUE=settings, DEBUG=debug):
+            return [one for one in run_checks(tags=["pgqueue"], **options) if one.id == "pgqueue.W006"]
+
+    assert len(warnings(include_deployment_checks=True)) == found
+    assert not warnings()
