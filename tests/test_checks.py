@@ -1,3 +1,5 @@
+"""Checks name what is wrong with settings and databases, each with a hint."""
+
 import psycopg
 import pytest
 from django.core.checks import run_checks
@@ -124,20 +126,6 @@ def test_worker_with_unusable_settings_is_stopped_by_their_check(value):
 
 def test_all_wrong_settings_are_named_at_once():
     assert len(found(PGQUEUE={"LEASE_SECONDS": 0, "MAX_ATTEMPTS": 0, "TYPO": 1})) == 3
-
-
-def test_router_sends_models_and_migrations_to_the_queue_database():
-    from django.contrib.auth.models import User
-
-    from django_pgqueue.routers import PgQueueRouter
-
-    router = PgQueueRouter()
-    with override_settings(PGQUEUE={"DATABASE": "other"}):
-        assert (router.db_for_read(Job), router.db_for_write(Job)) == ("other", "other")
-        assert router.db_for_read(User) is None
-        assert router.allow_migrate("other", "django_pgqueue") is True
-        assert router.allow_migrate("default", "django_pgqueue") is False
-        assert router.allow_migrate("default", "auth") is None
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])

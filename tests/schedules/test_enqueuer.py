@@ -8,7 +8,7 @@ from collections import Counter
 
 import psycopg
 import pytest
-from django.db import IntegrityError, InterfaceError, OperationalError, connections
+from django.db import InterfaceError, OperationalError, connections
 from django.utils import timezone
 
 from django_pgqueue import periodic, registry
@@ -395,24 +395,6 @@ def test_tick_that_was_moved_on_meanwhile_becomes_no_job(queue, monkeypatch):
         # Its first attempt breaks its session off, which may have the row locked when the second comes.
         eventually(lambda: fire_due(queue, now=START).jobs)
     assert (Job.objects.count(), Schedule.objects.get().next_at) == (0, START)
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"cron": "@daily", "every_seconds": 60},
-        {"every_seconds": None},
-        {"every_seconds": 0},
-        {"catch_up": "some"},
-        {"catch_up_limit": 0},
-        {"jitter_seconds": -1},
-        {"name": ""},
-        {"task": ""},
-    ],
-)
-def test_database_refuses_what_no_schedule_is(values):
-    with pytest.raises(IntegrityError):
-        make(**{"name": "odd", **values})
 
 
 def test_worker_declares_and_fires_and_tells_each_thing_once(queue, recode, caplog):
