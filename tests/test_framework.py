@@ -1,8 +1,14 @@
 """The Tasks framework is asked for where it is used, and nowhere else."""
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from django_pgqueue import framework
+from django_pgqueue.framework import OWN_RECEIVERS, has_receiver, has_receivers
 
 
 def test_framework_that_is_not_there_is_said_with_its_remedy(project: Path):
@@ -20,3 +26,19 @@ def test_public_names_do_not_need_the_framework(project: Path):
     code = "import sys, django_pgqueue; assert not {'django.tasks', 'django_tasks'} & set(sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("signal", OWN_RECEIVERS, ids=list(framework.NAMES.values()))
+def test_log_of_the_framework_is_no_receiver_of_a_project(monkeypatch, caplog, signal):
+    monkeypatch.setattr(signal, "receivers", [])
+    signal.connect(OWN_RECEIVERS[signal])
+    caplog.set_level("WARNING", logger=framework.logger.name)
+    assert not has_receivers(signal)
+    assert not has_receiver(signal, logging.INFO)
+    assert has_receiver(signal, logging.ERROR), "for its line in the log"
+
+    def receiver(**_): ...
+
+    signal.connect(receiver)
+    assert has_receivers(signal)
+    assert has_receiver(signal, logging.INFO)

@@ -1,4 +1,4 @@
-"""Staff pause, resume and run schedules; the last job of each is found."""
+"""Staff pause, resume, run and restore schedules; the last job of each is found."""
 
 import pytest
 from django.db import transaction
@@ -13,7 +13,7 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job, Schedule
 from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.schedules.enqueuer import FireResult, fire_due
-from django_pgqueue.schedules.manage import LastJob, last_jobs
+from django_pgqueue.schedules.manage import LastJob, last_jobs, restore_schedules
 from django_pgqueue.states import Reason
 from tests.support.schedules import HOUR, SECOND, START, make
 
@@ -61,6 +61,19 @@ def test_schedule_that_cannot_be_run_now_says_why():
     with pytest.raises(InvalidArguments, match="takes"):
         run_schedules(["misfit"], by="eve")
     assert Job.objects.count() == 0
+
+
+def test_only_edits_of_schedules_of_the_code_are_taken_back(other_queue):
+    now = timezone.now()
+    for name, source, edited_at in (("edited", "code", now), ("plain", "code", None), ("mine", "admin", now)):
+        make(name, source=source, edited_at=edited_at)
+    names = ["edited", "plain", "mine", "missing"]
+    with other_queue.transaction():
+        other_queue.rows("SELECT id FROM pgqueue_schedules FOR UPDATE", {})
+        assert restore_schedules(names, by="eve") == [], "it waits for no lock"
+    assert restore_schedules(names, by="eve") == ["edited"]
+    assert dict(Schedule.objects.values_list("name", "edited_at")) == {"edited": None, "plain": None, "mine": now}
+    assert restore_schedules(names, by="eve") == []
 
 
 def test_last_job_is_told_wherever_it_is(queue, sql):
