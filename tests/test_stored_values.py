@@ -63,7 +63,7 @@ def test_programs_get_every_number_that_python_has():
     digits = "9" * (MOST_DIGITS + 1)
     assert read_exactly(digits) == int(digits)
     assert isinstance(read(digits), Unreadable)
-    assert read_exactly("9" * 5000) == "9" * 5000, "Python refuses to read so many"
+    assert read_exactly("9" * 5000) == "9" * 5000, "Python does not read that many digits"
 
 
 @pytest.mark.parametrize("reader", [read, read_exactly])
