@@ -1,5 +1,7 @@
 """Stored words have labels for people, and bounds are those that the database can keep."""
 
+import datetime as dt
+
 import pytest
 from django.db import IntegrityError
 from django.utils import translation
@@ -92,11 +94,17 @@ def test_longest_text_of_the_widest_characters_fits_into_the_indexes_and_no_long
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    "values",
-    [{"priority": LOWEST_PRIORITY}, {"priority": HIGHEST_PRIORITY}, {"run_at": NEVER}, {"run_at": LATEST}],
-    ids=str,
+    ("column", "bound", "step"),
+    [
+        ("priority", LOWEST_PRIORITY, -1),
+        ("priority", HIGHEST_PRIORITY, 1),
+        ("run_at", NEVER, -dt.timedelta(microseconds=1)),
+        ("run_at", LATEST, dt.timedelta(microseconds=1)),
+    ],
+    ids=["lowest", "highest", "never", "latest"],
 )
-def test_bounds_themselves_can_be_stored(values):
-    made = Job.objects.create(task="x", **values)
-    [(column, value)] = values.items()
-    assert getattr(Job.objects.get(pk=made.pk), column) == value
+def test_bound_itself_can_be_stored_and_nothing_beyond_it(column, bound, step):
+    made = Job.objects.create(task="x", **{column: bound})
+    assert getattr(Job.objects.get(pk=made.pk), column) == bound
+    with pytest.raises(IntegrityError, match=f"pgqueue_jobs_{column}"):
+        Job.objects.create(task="x", **{column: bound + step})
