@@ -27,9 +27,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a shell that has put
 
 pytest_plugins = [
     "tests.support.backends",
+    "tests.support.benches",
     "tests.support.consumers",
     "tests.support.counted",
     "tests.support.dead_rows",
+    "tests.support.declarations",
     "tests.support.recent",
     "tests.support.slots",
     "tests.support.worker_rows",

@@ -1,3 +1,5 @@
+"""Checks name what is wrong with settings and databases, each with a hint."""
+
 import psycopg
 import pytest
 from django.core.checks import run_checks
@@ -7,7 +9,10 @@ from django.db import connection
 from django.test import override_settings
 from django.utils import translation
 
-from django_pgqueue import registry
+from django_pgqueue import periodic, registry
+from django_pgqueue.checks import check_schedules
+from django_pgqueue.models import Job
+from tests.support.schedules import HOUR
 
 ROUTER = "django_pgqueue.routers.PgQueueRouter"
 
@@ -123,27 +128,11 @@ def test_all_wrong_settings_are_named_at_once():
     assert len(found(PGQUEUE={"LEASE_SECONDS": 0, "MAX_ATTEMPTS": 0, "TYPO": 1})) == 3
 
 
-def test_router_sends_models_and_migrations_to_the_queue_database():
-    from django.contrib.auth.models import User
-
-    from django_pgqueue.models import Job
-    from django_pgqueue.routers import PgQueueRouter
-
-    router = PgQueueRouter()
-    with override_settings(PGQUEUE={"DATABASE": "other"}):
-        assert (router.db_for_read(Job), router.db_for_write(Job)) == ("other", "other")
-        assert router.db_for_read(User) is None
-        assert router.allow_migrate("other", "django_pgqueue") is True
-        assert router.allow_migrate("default", "django_pgqueue") is False
-        assert router.allow_migrate("default", "auth") is None
-
-
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])
 def test_queue_on_a_second_database_works_from_migration_to_enqueue():
     from django.db import connections
 
     import tests.app.tasks as app
-    from django_pgqueue.models import Job
 
     with override_settings(PGQUEUE={"DATABASE": "other"}, DATABASE_ROUTERS=[ROUTER]):
         # The migrations were recorded there while the queue was elsewhere, and made nothing.
@@ -249,3 +238,25 @@ def test_atomic_tasks_at_serializable_are_warned_of(serializable, monkeypatch):
 
 def test_atomic_tasks_at_read_committed_are_fine(db):
     assert conflicts("default") == []
+
+
+def test_check_names_schedules_that_cannot_be_stored(recode):
+    recode(periodic(every=HOUR, args=[{1, 2}]), periodic(every=HOUR, name="good", args=["x"]))
+    [error] = check_schedules()
+    assert (error.id, "'tests.app.tasks.record'" in error.msg, "args[0] is the set" in error.msg) == (
+        "pgqueue.E005",
+        True,
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "debug", "found"), [({"IMMEDIATE": True}, False, 1), ({"IMMEDIATE": True}, True, 0), ({}, False, 0)]
+)
+def test_check_for_deployment_warns_of_it(settings, debug, found):
+    def warnings(**options):
+        with override_settings(PGQUEUE=settings, DEBUG=debug):
+            return [one for one in run_checks(tags=["pgqueue"], **options) if one.id == "pgqueue.W006"]
+
+    assert len(warnings(include_deployment_checks=True)) == found
+    assert not warnings()

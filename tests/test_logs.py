@@ -1,4 +1,4 @@
-"""Lines about jobs: constant texts, fields, one for each attempt."""
+"""All lines about jobs have constant texts and fields, and the filter gives these to those of a project."""
 
 import ast
 import importlib.util
@@ -7,136 +7,24 @@ import json
 import logging
 import logging.config
 import sys
-import traceback
 from pathlib import Path
 
 import pytest
-from django.db import IntegrityError, transaction
 
 import django_pgqueue
 import tests.app.tasks as app
 from django_pgqueue import current_job, kill, purge
-from django_pgqueue.log_lines import FAILURES, FIELDS, LOGGERS, this_worker
+from django_pgqueue.log_lines import FIELDS
 from django_pgqueue.logs import JobFields
 from django_pgqueue.maintenance.reaper import settle
 from django_pgqueue.models import DeadJob
-from django_pgqueue.records import Fate, Lease, Outcome
-from django_pgqueue.states import Reason
-from django_pgqueue.worker import job_log
-from tests.support.claimed import job
+from django_pgqueue.records import Lease
 from tests.support.doc_pages import first_names, reference, section
+from tests.support.log_records import OF_ANY_RECORD, attempt, fields_of
 from tests.support.pages import DOCS, blocks
-from tests.support.running import run_claimed
 
 PACKAGE = Path(django_pgqueue.__file__).parent
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
-
-
-def attempt(queue):
-    outcomes = run_claimed(queue)
-    job_log.report_all(outcomes, stale=())
-    return outcomes
-
-
-def fields_of(record):
-    return {name: value for name, value in vars(record).items() if name not in OF_ANY_RECORD}
-
-
-OF_ANY_RECORD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
-
-
-def test_each_attempt_has_one_line_with_fields(queue, caplog):
-    caplog.set_level(logging.INFO, "django_pgqueue.jobs")
-    app.fail_until.using(metadata={"a": 1}, queue="mail").enqueue(2)
-    app.fail.using(max_attempts=1, queue="mail").enqueue("bad luck")
-    for _ in range(3):
-        [outcome] = run_claimed(queue, "mail")
-        job_log.report_all([outcome], stale=())
-    done, failed, dead = sorted(caplog.records, key=lambda record: (record.levelno, record.args[0]))
-    seconds = [vars(record).pop("run_seconds") for record in (done, failed, dead)]
-    assert all(0 <= one < 60 for one in seconds)
-    common = {"queue": "mail", "worker": this_worker()}
-    raised = {"error": "ValueError"}
-    assert fields_of(done) == common | {
-        "job": done.args[0],
-        "task": "tests.app.tasks.fail_until",
-        "attempt": 2,
-        "max_attempts": 10,
-        "outcome": "succeeded",
-    } | {"max_attempts": 3}
-    assert fields_of(failed) == common | raised | {
-        "job": done.args[0],
-        "task": "tests.app.tasks.fail_until",
-        "attempt": 1,
-        "max_attempts": 3,
-        "outcome": "retried",
-        "delay_seconds": 0.0,
-        "error_message": "not before attempt 2",
-    }
-    assert fields_of(dead) == common | raised | {
-        "job": dead.args[0],
-        "task": "tests.app.tasks.fail",
-        "attempt": 1,
-        "max_attempts": 1,
-        "outcome": "died",
-        "reason": "exhausted",
-        "error_message": "bad luck",
-    }
-    assert [record.levelname for record in (done, failed, dead)] == ["INFO", "WARNING", "ERROR"]
-    assert {failed.name, dead.name} == {FAILURES}
-    assert failed.msg == "Failed: job %s (%s) attempt %d of %d, again in %.0f s: %s"
-
-
-@pytest.mark.parametrize(
-    ("outcome", "stale", "line"),
-    [
-        (Outcome(job(), Fate.SUCCEEDED), {1}, ("WARNING", "django_pgqueue.jobs", "Stale result dropped")),
-        (Outcome(job(), Fate.RECORDED), (), ("INFO", "django_pgqueue.jobs", "Done")),
-        (Outcome(job(), Fate.DIED, reason=Reason.UNKNOWN_TASK), (), ("ERROR", "django_pgqueue.jobs", "Dead")),
-        (Outcome(job(), Fate.DIED, reason=Reason.DISCARDED), (), ("ERROR", FAILURES, "Dead")),
-    ],
-    ids=["stale", "recorded", "unknown task", "discarded"],
-)
-def test_other_ends_have_their_line(caplog, outcome, stale, line):
-    caplog.set_level(logging.INFO, "django_pgqueue.jobs")
-    job_log.report_all([outcome], stale=stale)
-    [record] = caplog.records
-    assert (record.levelname, record.name, record.getMessage().partition(":")[0]) == line
-    assert set(FIELDS) < set(fields_of(record))
-
-
-@pytest.mark.parametrize("how", ["DEBUG", "level"])
-def test_line_of_a_failure_has_the_traceback_while_developing(queue, caplog, settings, how):
-    caplog.set_level(logging.DEBUG if how == "level" else logging.INFO, "django_pgqueue.jobs")
-    settings.DEBUG = how == "DEBUG"
-    app.fail.using(max_attempts=2).enqueue("bad luck")
-    failed, dead = attempt(queue) + attempt(queue)
-    for record, outcome in zip(caplog.records, (failed, dead), strict=True):
-        line, trace = record.getMessage().split("\n", 1)
-        assert line.endswith("ValueError: bad luck")
-        assert trace == outcome.error["traceback"].rstrip()
-        first, at, *_ = trace.splitlines()
-        assert first == "Traceback (most recent call last):"
-        assert at.endswith("in fail")  # the frames of the queue, which all tracebacks would begin with, are left out
-        assert "app/tasks.py" in at
-        assert vars(record)["error_message"] == "bad luck"
-
-
-def test_line_of_a_failure_is_one_line_in_production(queue, caplog):
-    caplog.set_level(logging.INFO, "django_pgqueue.jobs")
-    app.fail.using(max_attempts=1).enqueue("bad luck")
-    attempt(queue)
-    assert "\n" not in caplog.records[0].getMessage()
-
-
-def test_nothing_is_made_of_successes_where_info_is_off(monkeypatch, caplog):
-    caplog.set_level(logging.WARNING, "django_pgqueue.jobs")
-    made = []
-    monkeypatch.setattr(job_log, "report", lambda *args, **_: made.append(args))
-    job_log.report_all([Outcome(job(), Fate.SUCCEEDED)] * 3, stale=())
-    assert made == []
-    job_log.report_all([Outcome(job(), Fate.RETRIED)], stale=())
-    assert len(made) == 1
 
 
 @pytest.mark.parametrize(("attempts", "line"), [(1, ("WARNING", "Lost")), (3, ("ERROR", "Dead"))])
@@ -281,99 +169,3 @@ def test_filter_leaves_fields_that_are_there():
     assert JobFields().filter(record)
     assert (record.job, hasattr(record, "task")) == (5, False)
     assert current_job() is None
-
-
-def test_fields_that_the_records_of_a_project_have_already_are_left_out(caplog):
-    before = logging.getLogRecordFactory()
-
-    def with_task(*args, **named):
-        record = before(*args, **named)
-        record.task = "the project's own"
-        return record
-
-    logging.setLogRecordFactory(with_task)
-    try:
-        job_log.report_all([Outcome(job(), Fate.RETRIED)], stale=())
-    finally:
-        logging.setLogRecordFactory(before)
-    [record] = caplog.records
-    assert (record.task, record.job, record.outcome) == ("the project's own", job().id, "retried")
-
-
-@pytest.mark.parametrize("value", ["evil\n2026-11-23 00:00:00 CRITICAL forged", "\x1b[2J\r", "a\u2028b", "\u202eback"])
-def test_value_in_a_line_makes_no_other_line_and_no_colours(value, caplog):
-    """A role that may insert a row names tasks and queues, and chooses texts of exceptions."""
-    for name in LOGGERS:
-        logging.getLogger(name).warning("Unknown task %s: %s", value, ValueError(value))
-    assert len(caplog.messages) == len(LOGGERS)
-    assert all(message.isprintable() for message in caplog.messages)
-
-
-def test_values_that_are_given_by_name_make_no_other_line_either(caplog):
-    logging.getLogger("django_pgqueue.jobs").error("Job of %(task)s, %(number)d", {"task": "a\nforged", "number": 1})
-    assert [record.getMessage() for record in caplog.records] == ["Job of a?forged, 1"]
-
-
-def test_text_that_people_read_is_left_as_it_is(caplog):
-    """A no-break space, a joined emoji, a soft hyphen, a private sign."""
-    value = "5\u00a0€ \U0001f469\u200d\U0001f680 co\u00adop \ue000"
-    logging.getLogger("django_pgqueue").warning("%s\t%s", value, "a\tb")
-    assert caplog.messages == [f"{value}\ta b"]
-
-
-def test_value_in_a_line_is_no_longer_than_people_read(caplog):
-    logging.getLogger("django_pgqueue").warning("Unknown task %s", "x" * 1_000_000)
-    [message] = caplog.messages
-    assert len(message) < 3000
-
-
-def test_row_that_a_check_refuses_is_not_quoted_in_a_line(db, sql, caplog):
-    with pytest.raises(IntegrityError) as refused, transaction.atomic():
-        sql("""INSERT INTO pgqueue_jobs (task, priority, args) VALUES ('x', 1000, '["hunter2"]')""")
-    assert "hunter2" in str(refused.value)
-    logging.getLogger("django_pgqueue.worker").warning("What is left is not settled: %s", refused.value)
-    [message] = caplog.messages
-    assert "pgqueue_jobs_priority" in message
-    assert "hunter2" not in message
-
-
-class Wrapped(Exception):
-    """Of a project, around one of the database."""
-
-
-@pytest.mark.parametrize("wraps", [False, True])
-def test_row_that_a_check_refuses_is_not_quoted_in_a_traceback(db, sql, caplog, wraps):
-    secret = "hunter" + str(2)  # lines of code stand in a traceback as well
-
-    def insert():
-        sql("INSERT INTO pgqueue_jobs (task, priority, args) VALUES ('x', 1000, %s)", json.dumps([secret]))
-
-    def insert_wrapped():
-        try:
-            insert()
-        except IntegrityError as error:
-            raise Wrapped(str(error)) from error
-
-    for name in LOGGERS:
-        with pytest.raises((IntegrityError, Wrapped)) as refused, transaction.atomic():
-            insert_wrapped() if wraps else insert()
-        logging.getLogger(name).error("It failed", exc_info=refused.value)
-        record = caplog.records[-1]
-        assert "pgqueue_jobs_priority" in caplog.text
-        assert "line " in caplog.text
-        assert secret not in caplog.text
-        assert secret not in "".join(traceback.format_exception(record.exc_info[1]))
-        assert type(record.exc_info[1]) is type(refused.value)
-        driver = record.exc_info[1].__cause__.__cause__ or record.exc_info[1].__cause__
-        assert (driver.sqlstate, driver.diag.message_detail) == ("23514", None)
-        assert secret in str(refused.value)  # the error itself is as it was
-        caplog.clear()
-
-
-def test_exception_that_cannot_be_printed_does_not_cost_the_line(caplog):
-    class Odd(Exception):
-        def __str__(self) -> str:
-            raise RuntimeError
-
-    logging.getLogger("django_pgqueue").warning("It failed: %s", Odd())
-    assert caplog.messages == [f"It failed: {Odd.__qualname__}"]

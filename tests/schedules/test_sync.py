@@ -1,123 +1,19 @@
-"""@periodic, and how what the code declares comes into the table."""
+"""Schedules of the code come into the table, where edits and pauses of staff win."""
 
 import datetime as dt
-import logging
 
 import pytest
 from django.db import transaction
 from django.utils import timezone
 
-import tests.app.tasks as app
-from django_pgqueue import pause_schedules, periodic, task
-from django_pgqueue.checks import check_schedules
-from django_pgqueue.exceptions import ConfigurationError, InvalidJob, InvalidSchedule
-from django_pgqueue.models import Job, Schedule
-from django_pgqueue.schedules import periodic as timetable
+from django_pgqueue import pause_schedules, periodic
+from django_pgqueue.models import Schedule
 from django_pgqueue.schedules import sync
-from django_pgqueue.schedules.enqueuer import FireResult, PeriodicEnqueuer, fire_due
+from django_pgqueue.schedules.enqueuer import FireResult, fire_due
 from django_pgqueue.schedules.sync import sync_schedules
-from tests.support.schedules import RECORD, make
+from tests.support.schedules import HOUR, RECORD, make
 
-HOUR = dt.timedelta(hours=1)
-
-
-@pytest.fixture(autouse=True)
-def code(monkeypatch) -> dict:
-    """What the code declares: at first, nothing."""
-    monkeypatch.setattr(timetable, "_declared", {})
-    return timetable._declared
-
-
-@pytest.fixture
-def recode(code):
-    """Have other code, as after a deploy."""
-
-    def load(*declarations) -> None:
-        code.clear()
-        for declaration in declarations:
-            declaration(app.record)
-
-    return load
-
-
-# In code
-
-
-def test_schedules_are_declared_above_the_task(code):
-    every, cron = periodic(every=HOUR), periodic(name="nightly", cron="@daily", timezone="Asia/Tokyo", args=["x"])
-    assert cron(every(app.record)) is app.record
-    assert [(name, one.task, one.rhythm.cron, one.rhythm.timezone) for name, one in code.items()] == [
-        (RECORD, app.record, "", "Europe/Berlin"),
-        ("nightly", app.record, "@daily", "Asia/Tokyo"),
-    ]
-
-
-def test_durations_among_the_options_become_seconds(code):
-    periodic(every=HOUR, timeout=dt.timedelta(minutes=2), priority=5, jitter=dt.timedelta(minutes=1))(app.noop)
-    [declared] = code.values()
-    assert declared.options == {"timeout": 120.0, "priority": 5}
-    assert declared.jitter_seconds == 60.0
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({}, "either cron="),
-        ({"cron": "@daily", "every": HOUR}, "either cron="),
-        ({"cron": "0 25 * * *"}, "cron is '0 25"),
-        ({"every": dt.timedelta(0)}, "every is a timedelta of 1 second"),
-        ({"every": HOUR, "timezone": "Mars"}, "timezone is 'Mars'"),
-        ({"every": HOUR, "args": ("a", "b")}, r"tests\.app\.tasks\.record takes .*do not fit: too many positional"),
-        ({"every": HOUR, "kwargs": {"colour": 1}}, "unexpected keyword argument 'colour'"),
-        ({"every": HOUR, "args": "daily"}, r"args is a tuple or list.*args=\('daily',\)"),
-        ({"every": HOUR, "name": ""}, "name is a text of 1 to 200 characters, not ''"),
-        ({"every": HOUR, "name": "x" * 201}, "name is a text"),
-        ({"every": HOUR, "jitter": -1}, "jitter is 0 or more seconds, or a timedelta, of a day at most, not -1"),
-        ({"every": HOUR, "jitter": 86_401}, "jitter is"),
-        ({"every": HOUR, "catch_up": "some"}, "catch_up is one of 'last', 'none', 'all', not 'some'"),
-        ({"every": HOUR, "catch_up_limit": 0}, "catch_up_limit is a whole number from 1 to 10000, not 0"),
-        ({"every": HOUR, "run_at": HOUR}, "run_at cannot be given to a schedule"),
-        ({"every": HOUR, "metadata": {"x": object()}}, "cannot be stored as JSON"),
-    ],
-)
-def test_what_cannot_work_is_refused_where_it_is_declared(values, message, code):
-    with pytest.raises(InvalidSchedule, match=message):
-        periodic(**values)(app.record)
-    assert not code
-
-
-def test_option_that_no_job_has_is_refused():
-    with pytest.raises(InvalidJob, match="There is no option colour"):
-        periodic(every=HOUR, colour="red")(app.record)
-
-
-@pytest.mark.parametrize("given", [app.record.func, app.record.using(queue="x"), None])
-def test_periodic_stands_above_a_task(given):
-    with pytest.raises(ConfigurationError, match=r"Write @periodic\(…\) above @task"):
-        periodic(every=HOUR)(given)
-
-
-def test_two_schedules_have_two_names(code):
-    periodic(every=HOUR, name="x")(app.record)
-    for other in (app.record, app.noop):
-        with pytest.raises(ConfigurationError, match=r"Two schedules are called 'x'.*another name="):
-            periodic(every=HOUR, name="x")(other)
-
-
-@pytest.mark.usefixtures("registry_of")
-def test_module_that_is_loaded_again_replaces_its_schedules(code):
-    def load():
-        def tick() -> None: ...
-
-        tick.__qualname__ = "tick"
-        return periodic(cron="@daily")(task(tick))
-
-    first, second = load(), load()
-    assert first is not second
-    assert [one.task for one in code.values()] == [second]
-
-
-# In the table
+pytestmark = pytest.mark.usefixtures("code")
 
 
 @pytest.mark.django_db(transaction=True)
@@ -299,46 +195,3 @@ def test_name_that_an_open_transaction_has_just_taken_is_left_for_the_next_time(
         Schedule.objects.create(name=RECORD, task=RECORD, every_seconds=60, next_at=timezone.now())
         assert sync_schedules(queue).new == []
     assert sync_schedules(queue).taken == [RECORD]
-
-
-@pytest.mark.django_db(transaction=True)
-def test_worker_declares_and_fires_and_tells_each_thing_once(queue, recode, caplog):
-    caplog.set_level(logging.INFO)
-    announced = []
-    scheduler = PeriodicEnqueuer(queue, announced.append)
-    recode(periodic(every=HOUR), periodic(every=HOUR, name="gone"), periodic(every=HOUR, name="edited"))
-    assert 0 < scheduler.declare_schedules() < 61
-    Schedule.objects.filter(name="edited").update(args=["z"], edited_at=timezone.now())
-    Schedule.objects.filter(name=RECORD).update(next_at=timezone.now())
-    recode(
-        periodic(every=HOUR),
-        periodic(every=2 * HOUR, name="edited"),
-        periodic(every=HOUR, name="wrong", args=[b"%s"]),
-    )
-    for _ in range(2):
-        scheduler._declare_at = 0.0
-        scheduler.declare_schedules()
-    lines = [record.getMessage() for record in caplog.records]
-    assert [line for line in lines if line.startswith("Schedule")] == [
-        "Schedule edited is new",
-        "Schedule gone is new",
-        f"Schedule {RECORD} is new",
-        "Schedule edited stays as it was edited in the admin, not as the code has it",
-        "Schedule gone is not in this code: this worker leaves it alone",
-        *[line for line in lines if "Schedule wrong of the code is left out: Cannot be stored" in line],
-    ]
-    assert scheduler.fire_schedules(0.0) == 0.0, "there may be more"
-    assert scheduler.fire_schedules(0.0) == 5.0
-    assert scheduler.fire_schedules(60.0) == 60.0
-    assert announced == [{"default"}]
-    assert Job.objects.count() == 1
-
-
-def test_check_names_schedules_that_cannot_be_stored(recode):
-    recode(periodic(every=HOUR, args=[{1, 2}]), periodic(every=HOUR, name="good", args=["x"]))
-    [error] = check_schedules()
-    assert (error.id, "'tests.app.tasks.record'" in error.msg, "args[0] is the set" in error.msg) == (
-        "pgqueue.E005",
-        True,
-        True,
-    )

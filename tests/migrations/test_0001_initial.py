@@ -1,3 +1,5 @@
+"""The first migration makes the schema that the models say, with functions and partitions, and takes it back."""
+
 from io import StringIO
 from pathlib import Path
 
@@ -7,7 +9,6 @@ from django.db import connection, connections
 
 from django_pgqueue import migrations
 from django_pgqueue.models import FinishedJob, Job
-from django_pgqueue.states import NEVER
 from tests.support.catalogue import TABLES
 
 CUTOVER = "pgqueue_cutover_calls"
@@ -95,15 +96,6 @@ def test_other_databases_migrate_down_and_up():
 
 
 @pytest.mark.django_db
-def test_plain_insert_is_a_valid_enqueue(sql):
-    [(job_id,)] = sql("INSERT INTO pgqueue_jobs (task, args) VALUES ('shop.send', '[1]') RETURNING id")
-    job = Job.objects.get(pk=job_id)
-    assert (job.queue, job.status, job.priority, job.attempts, job.max_attempts) == ("default", "queued", 0, 0, 10)
-    assert (job.args, job.kwargs, job.errors, job.lease_token) == ([1], {}, [], 0)
-    assert job.started_at == NEVER
-
-
-@pytest.mark.django_db
 def test_sql_function_tells_queued_from_scheduled(sql):
     [(now_id,)] = sql("SELECT pgqueue_enqueue('shop.send', '[1]')")
     [(later_id,)] = sql("SELECT pgqueue_enqueue('shop.send', run_at => now() + interval '1 hour', queue => 'mail')")
@@ -119,41 +111,6 @@ def test_sql_function_gives_keys(sql):
     job = Job.objects.get()
     assert (job.unique_key, job.unique_scope, job.status) == ("u", "live", "waiting")
     assert (job.concurrency_key, job.concurrency_limit) == ("c", 2)
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"status": "'asleep'"},
-        {"status": "'running'"},
-        {"lease_token": "7"},
-        {"priority": "101"},
-        {"queue": "''"},
-        {"task": "''"},
-        {"attempts": "-1"},
-        {"max_attempts": "0"},
-        {"lease_seconds": "0"},
-        {"run_at": "'infinity'"},
-        {"run_at": "'-infinity'"},
-        {"errors": "'{}'"},
-        {"unique_key": "'k'"},
-        {"unique_scope": "'live'"},
-        {"unique_key": "'k'", "unique_scope": "'ever'"},
-        {"concurrency_key": "'k'", "concurrency_limit": "1"},
-        {"concurrency_key": "'k'", "concurrency_limit": "1", "status": "'running'", "lease_token": "7"},
-        {"concurrency_key": "'k'", "status": "'waiting'"},
-        {"concurrency_key": "'k'", "concurrency_limit": "0", "status": "'waiting'"},
-        {"concurrency_slot": "1"},
-    ],
-    ids=str,
-)
-def test_database_refuses_what_cannot_be(sql, values):
-    from django.db import IntegrityError
-
-    columns = {"task": "'shop.send'", **values}
-    with pytest.raises(IntegrityError):
-        sql(f"INSERT INTO pgqueue_jobs ({', '.join(columns)}) VALUES ({', '.join(columns.values())})")
 
 
 @pytest.mark.django_db

@@ -3,10 +3,6 @@
 import contextvars
 import datetime as dt
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from django.db import ProgrammingError, transaction
@@ -262,20 +258,6 @@ def test_nothing_travels_where_nothing_is_traced(queue, how, request, settings):
     assert job.rest is None
     if how == "off":
         assert spans() == []
-
-
-def test_nothing_watches_jobs_where_nothing_is_installed():
-    code = """
-import sys
-sys.modules["opentelemetry"] = sys.modules["sentry_sdk"] = None
-import django
-django.setup()
-from django_pgqueue import instrumentation as hooks
-assert hooks.around_inserts == hooks.around_runs == []
-assert hooks.around_insert(None, 1) is hooks.UNSEEN
-"""
-    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=Path(__file__).parent.parent)
 
 
 def test_span_that_cannot_be_made_does_not_keep_a_job_from_running(queue, provide, monkeypatch, caplog):

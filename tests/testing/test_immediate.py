@@ -4,7 +4,6 @@ import datetime as dt
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.core.checks import run_checks
 from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase, override_settings
 
@@ -15,12 +14,9 @@ from django_pgqueue.testing import assert_enqueued, refute_enqueued, run_jobs
 from tests.app import contract, helped
 from tests.app.models import Mark
 from tests.conformance.compat import SIGNALS, TaskResultStatus
+from tests.support.marks import labels
 
 IMMEDIATE = override_settings(PGQUEUE={"IMMEDIATE": True})
-
-
-def labels() -> list[str]:
-    return list(Mark.objects.order_by("pk").values_list("label", flat=True))
 
 
 class Checks:
@@ -185,15 +181,3 @@ def test_it_is_off_unless_the_setting_says_so(db):
     assert_enqueued(helped.note)
     refute_enqueued(helped.fail)
     assert not FinishedJob.objects.exists()
-
-
-@pytest.mark.parametrize(
-    ("settings", "debug", "found"), [({"IMMEDIATE": True}, False, 1), ({"IMMEDIATE": True}, True, 0), ({}, False, 0)]
-)
-def test_check_for_deployment_warns_of_it(settings, debug, found):
-    def warnings(**options):
-        with override_settings(PGQUEUE=settings, DEBUG=debug):
-            return [one for one in run_checks(tags=["pgqueue"], **options) if one.id == "pgqueue.W006"]
-
-    assert len(warnings(include_deployment_checks=True)) == found
-    assert not warnings()

@@ -1,13 +1,11 @@
-"""Tasks of Django's Tasks framework: declaring them, finding them, and mistakes in their settings."""
+"""Tasks of the framework take the options of jobs, and are tasks of this package too."""
 
 import datetime as dt
 import importlib
 import inspect
 import pickle
-import subprocess
 import sys
 import types
-from pathlib import Path
 
 import django
 import pytest
@@ -15,29 +13,20 @@ from django.core.checks import run_checks
 
 import tests.app.contract as app
 from django_pgqueue import periodic, registry, tasks
-from django_pgqueue.apps import _task_modules
-from django_pgqueue.backend import PgQueueBackend, PgQueueTask, options
+from django_pgqueue.backend import PgQueueTask, options
 from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.framework import InvalidTask, task_backends
-from django_pgqueue.models import Job
 from django_pgqueue.options import Options
 from django_pgqueue.schedules.periodic import declared, left_out
 from tests.app.contract import task
 from tests.app.models import Mark
-from tests.support.backends import MODULE
+from tests.support.backends import MODULE, problems
 from tests.support.contract import work
 from tests.support.needs import DJANGO_61, NOT_DJANGO_60
 
 
 def function() -> None:
     """Stand for any function at the top level of a module."""
-
-
-@pytest.fixture
-def own_registry(monkeypatch):
-    """What is declared here is gone afterwards."""
-    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
-    monkeypatch.setattr(registry, "_aliases", dict(registry._aliases))
 
 
 # Options
@@ -85,16 +74,6 @@ def test_options_of_the_alias_are_for_tasks_that_say_nothing(own_registry, setti
     native = options(timeout=90)(task(backend="patient")(function)).native
     assert (native.options.max_attempts, native.options.timeout, native.backoff(1)) == (5, 90, 3)
     assert native.options.keep is False
-
-
-@pytest.fixture
-def alias_with(settings):
-    """Give the alias ``patient`` other options."""
-
-    def change(**options):
-        settings.TASKS = settings.TASKS | {"patient": settings.TASKS["patient"] | {"OPTIONS": options}}
-
-    return change
 
 
 FUNCTION = f"{__name__}.of_an_order"
@@ -244,106 +223,9 @@ def test_schedule_of_a_task_of_another_backend_is_reported(monkeypatch):
     assert "pgqueue.W005" in {message.id for message in run_checks(tags=["pgqueue"])}
 
 
-# Finding what is not registered
-
-
-@pytest.fixture
-def task_modules(settings):
-    """Let the alias ``patient`` name these modules, and the app load what it loads at the start of a process."""
-
-    def load(modules):
-        options = settings.TASKS["patient"]["OPTIONS"] | {"task_modules": modules}
-        settings.TASKS = settings.TASKS | {"patient": settings.TASKS["patient"] | {"OPTIONS": options}}
-        for module in _task_modules():
-            importlib.import_module(module)
-
-    return load
-
-
-def test_row_has_no_module_imported(fresh, queue, sql, caplog):
-    """Not even of an installed app: it may be a script, a migration, or what takes a minute to import."""
-    for name in (f"{MODULE}.found", "tests.app.broken.found", "tests.foreign.jobs.found"):
-        for alias in ("default", "no such alias", "dummy"):
-            sql("INSERT INTO pgqueue_jobs (task, backend) VALUES (%s, %s)", name, alias)
-            before = set(sys.modules)
-            assert work(queue).fate.name == "RELEASED"
-            assert not {MODULE, "tests.app.broken", "tests.foreign.jobs"} & (set(sys.modules) - before)
-    assert not Job.objects.exclude(status="scheduled").exists()
-    assert "and the task_modules of a backend in TASKS." in caplog.text
-
-
-def test_worker_knows_the_tasks_of_modules_that_the_setting_names(fresh, task_modules, queue, sql):
-    task_modules([MODULE])
-    sql("INSERT INTO pgqueue_jobs (task, args, backend) VALUES (%s, '[5]', 'default')", f"{MODULE}.found")
-    assert work(queue).result == "5"
-    assert f"{MODULE}.found" in registry.known()
-
-
-def test_module_of_the_setting_that_is_not_there_is_said_at_the_start(task_modules):
-    with pytest.raises(ModuleNotFoundError, match=r"tests\.app\.no_such_module"):
-        task_modules(["tests.app.no_such_module"])
-
-
-@pytest.mark.parametrize("wrong", ["tests.app.broken", [5], {"tests.app.broken": 1}])
-def test_setting_of_modules_that_is_no_list_of_paths_is_a_problem(wrong, task_modules):
-    task_modules(wrong)
-    [told] = problems(OPTIONS={"task_modules": wrong}).values()
-    assert f"TASKS['mail']['OPTIONS']['task_modules'] is {wrong!r}, and none of it is imported." in told
-
-
 def test_options_of_the_alias_that_are_not_of_tasks_leave_tasks_alone(task_modules):
     task_modules([])
     assert task_backends["patient"].native(app.add.using(backend="patient")).options.max_attempts == 3
-
-
-def test_task_of_another_backend_is_found_for_the_alias_of_the_job(fresh, task_modules):
-    task_modules([MODULE])
-    found = task_backends["patient"].find_task(f"{MODULE}.lent")
-    assert (found.backend, found.options.max_attempts, found.adapter.task.backend) == ("patient", 3, "dummy")
-
-
-def test_task_is_found_by_the_name_under_which_another_module_has_it(fresh, task_modules):
-    task_modules([MODULE])
-    assert task_backends["default"].find_task(f"{MODULE}.add") is registry.get("tests.app.contract.add")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "os.system",
-        "subprocess.Popen",
-        "tests.foreign.jobs.found",
-        f"{MODULE}.plain",
-        f"{MODULE}.task",
-        f"{MODULE}.no_such_thing",
-        "tests.app.contract.NO_TASK",
-        "tests.app.no_such_module.found",
-        "tests.app.__main__.found",
-        "tests.application.found",
-        "found",
-        ".found",
-        "tests.app..found",
-        "tests.app.contract.",
-        "",
-    ],
-)
-def test_nothing_else_is_found(fresh, task_modules, name):
-    task_modules([MODULE])
-    before = set(sys.modules)
-    assert task_backends["default"].find_task(name) is None
-    assert set(sys.modules) == before
-
-
-def test_module_is_not_asked_for_what_it_makes_when_it_is_asked(monkeypatch):
-    def lazy(name):
-        raise AssertionError(f"asked for {name}")
-
-    module = types.ModuleType("lazy_library")
-    module.__getattr__ = lazy
-    monkeypatch.setitem(sys.modules, "lazy_library", module)
-    monkeypatch.setitem(sys.modules, "no_module", types.SimpleNamespace(report=app.add))
-    assert task_backends["default"].find_task("lazy_library.report") is None
-    assert task_backends["default"].find_task("no_module.report") is None
 
 
 def test_worker_outlives_a_task_that_cannot_be_declared(queue, sql, caplog, monkeypatch, own_registry):
@@ -357,75 +239,6 @@ def test_worker_outlives_a_task_that_cannot_be_declared(queue, sql, caplog, monk
     assert "Two tasks are called 'tests.app.contract.add_up'" in caplog.text
 
 
-# Settings
-
-
-def problems(**changes) -> dict[str, str]:
-    given = {"BACKEND": "django_pgqueue.backend.PgQueueBackend", **changes}
-    return {message.id: f"{message.msg} {message.hint}" for message in PgQueueBackend("mail", given).check()}
-
-
-def test_settings_as_they_should_be_are_no_problem():
-    given = dict.fromkeys(("timeout", "lease")) | {"max_attempts": 5, "backoff": 3, "database": "default"}
-    given |= {
-        "discard_on": ["tests.app.models.Mark.DoesNotExist"],
-        "tasks": {"tests.app.contract.add": {"keep": False}},
-    }
-    assert problems(OPTIONS=given, QUEUES=["default"]) == {}
-    assert problems() == problems(QUEUES=[]) == {}
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"OPTIONS": {"max_attempt": 5}},
-            "['OPTIONS'] has no key 'max_attempt'. Keys are: atomic, backoff",
-        ),
-        ({"OPTIONS": {"max_attempts": 0}}, "['max_attempts'] is 0. max_attempts is a whole number from 1 to 32767"),
-        ({"OPTIONS": {"backoff": "x"}}, "['backoff'] is 'x'. backoff is a function or 0 or more seconds"),
-        ({"OPTIONS": {"unique_key": "x"}}, "has no key 'unique_key'"),
-        ({"OPTIONS": {"discard_on": ["tests.Nothing"]}}, "discard_on names 'tests.Nothing', which cannot be imported"),
-        ({"OPTIONS": {"discard_on": ["tests.app.models.Mark"]}}, "Mark', which is no class of exceptions"),
-        ({"OPTIONS": {"tasks": ["tests.app.contract.add"]}}, "Make it a dict of dicts"),
-        ({"OPTIONS": {"tasks": {"tests.app.contract.add": None}}}, "Make it a dict of dicts"),
-        (
-            {"OPTIONS": {"tasks": {"tests.app.contract.nothing": {}}}},
-            "['tasks'] has 'tests.app.contract.nothing', which",
-        ),
-        ({"OPTIONS": {"tasks": {"tests.app.contract": {}}}}, "has 'tests.app.contract', which is no task"),
-        (
-            {"OPTIONS": {"tasks": {"tests.app.contract.add": {"retries": 3}}}},
-            "['tasks']['tests.app.contract.add'] is {'retries': 3}. There is no option retries",
-        ),
-        ({"QUEUES": "default"}, "is the text 'default', of which each character would be a queue"),
-        ({"QUEUES": ["ok", ""]}, "TASKS['mail']['QUEUES'] has ''. A queue is a name of 1 to 128 characters"),
-        (
-            {"OPTIONS": {"database": "lite"}},
-            "no database that can hold its jobs. The queue's database 'lite' is sqlite",
-        ),
-        ({"OPTIONS": {"database": "nowhere"}}, "'nowhere' is not in DATABASES"),
-    ],
-    ids=str,
-)
-def test_problem_of_settings_is_named_with_what_to_do(changes, message):
-    [told] = problems(**changes).values()
-    assert message in told
-
-
-def test_path_whose_options_would_not_be_asked_for_is_named_with_the_right_one(own_registry, monkeypatch):
-    def told(path):
-        return problems(OPTIONS={"tasks": {path: {"keep": False}}})["pgqueue.E007"]
-
-    assert "'tests.app.tasks.noop', which is a @task of django_pgqueue" in told("tests.app.tasks.noop")
-    assert "Give them to its own @task" in told("tests.app.tasks.noop")
-    made = options(aliases=["old.name"])(task(backend="patient")(function))
-    assert made.native.name == f"{__name__}.function"
-    assert f"Write '{__name__}.function'" in told("old.name")
-    monkeypatch.setattr(app, "also_add", app.add, raising=False)
-    assert "Write 'tests.app.contract.add'" in told("tests.app.contract.also_add")
-
-
 def test_options_of_a_task_count_for_jobs_that_another_alias_is_used_for(own_registry, alias_with):
     """So its path is no mistake in the settings of that one."""
     alias_with(tasks={FUNCTION: {"max_attempts": 7}})
@@ -434,35 +247,7 @@ def test_options_of_a_task_count_for_jobs_that_another_alias_is_used_for(own_reg
     assert made.using(backend="patient").native.options.max_attempts == 7
 
 
-def test_results_that_are_not_kept_are_a_warning(settings):
-    settings.PGQUEUE = settings.PGQUEUE | {"RETENTION_DAYS": 0}
-    assert set(problems()) == {"pgqueue.W004"}
-
-
-def test_missing_app_is_an_error_and_so_is_its_database(settings):
-    settings.INSTALLED_APPS = [name for name in settings.INSTALLED_APPS if name != "django_pgqueue"]
-    settings.PGQUEUE = settings.PGQUEUE | {"DATABASE": "lite"}
-    assert set(problems()) == {"pgqueue.E006", "pgqueue.E009"}
-
-
 def test_unknown_option_of_the_alias_stops_its_tasks(settings):
     settings.TASKS = settings.TASKS | {"default": settings.TASKS["default"] | {"OPTIONS": {"retries": 3}}}
     with pytest.raises(InvalidTask, match=r"TASKS\['default'\]\['OPTIONS'\] has no key 'retries'"):
         app.add.using(priority=1)
-
-
-def test_framework_that_is_not_there_is_said_with_its_remedy(project: Path):
-    code = (
-        "import importlib.util as util; find = util.find_spec\n"
-        "util.find_spec = lambda name, *rest: None if name in ('django.tasks', 'django_tasks') else find(name, *rest)\n"
-        "import django_pgqueue.backend"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=False)
-    assert "ConfigurationError: Django has its Tasks framework from 6.0 on. Before, install " in done.stderr
-    assert "pip install 'django-pgqueue[tasks]'" in done.stderr
-
-
-def test_public_names_do_not_need_the_framework(project: Path):
-    code = "import sys, django_pgqueue; assert not {'django.tasks', 'django_tasks'} & set(sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

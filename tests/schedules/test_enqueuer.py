@@ -1,4 +1,4 @@
-"""Schedules in the table: ticks become jobs, each once, however many workers try."""
+"""Ticks become jobs, each once, however many workers try."""
 
 import datetime as dt
 import logging
@@ -8,24 +8,17 @@ from collections import Counter
 
 import psycopg
 import pytest
-from django.db import IntegrityError, InterfaceError, OperationalError, connections, transaction
+from django.db import InterfaceError, OperationalError, connections
 from django.utils import timezone
 
-import tests.app.tasks as app
-from django_pgqueue import pause_schedules, registry, resume_schedules, run_schedules
-from django_pgqueue.db.connections import CallerConnection, QueueConnection
-from django_pgqueue.exceptions import InvalidArguments, UnknownTask
-from django_pgqueue.jobs import ack
-from django_pgqueue.jobs.claim import claim
+from django_pgqueue import periodic, registry
+from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.models import Job, Schedule
 from django_pgqueue.options import KeysBy
-from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.schedules import enqueuer
-from django_pgqueue.schedules.enqueuer import FireResult, fire_due, spread_seconds
-from django_pgqueue.schedules.manage import LastJob, last_jobs
+from django_pgqueue.schedules.enqueuer import FireResult, PeriodicEnqueuer, fire_due, spread_seconds
 from django_pgqueue.schedules.recurrence import Recurrence
 from django_pgqueue.signals import job_enqueued
-from django_pgqueue.states import Reason
 from django_pgqueue.worker.metrics import on_enqueued
 from tests.support.schedules import DAY, HOUR, RECORD, SECOND, START, make
 from tests.support.waiting import PATIENCE_SECONDS, eventually, until_gone
@@ -404,87 +397,33 @@ def test_tick_that_was_moved_on_meanwhile_becomes_no_job(queue, monkeypatch):
     assert (Job.objects.count(), Schedule.objects.get().next_at) == (0, START)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"cron": "@daily", "every_seconds": 60},
-        {"every_seconds": None},
-        {"every_seconds": 0},
-        {"catch_up": "some"},
-        {"catch_up_limit": 0},
-        {"jitter_seconds": -1},
-        {"name": ""},
-        {"task": ""},
-    ],
-)
-def test_database_refuses_what_no_schedule_is(values):
-    with pytest.raises(IntegrityError):
-        make(**{"name": "odd", **values})
-
-
-# What people do
-
-
-def test_paused_schedule_misses_its_ticks_and_goes_on_with_the_next(queue):
-    now = timezone.now()
-    make(next_at=now - 90 * SECOND)
-    assert pause_schedules(["hourly", "missing"], by="eve") == ["hourly"]
-    assert pause_schedules(["hourly"], by="eve") == []
-    assert (Schedule.objects.get().is_enabled, Schedule.objects.get().paused_by) == (False, "eve")
-    assert fire_due(queue) == FireResult()
-    assert resume_schedules(["hourly", "missing"], by="ann") == ["hourly"]
-    assert resume_schedules(["hourly"], by="ann") == []
-    row = Schedule.objects.get()
-    assert (row.is_enabled, row.paused_by, row.next_at) == (True, "", now - 90 * SECOND + HOUR)
-    assert fire_due(queue).jobs == 0
-
-
-def test_pause_and_resume_wait_for_no_lock(queue, other_queue):
-    make()
-    with other_queue.transaction():
-        other_queue.rows("SELECT id FROM pgqueue_schedules FOR UPDATE", {})
-        assert pause_schedules(["hourly"], by="eve") == []
-        assert resume_schedules(["hourly"], by="eve") == []
-
-
-def test_schedule_is_run_now_besides_its_ticks(queue):
-    made = make(args=["x"], options={"queue": "reports"}, is_enabled=False)
-    with transaction.atomic():
-        jobs = run_schedules(["hourly", "missing"], by="eve")
-    job = Job.objects.get()
-    assert jobs == {"hourly": job.id}
-    assert (job.args, job.queue, job.status, job.schedule_id) == (["x"], "reports", "queued", made.id)
-    row = Schedule.objects.get()
-    assert (row.last_job_id, row.next_at, row.last_at, row.is_enabled) == (job.id, START, None, False)
-
-
-def test_schedule_that_cannot_be_run_now_says_why():
-    make("strange", task="shop.tasks.not_here")
-    make("misfit", args=["too", "many"])
-    with pytest.raises(UnknownTask, match="shop"):
-        run_schedules(["strange"], by="eve")
-    with pytest.raises(InvalidArguments, match="takes"):
-        run_schedules(["misfit"], by="eve")
-    assert Job.objects.count() == 0
-
-
-def test_last_job_is_told_wherever_it_is(queue, sql):
-    queued, running, retrying, dead, finished, gone = (app.noop.enqueue().id for _ in range(6))
-    sql("UPDATE pgqueue_jobs SET status = 'scheduled', attempts = 1 WHERE id = %s", retrying)
-    Job.objects.filter(pk=gone).delete()
-    found = {job.id: job for job in claim(queue, "default", limit=9, worker_id=1)}
-    ack.write(
-        queue,
-        [
-            Outcome(found[dead], Fate.DIED, reason=Reason.DISCARDED, error={}),
-            Outcome(found[finished], Fate.SUCCEEDED),
-            Outcome(found[queued], Fate.RELEASED),
-        ],
+def test_worker_declares_and_fires_and_tells_each_thing_once(queue, recode, caplog):
+    caplog.set_level(logging.INFO)
+    announced = []
+    scheduler = PeriodicEnqueuer(queue, announced.append)
+    recode(periodic(every=HOUR), periodic(every=HOUR, name="gone"), periodic(every=HOUR, name="edited"))
+    assert 0 < scheduler.declare_schedules() < 61
+    Schedule.objects.filter(name="edited").update(args=["z"], edited_at=timezone.now())
+    Schedule.objects.filter(name=RECORD).update(next_at=timezone.now())
+    recode(
+        periodic(every=HOUR),
+        periodic(every=2 * HOUR, name="edited"),
+        periodic(every=HOUR, name="wrong", args=[b"%s"]),
     )
-    assert last_jobs(CallerConnection(), [queued, running, retrying, dead, finished, gone]) == {
-        queued: LastJob("queued"),
-        running: LastJob("running"),
-        retrying: LastJob("retrying"),
-        dead: LastJob("dead", "discarded"),
-        finished: LastJob("finished"),
-    }
+    for _ in range(2):
+        scheduler._declare_at = 0.0
+        scheduler.declare_schedules()
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line for line in lines if line.startswith("Schedule")] == [
+        "Schedule edited is new",
+        "Schedule gone is new",
+        f"Schedule {RECORD} is new",
+        "Schedule edited stays as it was edited in the admin, not as the code has it",
+        "Schedule gone is not in this code: this worker leaves it alone",
+        *[line for line in lines if "Schedule wrong of the code is left out: Cannot be stored" in line],
+    ]
+    assert scheduler.fire_schedules(0.0) == 0.0, "there may be more"
+    assert scheduler.fire_schedules(0.0) == 5.0
+    assert scheduler.fire_schedules(60.0) == 60.0
+    assert announced == [{"default"}]
+    assert Job.objects.count() == 1

@@ -1,4 +1,4 @@
-"""Wait for jobs, in this process; what a worker does is done step by step."""
+"""Callers wait for jobs, in this process; what a worker does is done step by step."""
 
 import asyncio
 import datetime as dt
@@ -9,8 +9,6 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from asgiref.sync import async_to_sync
-from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connection, transaction
 
 import tests.app.tasks as app
@@ -18,15 +16,7 @@ from django_pgqueue import enqueue_many, job
 from django_pgqueue.conf import DEFAULTS
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import notify_waiters, send_notification
-from django_pgqueue.exceptions import (
-    ConfigurationError,
-    InvalidJob,
-    JobFailed,
-    JobNotCommitted,
-    JobNotFinished,
-    ResultNotKept,
-    UnknownJob,
-)
+from django_pgqueue.exceptions import ConfigurationError, JobFailed
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job
@@ -34,22 +24,15 @@ from django_pgqueue.records import Fate, Outcome
 from django_pgqueue.results import waiter as waiting
 from django_pgqueue.results import waiter as watch
 from django_pgqueue.states import Reason
+from tests.support.results import SESSIONS, end
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_caller_waits_in_the_end")]
 
 NEVER = {"POLL_SECONDS": 3600}
 """A caller that has noted that it waits looks no more: only an announcement helps."""
 
-SESSIONS = "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND datname = current_database()"
 CUT = SESSIONS.replace("pid", "pg_terminate_backend(pid, 30000)", 1)
-
-
-@pytest.fixture(autouse=True)
-def _no_caller_waits_in_the_end(sql):
-    yield
-    waiting.stop_all()
-    eventually(lambda: not (sql(SESSIONS, "pgqueue waiting") or sql(SESSIONS, "pgqueue waiting listener")))
 
 
 @pytest.fixture
@@ -65,108 +48,8 @@ def wait(handle, seconds=PATIENCE_SECONDS):
         connection.close()
 
 
-def end(queue, fate=Fate.SUCCEEDED, *, tells=True, **values) -> list[int]:
-    """Claim all jobs, and end them as a consumer does."""
-    jobs = claim(queue, "default", limit=1000, worker_id=1)
-    receipt = ack.write(queue, [Outcome(one, fate, **values) for one in jobs])
-    if tells:
-        notify_waiters(queue, receipt.awaited)
-    return [one.id for one in jobs]
-
-
 def are_noted(number=1) -> bool:
     return Job.objects.filter(has_waiters=True).count() == number
-
-
-# What has ended, or never will
-
-
-@pytest.mark.parametrize(("result", "returned"), [('{"a": [1, 2]}', {"a": [1, 2]}), ("null", None)])
-def test_result_of_a_job_that_has_finished_is_there_at_once(queue, result, returned):
-    handle = app.noop.enqueue()
-    end(queue, result=result)
-    assert handle.result() == handle.wait(PATIENCE_SECONDS) == job(handle.id).wait(PATIENCE_SECONDS) == returned
-    assert async_to_sync(job(handle.id).aresult)() == async_to_sync(handle.await_)(PATIENCE_SECONDS) == returned
-
-
-def test_job_that_has_not_ended_has_no_result_yet(queue):
-    handle = app.noop.enqueue()
-    with pytest.raises(JobNotFinished, match=rf"Job {handle.id} \(.*noop\) has not ended yet: it is queued.") as told:
-        handle.result()
-    assert told.value.status == "queued"
-    claim(queue, "default", limit=1, worker_id=1)
-    with pytest.raises(JobNotFinished, match="is running"):
-        async_to_sync(handle.aresult)()
-
-
-def ways(handle) -> list:
-    """Return all ways to ask for the result of a job that will not end any more."""
-    return [
-        handle.result,
-        lambda: handle.wait(PATIENCE_SECONDS),
-        async_to_sync(handle.aresult),
-        lambda: async_to_sync(handle.await_)(PATIENCE_SECONDS),
-    ]
-
-
-def test_job_that_is_dead_tells_why_and_no_secrets(queue):
-    handle = app.log_in.enqueue("me", "hunter22")
-    error = {"error": "ValueError", "message": "hunter22 is wrong", "traceback": "hunter22"}
-    end(queue, Fate.DIED, reason=Reason.EXHAUSTED, error=error)
-    for way in ways(handle):
-        with pytest.raises(JobFailed, match=r"is dead, exhausted after attempt 1: ValueError: .* is wrong") as told:
-            way()
-        assert (told.value.reason, told.value.error["error"]) == ("exhausted", "ValueError")
-        assert "hunter22" not in f"{told.value} {told.value.error}"
-
-
-@pytest.mark.parametrize(("task", "result"), [(app.unkept, "5"), (app.noop, None)], ids=["unkept", "left out"])
-def test_job_that_has_finished_without_a_result_says_so(queue, task, result):
-    handle = task.using(unique_key="u", unique_for=600).enqueue()
-    end(queue, result=result)
-    for way in ways(handle):
-        with pytest.raises(ResultNotKept, match="has finished, and its result is not kept"):
-            way()
-
-
-def test_job_of_which_nothing_is_there_is_unknown(queue):
-    handle = app.unkept.enqueue()
-    end(queue)
-    for way in [*ways(handle), *ways(job(1_000_000)), *ways(job(2**70))]:
-        with pytest.raises(UnknownJob, match="There is no job"):
-            way()
-
-
-def test_waiting_in_the_transaction_that_enqueued_the_job_is_refused_at_once():
-    with transaction.atomic():
-        handle = app.noop.enqueue()
-        for way in ways(handle)[1::2]:
-            with pytest.raises(JobNotCommitted, match=r"still open on 'default'.* Wait after the transaction"):
-                way()
-    with pytest.raises(TimeoutError):
-        handle.wait(0.05)
-
-
-def test_waiting_in_another_transaction_is_not_refused(queue):
-    handle = app.noop.enqueue()
-    with transaction.atomic():
-        Job.objects.get()
-        end(queue, result="1")
-        assert handle.wait(PATIENCE_SECONDS) == 1
-
-
-@pytest.mark.parametrize("timeout", [0, -1, True, "5", None, dt.timedelta(), float("nan")])
-def test_timeout_is_above_zero(timeout):
-    with pytest.raises(InvalidJob, match="The timeout is a number of seconds above 0, or a timedelta, not"):
-        job(1).wait(timeout)
-
-
-def test_wait_refuses_to_block_an_event_loop():
-    async def call():
-        job(1).wait(PATIENCE_SECONDS)
-
-    with pytest.raises(SynchronousOnlyOperation, match="Use await_"):
-        asyncio.run(call())
 
 
 def test_alias_that_is_no_postgresql_is_named():
@@ -272,22 +155,6 @@ def test_locked_row_is_noted_later_and_holds_up_no_other(queue, settings, pool):
     eventually(are_noted)
     end(queue, result="2")
     assert waiters[0].result(PATIENCE_SECONDS) == 2
-
-
-def test_timeout_says_where_the_job_is_and_leaves_it_alone(queue):
-    handle = app.noop.enqueue()
-    message = f"Job {handle.id} has not ended within 0.1 s. When last looked at it was queued."
-    for way in (lambda: handle.wait(0.1), lambda: asyncio.run(handle.await_(dt.timedelta(seconds=0.1)))):
-        eventually(lambda way=way: said_too_late(way) == message)
-    assert end(queue, result="1") == [handle.id]
-    assert handle.result() == 1
-
-
-def said_too_late(way) -> str:
-    """The first try may be over before the thread has its connections."""
-    with pytest.raises(TimeoutError) as told:
-        way()
-    return str(told.value)
 
 
 def test_many_wait_in_one_event_loop_without_a_thread_each(queue, settings):

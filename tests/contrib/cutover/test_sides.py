@@ -1,0 +1,87 @@
+"""Functions of both sides note what comes of marked calls, and just run the others."""
+
+import asyncio
+import inspect
+
+import pytest
+
+import tests.app.tasks as app
+from django_pgqueue import RetryLater, tasks
+from django_pgqueue.contrib.cutover import Cutover, new_side, old_side
+from django_pgqueue.contrib.cutover.models import Call
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.context import CurrentJob
+from django_pgqueue.jobs.executor import arun
+from django_pgqueue.jobs.interrupts import LaneInterrupts
+from tests.support.cutover import BOTH, in_a_loop, ran_by_us, work
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def work_async(queue, task) -> None:
+    async def run_all():
+        border = LaneInterrupts(asyncio.get_running_loop())
+        return [await arun(task, job, CurrentJob(job), border) for job in jobs]
+
+    jobs = claim(queue, "default", limit=100, worker_id=1)
+    ack.write(queue, in_a_loop(run_all()))
+
+
+def test_old_side_raises_what_its_function_raises(other, stage):
+    stage("old_leads")
+    Cutover(new=app.switched, old=other.delay).enqueue("x", until=2)
+    other.drain()
+    assert [str(error) for error in other.errors] == ["not before attempt 2"]
+    assert Call.objects.get().old_detail == "ValueError"
+
+
+@pytest.mark.parametrize("value", BOTH)
+def test_async_task_is_wrapped_likewise(other, stage, queue, value):
+    stage(value)
+    Cutover(new=app.aswitched, old=other.delay).enqueue("x")
+    Cutover(new=app.aswitched, old=other.delay).enqueue("y", until=2)
+    work_async(queue, app.aswitched)
+    other.drain()
+    leads = value.removesuffix("_leads")
+    assert ran_by_us() == [leads == "new"] * 2
+    assert sorted(Call.objects.values_list(f"{leads}_outcome", f"{leads}_detail")) == [
+        ("failed", "ValueError"),
+        ("succeeded", ""),
+    ]
+    assert Call.objects.exclude(old_arrived_at=None).exclude(new_arrived_at=None).count() == 2
+
+
+def test_retry_later_is_no_outcome(other, stage, queue):
+    @new_side
+    def closed(label):
+        raise RetryLater(60)
+
+    stage("new_leads")
+    task = tasks.Task(closed, name=app.switched.name, options=tasks.Options())
+    Cutover(new=task, old=other.delay).enqueue("x")
+    work(queue, task)
+    call = Call.objects.get()
+    assert (call.new_outcome, call.new_arrived_at is not None) == ("", True)
+
+
+def test_calls_without_a_mark_just_run(other, queue):
+    other.delay("from a schedule")
+    other.drain()
+    app.switched.enqueue("from a schedule")
+    work(queue)
+    assert app.switched("directly") == "done directly"
+    assert ran_by_us() == [False, True, False]
+
+
+def test_old_function_keeps_its_signature_but_for_the_mark():
+    def plain(order_id: int, *, fast: bool = False) -> None: ...
+
+    def open_to_all(order_id: int, **options: bool) -> None: ...
+
+    def none() -> None: ...
+
+    assert list(inspect.signature(old_side(plain)).parameters) == ["order_id", "fast", "pgqueue_cutover"]
+    assert list(inspect.signature(old_side(open_to_all)).parameters) == ["order_id", "pgqueue_cutover", "options"]
+    assert list(inspect.signature(old_side(none)).parameters) == ["pgqueue_cutover"]
+    assert str(inspect.signature(new_side(plain))) == str(inspect.signature(plain))

@@ -1,0 +1,86 @@
+"""Schedules are declared above their task; what cannot work is refused there."""
+
+import datetime as dt
+
+import pytest
+
+import tests.app.tasks as app
+from django_pgqueue import periodic, task
+from django_pgqueue.exceptions import ConfigurationError, InvalidJob, InvalidSchedule
+from tests.support.schedules import HOUR, RECORD
+
+pytestmark = pytest.mark.usefixtures("code")
+
+
+def test_schedules_are_declared_above_the_task(code):
+    every, cron = periodic(every=HOUR), periodic(name="nightly", cron="@daily", timezone="Asia/Tokyo", args=["x"])
+    assert cron(every(app.record)) is app.record
+    assert [(name, one.task, one.rhythm.cron, one.rhythm.timezone) for name, one in code.items()] == [
+        (RECORD, app.record, "", "Europe/Berlin"),
+        ("nightly", app.record, "@daily", "Asia/Tokyo"),
+    ]
+
+
+def test_durations_among_the_options_become_seconds(code):
+    periodic(every=HOUR, timeout=dt.timedelta(minutes=2), priority=5, jitter=dt.timedelta(minutes=1))(app.noop)
+    [declared] = code.values()
+    assert declared.options == {"timeout": 120.0, "priority": 5}
+    assert declared.jitter_seconds == 60.0
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, "either cron="),
+        ({"cron": "@daily", "every": HOUR}, "either cron="),
+        ({"cron": "0 25 * * *"}, "cron is '0 25"),
+        ({"every": dt.timedelta(0)}, "every is a timedelta of 1 second"),
+        ({"every": HOUR, "timezone": "Mars"}, "timezone is 'Mars'"),
+        ({"every": HOUR, "args": ("a", "b")}, r"tests\.app\.tasks\.record takes .*do not fit: too many positional"),
+        ({"every": HOUR, "kwargs": {"colour": 1}}, "unexpected keyword argument 'colour'"),
+        ({"every": HOUR, "args": "daily"}, r"args is a tuple or list.*args=\('daily',\)"),
+        ({"every": HOUR, "name": ""}, "name is a text of 1 to 200 characters, not ''"),
+        ({"every": HOUR, "name": "x" * 201}, "name is a text"),
+        ({"every": HOUR, "jitter": -1}, "jitter is 0 or more seconds, or a timedelta, of a day at most, not -1"),
+        ({"every": HOUR, "jitter": 86_401}, "jitter is"),
+        ({"every": HOUR, "catch_up": "some"}, "catch_up is one of 'last', 'none', 'all', not 'some'"),
+        ({"every": HOUR, "catch_up_limit": 0}, "catch_up_limit is a whole number from 1 to 10000, not 0"),
+        ({"every": HOUR, "run_at": HOUR}, "run_at cannot be given to a schedule"),
+        ({"every": HOUR, "metadata": {"x": object()}}, "cannot be stored as JSON"),
+    ],
+)
+def test_what_cannot_work_is_refused_where_it_is_declared(values, message, code):
+    with pytest.raises(InvalidSchedule, match=message):
+        periodic(**values)(app.record)
+    assert not code
+
+
+def test_option_that_no_job_has_is_refused():
+    with pytest.raises(InvalidJob, match="There is no option colour"):
+        periodic(every=HOUR, colour="red")(app.record)
+
+
+@pytest.mark.parametrize("given", [app.record.func, app.record.using(queue="x"), None])
+def test_periodic_stands_above_a_task(given):
+    with pytest.raises(ConfigurationError, match=r"Write @periodic\(…\) above @task"):
+        periodic(every=HOUR)(given)
+
+
+def test_two_schedules_have_two_names(code):
+    periodic(every=HOUR, name="x")(app.record)
+    for other in (app.record, app.noop):
+        with pytest.raises(ConfigurationError, match=r"Two schedules are called 'x'.*another name="):
+            periodic(every=HOUR, name="x")(other)
+
+
+@pytest.mark.usefixtures("registry_of")
+def test_module_that_is_loaded_again_replaces_its_schedules(code):
+    def load():
+        def tick() -> None: ...
+
+        tick.__qualname__ = "tick"
+        return periodic(cron="@daily")(task(tick))
+
+    first, second = load(), load()
+    assert first is not second
+    assert [one.task for one in code.values()] == [second]

@@ -1,0 +1,30 @@
+"""Jobs that end, and callers that ask for their results."""
+
+from asgiref.sync import async_to_sync
+
+from django_pgqueue.db.notify import notify_waiters
+from django_pgqueue.jobs import ack
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.records import Fate, Outcome
+from tests.support.waiting import PATIENCE_SECONDS
+
+SESSIONS = "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND datname = current_database()"
+
+
+def end(queue, fate=Fate.SUCCEEDED, *, tells=True, **values) -> list[int]:
+    """Claim all jobs, and end them as a consumer does."""
+    jobs = claim(queue, "default", limit=1000, worker_id=1)
+    receipt = ack.write(queue, [Outcome(one, fate, **values) for one in jobs])
+    if tells:
+        notify_waiters(queue, receipt.awaited)
+    return [one.id for one in jobs]
+
+
+def ways(handle) -> list:
+    """Return all ways to ask for the result of a job that will not end any more."""
+    return [
+        handle.result,
+        lambda: handle.wait(PATIENCE_SECONDS),
+        async_to_sync(handle.aresult),
+        lambda: async_to_sync(handle.await_)(PATIENCE_SECONDS),
+    ]

@@ -1,0 +1,107 @@
+"""Errors are of the kinds that their module draws, and say what is needed."""
+
+import copy
+import datetime as dt
+import pickle
+import re
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from django_pgqueue import exceptions
+from django_pgqueue.exceptions import (
+    ConfigurationError,
+    Discard,
+    InvalidJob,
+    JobControl,
+    JobFailed,
+    JobInterrupted,
+    JobNotFinished,
+    PgQueueError,
+    RetryLater,
+)
+from django_pgqueue.states import LONGEST_DELAY
+
+OWN = {
+    name: kind
+    for name, kind in vars(exceptions).items()
+    if isinstance(kind, type) and kind.__module__ == exceptions.__name__
+}
+
+
+def drawn() -> dict[str, tuple[str | None, str | None]]:
+    """Return what the tree in the docstring says of each class: the one above it, and that of Python or Django."""
+    found: dict[str, tuple[str | None, str | None]] = {}
+    above: dict[int, str] = {}
+    for line in exceptions.__doc__.splitlines():
+        match = re.match(r"    (?P<branch>[│├└─ ]*)(?P<name>[A-Z]\w+)(?: +\((?P<other>\w+)\))?", line)
+        if match:
+            depth = len(match["branch"]) // 4
+            found[match["name"]] = (above[depth - 1] if depth else None, match["other"])
+            above[depth] = match["name"]
+    return found
+
+
+def test_tree_has_every_class():
+    assert set(drawn()) == set(OWN)
+
+
+@pytest.mark.parametrize("name", sorted(OWN))
+def test_class_is_of_the_kinds_that_the_tree_says(name):
+    above, other = drawn()[name]
+    bases = [base.__name__ for base in OWN[name].__bases__]
+    assert bases == ([base for base in (above, other) if base] or ["Exception"])
+    assert issubclass(OWN[name], PgQueueError | JobControl | JobInterrupted)
+
+
+def test_error_of_the_configuration_is_one_of_django():
+    assert issubclass(ConfigurationError, ImproperlyConfigured)
+
+
+def test_interruption_passes_by_what_catches_exceptions():
+    kinds = {name for name, kind in OWN.items() if not issubclass(kind, Exception)}
+    assert kinds == {"JobInterrupted", "TimeLimitExceeded", "JobKilled"}
+
+
+@pytest.mark.parametrize(
+    ("delay", "seconds"),
+    [(0, 0), (2.5, 2.5), (dt.timedelta(minutes=2), 120), (LONGEST_DELAY, LONGEST_DELAY.total_seconds())],
+    ids=str,
+)
+def test_job_may_run_later_after_seconds_or_a_timedelta(delay, seconds):
+    error = RetryLater(delay)
+    assert error.seconds == seconds
+    assert str(error) == f"again in {seconds:g} s"
+    assert str(RetryLater(delay, "the shop is closed")) == "the shop is closed"
+
+
+@pytest.mark.parametrize(
+    "delay",
+    [-1, dt.timedelta(seconds=-1), LONGEST_DELAY + dt.timedelta(seconds=1), float("inf"), float("nan"), "5", None],
+    ids=str,
+)
+def test_job_may_not_run_before_now_or_never(delay):
+    with pytest.raises(InvalidJob, match="RetryLater takes 0 or more seconds or a timedelta, 36500 days at most, not "):
+        RetryLater(delay)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        JobFailed("it is dead", "exhausted", {"error": "ValueError"}),
+        JobNotFinished("it is running", "running"),
+        Discard("no such order"),
+        ConfigurationError("no such alias"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize(
+    "through", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))], ids=["copy", "pickle"]
+)
+def test_error_keeps_what_it_says_on_its_way_to_another_process(error, through):
+    other = through(error)
+    assert (type(other), str(other), vars(other)) == (type(error), str(error), vars(error))
+
+
+def test_failure_has_a_history_even_where_nothing_is_known():
+    assert (JobFailed("it is dead").reason, JobFailed("it is dead").error) == ("", {})

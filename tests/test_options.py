@@ -1,0 +1,79 @@
+"""Options of a job are checked when they are set."""
+
+import datetime as dt
+from typing import get_type_hints
+
+import pytest
+
+import tests.app.tasks as app
+from django_pgqueue import TaskOptions
+from django_pgqueue.exceptions import InvalidJob
+from django_pgqueue.options import Options
+
+
+def test_options_for_type_checkers_are_those_there_are():
+    assert get_type_hints(TaskOptions) == get_type_hints(Options)
+
+
+LAST = dt.datetime(9998, 12, 31, 23, tzinfo=dt.UTC)
+
+AFTER_LAST = LAST.replace(tzinfo=dt.timezone(dt.timedelta(hours=-2)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"priority": 101}, "priority is a whole number from -100 to 100, not 101"),
+        ({"priority": -101}, "priority is a whole number from -100 to 100, not -101"),
+        ({"priority": True}, "priority is a whole number"),
+        ({"priority": 1.5}, "priority is a whole number from -100 to 100, not 1.5"),
+        ({"queue": ""}, "queue is a name of 1 to 128 characters, not ''"),
+        ({"queue": "x" * 129}, "queue is a name of 1 to 128"),
+        ({"queue": None}, "queue is a name of 1 to 128 characters, not None"),
+        ({"max_attempts": 0}, "max_attempts is a whole number from 1 to 32767, not 0"),
+        ({"timeout": 0}, "timeout is a number of seconds above 0, or a timedelta, of a year at most, not 0"),
+        ({"timeout": "soon"}, "timeout is a number of seconds above 0, or a timedelta, of a year at most, not 'soon'"),
+        ({"timeout": 2**31}, "of a year at most, not 2147483648"),
+        ({"run_at": dt.timedelta.max}, "run_at is at most 36500 days from now"),
+        ({"run_at": dt.timedelta.min}, "run_at is at most 36500 days from now"),
+        ({"run_at": dt.datetime(1969, 1, 1, tzinfo=dt.UTC)}, "run_at is between the years 1970 and 9999"),
+        ({"run_at": dt.datetime.max.replace(tzinfo=dt.UTC)}, "run_at is between the years 1970 and 9999"),
+        ({"lease": -1}, "lease is a number of seconds above 0"),
+        (
+            {"keep": 0},
+            "keep, where it is not True or False, is a number of seconds above 0, or a timedelta, of a year at",
+        ),
+        ({"keep": "1h"}, "keep, where it is not True or False, is a number of seconds .* not '1h'"),
+        ({"keep": dt.timedelta(days=366)}, "keep, where .* of a year at most, not datetime.timedelta"),
+        ({"concurrency_strict": 1}, "concurrency_strict is True or False, not 1"),
+        ({"metadata": [1]}, r"metadata is a JSON object, not \[1\]"),
+        ({"run_at": LAST, "expires": 3600}, "after run_at, which is later than the year 9998"),
+        ({"expires": AFTER_LAST}, "expires is between the years 1970 and 9999"),
+        ({"run_at": "tomorrow"}, "run_at is a datetime or a timedelta, not 'tomorrow'"),
+        ({"run_at": dt.datetime(2030, 1, 1)}, r"run_at is naive .* USE_TZ is on. Use django.utils.timezone"),
+        ({"colour": 1}, r"There is no option colour\. Options are: concurrency_key, "),
+        ({"delay": 5}, r"There is no option delay: use run_at, a datetime or a timedelta from now\. Options are: "),
+        ({"countdown": 5}, "no option countdown: use run_at, a datetime or a timedelta from now"),
+        ({"run_after": 5}, "no option run_after: use run_at, a datetime or a timedelta from now"),
+        ({"eta": 1}, "no option eta: use run_at, a datetime or a timedelta from now"),
+        ({"queue_name": "x"}, "no option queue_name: use queue"),
+        ({"priorty": 1}, "no option priorty: did you mean priority?"),
+        ({"backoff": 1}, r"no option backoff: it belongs to the task, @task\(backoff=…\)"),
+    ],
+    ids=str,
+)
+def test_wrong_option_is_named_with_its_bounds(options, message):
+    with pytest.raises(InvalidJob, match=message):
+        app.noop.using(**options)
+
+
+@pytest.mark.parametrize("priority", [-100, 0, 100])
+def test_priorities_within_bounds_are_accepted(priority):
+    assert app.noop.using(priority=priority).options.priority == priority
+
+
+def test_lease_and_attempts_come_from_the_settings_when_not_given(settings):
+    settings.PGQUEUE = {"MAX_ATTEMPTS": 3, "LEASE_SECONDS": 60}
+    assert app.noop.options.attempts_allowed == 3
+    assert app.noop.options.lease_seconds == 60
+    assert app.noop.using(lease=dt.timedelta(minutes=5)).options.lease_seconds == 300
