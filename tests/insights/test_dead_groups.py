@@ -1,4 +1,4 @@
-"""Dead jobs by cause."""
+"""Dead jobs are counted by cause, up to a limit."""
 
 import datetime as dt
 import json

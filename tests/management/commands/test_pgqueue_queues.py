@@ -1,3 +1,5 @@
+"""manage.py pgqueue_queues: queues are listed, paused and limited."""
+
 import json
 from io import StringIO
 

@@ -1,3 +1,5 @@
+"""manage.py pgqueue_retention: it tells what is kept, and does a pass."""
+
 import datetime as dt
 import json
 from io import StringIO

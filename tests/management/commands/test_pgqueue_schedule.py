@@ -1,3 +1,5 @@
+"""manage.py pgqueue_schedule: schedules are listed, paused and run."""
+
 import datetime as dt
 import io
 import json

@@ -1,3 +1,5 @@
+"""The list and the pages of queues: numbers, pauses, limits."""
+
 import datetime as dt
 import json
 import re

@@ -1,3 +1,5 @@
+"""The list and the pages of schedules."""
+
 import datetime as dt
 import re
 
