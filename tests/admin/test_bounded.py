@@ -9,9 +9,7 @@ import tests.app.tasks as app
 from django_pgqueue.checks import check_settings
 from django_pgqueue.insights.bounded import TookTooLong, bounded
 from django_pgqueue.models import Job, Worker
-
-JOBS = "/admin/django_pgqueue/job/"
-DEAD = "/admin/django_pgqueue/deadjob/"
+from tests.support.admin_jobs import DEAD, JOBS
 
 
 @pytest.fixture
@@ -118,3 +116,17 @@ def test_time_limit_that_cannot_be_is_found_by_check(settings, value):
     settings.PGQUEUE = {**settings.PGQUEUE, "ADMIN_TIMEOUT_SECONDS": value}
     [error] = check_settings()
     assert (error.id, error.msg) == ("pgqueue.E002", f"PGQUEUE['ADMIN_TIMEOUT_SECONDS'] is {value!r}.")
+
+
+@pytest.mark.parametrize(
+    ("model", "title"),
+    [
+        ("job", "Jobs"),
+        ("queue", "Queues"),
+        ("worker", "Workers"),
+        ("schedule", "Schedules"),
+        ("bulkaction", "Bulk actions"),
+    ],
+)
+def test_each_list_has_its_name_as_title(admin_client, model, title):
+    assert f"<title>{title} |" in admin_client.get(f"/admin/django_pgqueue/{model}/").content.decode()

@@ -14,6 +14,7 @@ import tests.app.tasks as app
 from django_pgqueue import kill, pause_queue
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule, Worker
 from django_pgqueue.states import EntryKind
+from tests.support.admin_jobs import JOBS, queued, running
 from tests.support.hostile import ADMIN, EVIL, must_be_text, page
 from tests.support.schedules import make
 
@@ -175,6 +176,42 @@ def test_pages_are_shown_without_time_zones_too(viewer, settings):
     settings.USE_TZ = False
     assert "Attempt 1 failed with E" in words(page(viewer, ids[0], "deadjob"))
     assert "Waits for its turn" in words(page(viewer, ids[1]))
+
+
+def test_page_of_a_job_tells_its_story(viewer):
+    failed = {"kind": "failed", "error": "ValueError", "message": "no <i>luck</i>", "traceback": "Traceback <x>"}
+    errors = [
+        {**failed, "attempt": 1, "at": "2026-01-02T03:04:05+00:00"},
+        {"kind": "lost", "worker": "web-7 4711", "attempt": 2, "at": "not a time"},
+    ]
+    job_id = queued()
+    Job.objects.filter(pk=job_id).update(errors=errors, metadata={"order": 9007199254740993})
+    page = viewer.get(f"{JOBS}{job_id}/change/").content.decode()
+    newest_first = page[page.index("pgqueue-history") :]
+    assert newest_first.index("worker lost") < newest_first.index("ValueError")
+    assert "2026-01-02 04:04:05+01:00" in page
+    assert "no &lt;i&gt;luck" in page
+    assert '<details id="pgqueue-traceback-1"><summary>Traceback</summary>' in page
+    assert "9007199254740993" in page
+    assert "not yet" in page
+    assert not re.search(r"\b1970\b", page)  # it may be part of an id, or of a fraction of a second
+
+
+def test_page_of_a_running_job_names_its_worker(viewer):
+    job_id = running(cancel_requested_at=timezone.now(), cancelled_by="zoe")
+    page = viewer.get(f"{JOBS}{job_id}/change/").content.decode()
+    for words in ("on worker web-7 4711", "The worker is alive", "running, asked to stop", "zoe"):
+        assert words in page
+    Worker.objects.all().delete()
+    assert "not registered any more" in viewer.get(f"{JOBS}{job_id}/change/").content.decode()
+
+
+def test_page_of_a_job_shows_its_progress_without_secrets(admin_client):
+    job_id = app.log_in.enqueue("me", "hunter22").id
+    Job.objects.update(progress={"done": 1, "total": 2, "message": "hunter22 tried", "attempt": 1})
+    page = admin_client.get(f"{JOBS}{job_id}/change/").content.decode()
+    assert '<progress max="2" value="1"></progress> 1 of 2 [redacted] tried' in page
+    assert "hunter22" not in page
 
 
 # Where it is by now
