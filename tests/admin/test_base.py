@@ -6,6 +6,7 @@ from django.db import connections
 
 from django_pgqueue.models import DeadJob, Job
 from tests.support.admin_jobs import DEAD, JOBS, dead, entries, queued
+from tests.support.job_lists import ids
 from tests.support.staff import confirm, messages_of, tick, user_with
 
 pytestmark = pytest.mark.django_db
@@ -46,3 +47,10 @@ def test_queue_on_another_database_is_browsed_and_changed_there(staff, settings)
         assert cursor.fetchall() == [(job_id,)]
     assert "1 job was retried." in messages_of(confirm(staff, f"{DEAD}retry/", job_id))[0]
     assert len(entries()) == 2
+
+
+def test_job_that_is_not_here_is_looked_for_elsewhere(viewer):
+    job_id = dead()
+    page = viewer.get(f"{JOBS}?q={job_id}").content.decode()
+    assert f'<a href="{DEAD}?q={job_id}">Search dead jobs</a>' in page
+    assert ids(viewer, DEAD, q=job_id) == [job_id]

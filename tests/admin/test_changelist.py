@@ -1,20 +1,24 @@
-"""Lists of jobs cost as much in big tables as in small ones, and count up to a limit."""
+"""Lists of jobs: they cost as much in big tables as in small ones, and look through windows, page by page."""
 
+import datetime as dt
 import json
 import re
 from collections.abc import Iterator
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils.http import urlencode
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.admin import changelist, keyset
 from django_pgqueue.insights.bounded import bounded
-from django_pgqueue.models import DeadJob, Job
+from django_pgqueue.models import DeadJob, FinishedJob, Job
 from tests.support.admin_jobs import DEAD, FINISHED, JOBS, dead, queued
+from tests.support.job_lists import ids, listed, walk
 
 pytestmark = pytest.mark.django_db
 
@@ -188,3 +192,73 @@ def test_choices_of_filters_are_few(sql):
     )
     found = changelist.names("queued_queues")
     assert (found[0], len(found)) == ("q0001", 100)
+
+
+def test_links_are_there_where_there_are_pages(viewer, many, short):
+    first = listed(viewer, FINISHED)
+    assert set(first.links) == {"next", "last"}
+    middle = listed(viewer, FINISHED + first.links["next"])
+    assert set(middle.links) == {"first", "previous", "next", "last"}
+    assert set(listed(viewer, FINISHED + first.links["last"]).links) == {"first", "previous"}
+    assert ids(viewer, FINISHED + middle.links["previous"]) == ids(viewer, FINISHED + middle.links["first"])
+    page = viewer.get(FINISHED).content.decode()
+    assert '<nav class="paginator pgqueue-pages" aria-label="Pages">' in page
+    assert 'rel="next">Next</a>' in page
+    FinishedJob.objects.filter(pk__gt=7).delete()
+    assert listed(viewer, FINISHED).links == {}
+
+
+def test_filters_lead_to_a_first_page_and_search_keeps_them(viewer, many, short):
+    page = viewer.get(f"{DEAD}?reason=lost&{urlencode({'before': 'last'})}").content.decode()
+    assert '<input type="hidden" name="reason" value="lost">' in page
+    assert 'name="before"' not in page
+    assert 'href="?queue=q1&amp;reason=lost"' in page
+
+
+def test_what_no_index_finds_is_looked_for_in_a_window(viewer, many, short):
+    url = f"{FINISHED}?q=shop.task_1"
+    seen = []
+    for first, last, rest in ((100, 61, True), (60, 21, True), (20, 1, False)):
+        found = [job_id for page in walk(viewer, url, "next") for job_id in page]
+        assert found == [number for number in range(first, last - 1, -1) if number % 3 == 1]
+        cl = listed(viewer, url)
+        assert cl.looked == (
+            f"Searched the jobs {first} to {last}." if rest else f"Searched the jobs from {first} to the end."
+        )
+        assert bool(cl.further) is rest
+        url = FINISHED + cl.further
+        seen += found
+    assert len(seen) == 34
+
+
+def test_window_of_dead_jobs_goes_back_in_time(viewer, many, short):
+    cl = listed(viewer, f"{DEAD}?reason=killed&task=shop.task_1")
+    assert (cl.looked, cl.result_count) == ("", 4), "one reads along the index of the task, which has only 34"
+    cl = listed(viewer, f"{DEAD}?q=shop")
+    assert cl.looked == "Searched the jobs Jan. 1, 2031, 01:00:00 to Jan. 1, 2031, 01:00:00."
+    assert "Search older jobs" in viewer.get(f"{DEAD}?q=shop").content.decode()
+    assert cl.result_count == 40
+
+
+def test_window_that_has_nothing_says_so(viewer, many, short):
+    FinishedJob.objects.filter(pk__gt=20).update(task="other")
+    page = viewer.get(f"{FINISHED}?q=shop").content.decode()
+    for words in ("No matches here.", "Searched the jobs 100 to 61.", "Search older jobs"):
+        assert words in page
+
+
+def test_empty_lists_say_so(viewer):
+    for url, rows in ((JOBS, "jobs"), (DEAD, "dead jobs"), (FINISHED, "finished jobs")):
+        assert f"There are no {rows}." in viewer.get(url).content.decode()
+        assert f"No {rows} match." in viewer.get(f"{url}?q=shop").content.decode()
+
+
+def test_window_of_ids_that_look_like_days_is_told_by_its_ids(viewer, short):
+    now = dt.datetime.now(dt.UTC)
+    Job.objects.bulk_create(Job(pk=20260101 + n, task="t", run_at=now, status="queued") for n in range(45))
+    assert listed(viewer, f"{JOBS}?q=none").looked == "Searched the jobs 20,260,145 to 20,260,106."
+
+
+def test_query_is_kept_in_links_to_pages(viewer, many, short):
+    link = listed(viewer, f"{FINISHED}?q=shop.task&queue=q1").links["next"]
+    assert set(parse_qs(urlsplit(link).query)) == {"q", "queue", "after"}

@@ -1,8 +1,16 @@
 """Filters of the lists of jobs: what they narrow a list to, and what the address cannot ask for."""
 
-import pytest
+import datetime as dt
+from urllib.parse import urlsplit
 
+import pytest
+from django.test import RequestFactory
+
+import tests.app.tasks as app
+from django_pgqueue.admin.base import JobsAdmin
+from django_pgqueue.jobs.search import Filter, Source, pages
 from tests.support.admin_jobs import DEAD, FINISHED, JOBS, dead, queued, running, scheduled
+from tests.support.job_lists import ids, listed
 
 pytestmark = pytest.mark.django_db
 
@@ -64,3 +72,62 @@ def test_address_bar_reaches_no_other_column(viewer, query):
 @pytest.mark.parametrize("query", [f"{JOBS}?status=x", f"{DEAD}?reason=x", f"{DEAD}?cause=x", f"{FINISHED}?day=x"])
 def test_filter_that_cannot_be_is_dropped(viewer, query):
     assert viewer.get(query).status_code == 302
+
+
+SOURCES = {JOBS: Source.LIVE, DEAD: Source.DEAD, FINISHED: Source.FINISHED}
+
+
+def test_reserved_of_unique_keys_are_shown_only_where_asked_for(viewer, many):
+    assert {job.status for job in listed(viewer, JOBS).result_list} == {"scheduled", "queued", "waiting", "running"}
+    assert {job.status for job in listed(viewer, f"{JOBS}?status=reserved").result_list} == {"reserved"}
+    assert {job.status for job in listed(viewer, f"{JOBS}?status=scheduled").result_list} == {"scheduled"}
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        JOBS,
+        f"{JOBS}?status=waiting",
+        f"{JOBS}?queue=q1",
+        f"{JOBS}?status=scheduled&queue=q1",
+        f"{JOBS}?q=shop.task_1",
+        f"{JOBS}?q=shop.task_1&queue=q1",
+        f"{JOBS}?status=reserved",
+        f"{JOBS}?q=key:none",
+        f"{JOBS}?q=arg:none",
+        DEAD,
+        f"{DEAD}?reason=killed&queue=q0&task=shop.task_1",
+        f"{DEAD}?q=shop.task_2",
+        f"{DEAD}?q=label%3Dnone",
+        FINISHED,
+        f"{FINISHED}?queue=q1&q=shop.task_1",
+        f"{FINISHED}?day=today",
+    ],
+)
+def test_filter_of_a_list_chooses_what_the_list_shows(viewer, many, monkeypatch, address):
+    address = address.replace("today", str(dt.datetime.now(dt.UTC).date()))  # by now, not when tests were collected
+    monkeypatch.setattr(JobsAdmin, "list_per_page", 1000)
+    cl = listed(viewer, address)
+    chosen = cl.model_admin.chosen(RequestFactory().get(address))
+    source = SOURCES[urlsplit(address).path]
+    assert sorted(job.pk for job in cl.result_list) == [one for page in pages(source, chosen) for one in page.ids]
+
+
+def test_filter_of_a_cause_chooses_the_jobs_that_died_of_it(viewer, sql):
+    one, other = dead(errors=[{"error": "A", "message": "1"}]), dead(errors=[{"error": "A", "message": "2"}])
+    dead(errors=[{"error": "B"}])
+    [(cause,)] = sql("SELECT cause FROM pgqueue_dead_jobs WHERE id = %s", one)
+    assert ids(viewer, DEAD, cause=cause) == [other, one]
+    cl = listed(viewer, f"{DEAD}?cause={cause}")
+    assert cl.model_admin.chosen(RequestFactory().get(f"{DEAD}?cause={cause}")) == Filter(cause=cause)
+
+
+def test_one_job_by_its_id_is_no_filter(viewer):
+    job_id = app.record.enqueue().id
+    cl = listed(viewer, f"{JOBS}?q={job_id}")
+    assert cl.model_admin.chosen(RequestFactory().get(f"{JOBS}?q={job_id}")) is None
+
+
+def test_unique_key_is_no_filter_of_finished_jobs(viewer):
+    address = f"{FINISHED}?q=key:receipt:7"
+    assert listed(viewer, address).model_admin.chosen(RequestFactory().get(address)) is None
