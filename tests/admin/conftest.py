@@ -5,7 +5,8 @@ from django.test import Client
 
 from django_pgqueue.admin import keyset
 from django_pgqueue.admin.base import JobsAdmin
-from django_pgqueue.models import FinishedJob
+from django_pgqueue.models import FinishedJob, Queue
+from tests.support.admin_queues import ODD
 from tests.support.job_lists import finished
 from tests.support.staff import user_with
 
@@ -46,3 +47,10 @@ def many(sql) -> None:
     FinishedJob.objects.bulk_create(
         [finished(number, task=f"shop.task_{number % 3}", queue=f"q{number % 2}") for number in range(1, 101)]
     )
+
+
+@pytest.fixture
+def queues() -> list[str]:
+    names = ["default", "mail", ODD]
+    Queue.objects.bulk_create(Queue(name=name) for name in names)
+    return names

@@ -1,15 +1,24 @@
-"""Pages of the admin that would take long are stopped, and say so."""
+"""Pages of the admin that would take long are stopped, and say so; no address compares other columns than offered."""
 
 import contextlib
 
 import pytest
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.core.exceptions import SuspiciousOperation
 from django.db import OperationalError, connection, transaction
+from django.test import RequestFactory
 
 import tests.app.tasks as app
 from django_pgqueue.checks import check_settings
 from django_pgqueue.insights.bounded import TookTooLong, bounded
-from django_pgqueue.models import Job, Worker
+from django_pgqueue.models import Job, Schedule, Worker
 from tests.support.admin_jobs import DEAD, JOBS
+from tests.support.staff import user_with
+
+LISTS = [made for made in admin.site._registry.values() if made.opts.app_label == "django_pgqueue"]
+LISTS = [made for made in LISTS if made.opts.model_name != "overview"]  # a page, whatever its address asks for
+KINDS = ("startswith", "regex", "contains", "gt", "isnull", "password__startswith", "0__gt")
 
 
 @pytest.fixture
@@ -130,3 +139,31 @@ def test_time_limit_that_cannot_be_is_found_by_check(settings, value):
 )
 def test_each_list_has_its_name_as_title(admin_client, model, title):
     assert f"<title>{title} |" in admin_client.get(f"/admin/django_pgqueue/{model}/").content.decode()
+
+
+def test_hidden_argument_of_a_schedule_cannot_be_guessed_letter_by_letter(db):
+    given = {"task": "tests.app.tasks.log_in", "kwargs": {"password": "hunter2"}}
+    Schedule.objects.create(name="nightly", every_seconds=60, next_at="2030-01-01 00:00Z", **given)
+    client = user_with("view_schedule")
+    for letter in "hx":
+        answer = client.get(f"/admin/django_pgqueue/schedule/?kwargs__password__startswith={letter}")
+        assert answer.status_code == 400
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("made", LISTS, ids=lambda made: made.opts.model_name)
+def test_address_bar_compares_no_column_but_those_that_the_list_offers(made):
+    """The view is asked directly, without the session and the user that each request would read."""
+    user_with(*(f"{right}_{made.opts.model_name}" for right in ("view", "change")))
+    user = User.objects.get()
+    for field in made.opts.fields:
+        for lookup in (field.name, *(f"{field.name}__{kind}" for kind in KINDS)):
+            allowed = lookup in getattr(made, "lookups", ())
+            request = RequestFactory().get(f"/admin/django_pgqueue/{made.opts.model_name}/", {lookup: "1"})
+            request.user = user
+            try:
+                answer = made.changelist_view(request)
+            except SuspiciousOperation:  # which Django answers with 400
+                continue
+            assert allowed or answer.status_code == 302, lookup
+            assert allowed or "e=1" in answer["Location"], lookup

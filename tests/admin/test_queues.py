@@ -5,62 +5,28 @@ import json
 import re
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
-from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.utils import timezone
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, limit_queue, pause_queue
 from django_pgqueue.models import Queue, Stat
+from tests.support.admin_queues import ODD, QUEUES, change
+from tests.support.staff import confirm, user_with
 from tests.support.worker_rows import worker
 
 pytestmark = pytest.mark.django_db
 
-QUEUES = "/admin/django_pgqueue/queue/"
-ODD = 'a, "b"/<i>_?'
-
-
-def client_with(*codenames: str) -> Client:
-    user = User.objects.create_user("ann", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
-    client = Client()
-    client.force_login(user)
-    return client
-
 
 @pytest.fixture
 def viewer() -> Client:
-    return client_with("view_queue")
+    return user_with("view_queue")
 
 
 @pytest.fixture
 def staff() -> Client:
-    return client_with("view_queue", "pause_queue")
-
-
-@pytest.fixture
-def queues() -> list[str]:
-    names = ["default", "mail", ODD]
-    Queue.objects.bulk_create(Queue(name=name) for name in names)
-    return names
-
-
-def change(client, name, **data):
-    return client.post(f"{QUEUES}{quote(name)}/change/", data, follow=True)
-
-
-def choose(client, action, names, **extra):
-    return client.post(QUEUES, {"action": action, "index": 0, "_selected_action": names, **extra})
-
-
-def confirm(client, verb, ids, **said):
-    return client.post(f"{QUEUES}{verb}/", {"ids": ids, "confirmed": "yes", **said}, follow=True)
-
-
-def ids_in(response) -> str:
-    return response.context["ids"]
+    return user_with("view_queue", "pause_queue")
 
 
 def test_queue_that_no_worker_has_served_yet_has_its_page(staff):
@@ -77,7 +43,7 @@ def test_queue_that_no_worker_has_served_yet_has_its_page(staff):
     assert not Queue.objects.filter(name=ODD).exists()
     change(staff, ODD, max_running="3", rate_limit="", rate_period_seconds="", rate_burst="")
     assert Queue.objects.get(name=ODD).max_running == 3
-    confirm(staff, "pause", "new", reason="", minutes="")
+    confirm(staff, f"{QUEUES}pause/", "new", reason="", minutes="")
     assert Queue.objects.get(name="new").paused_at is not None
     assert "No worker has served" not in staff.get(QUEUES).content.decode()
     gone = staff.get(f"{QUEUES}gone/change/", follow=True)
@@ -116,7 +82,7 @@ def test_list_shows_how_queues_get_on_and_where_their_jobs_are(queues, sql):
     minute = timezone.now().replace(second=0, microsecond=0) - dt.timedelta(minutes=2)
     buckets = {"wait_buckets": [0] * 15 + [15], "run_buckets": [15]}
     Stat.objects.create(minute=minute, queue="mail", task="t", succeeded=15, **buckets)
-    staff = client_with("view_queue", "view_job", "view_deadjob", "view_worker")
+    staff = user_with("view_queue", "view_job", "view_deadjob", "view_worker")
     for page in (staff.get(QUEUES), staff.get(f"{QUEUES}mail/change/")):
         shown = dict(re.findall(r'<div data-pgqueue-live="mail (\w+)">(.*?)</div>', page.content.decode()))
         assert shown["queued"] == '<a href="/admin/django_pgqueue/job/?status=queued&amp;queue=mail">30</a>'
@@ -140,68 +106,10 @@ def test_pause_that_is_over_is_shown_as_none(viewer, queues):
     assert "by bob" not in viewer.get(QUEUES).content.decode()
 
 
-@pytest.mark.parametrize("names", [["mail"], ["mail", ODD]])
-def test_queues_are_paused_with_a_reason_and_resumed(staff, queues, names):
-    asked = choose(staff, "pause", names)
-    assert asked.status_code == 200
-    assert Queue.objects.filter(paused_at=None).count() == 3
-    done = confirm(staff, "pause", ids_in(asked), reason="lunch", minutes="30")
-    paused = Queue.objects.filter(paused_at__isnull=False)
-    assert set(paused.values_list("name", "paused_by", "pause_reason")) == {(name, "ann", "lunch") for name in names}
-    assert all(queue.resume_at - queue.paused_at == dt.timedelta(minutes=30) for queue in paused)
-    assert f"{len(names)} queue" in done.content.decode()
-    assert set(LogEntry.objects.values_list("object_id", "change_message")) == {
-        (name, "Paused: lunch") for name in names
-    }
-    told = confirm(staff, "resume", ids_in(choose(staff, "resume", queues))).content.decode()
-    assert f"Left alone: {3 - len(names)} (not paused)." in told
-    assert not paused.all().exists()
-
-
-def test_pause_with_a_time_that_cannot_be_is_asked_for_again(staff, queues):
-    again = confirm(staff, "pause", ids_in(choose(staff, "pause", ["mail"])), reason="x", minutes="0")
-    assert "greater than or equal to 1" in again.content.decode()
-    assert not Queue.objects.filter(paused_at__isnull=False).exists()
-
-
-def test_unknown_queue_is_not_made(staff, queues):
-    page = confirm(staff, "pause", "typo,mail", reason="", minutes="")
-    assert "Left alone: 1 (not here any more)." in page.content.decode()
-    assert set(Queue.objects.values_list("name", flat=True)) == set(queues)
-
-
-def test_limits_are_edited(staff, queues):
-    change(staff, ODD, max_running="5", rate_limit="100")
-    row = Queue.objects.get(pk=ODD)
-    assert (row.max_running, row.rate_limit, row.rate_period_seconds, row.rate_burst, row.tokens) == (5, 100, 1, 20, 20)
-    Queue.objects.filter(pk=ODD).update(tokens=3)
-    change(staff, ODD, max_running="6", rate_limit="100", rate_period_seconds="1.0", rate_burst="20")
-    row = Queue.objects.get(pk=ODD)
-    assert (row.max_running, row.tokens) == (6, 3)
-    change(staff, ODD)
-    row = Queue.objects.get(pk=ODD)
-    assert (row.max_running, row.rate_limit, row.rate_period_seconds, row.rate_burst) == (None, None, None, None)
-
-
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        ({"max_running": "0"}, "greater than or equal to 1"),
-        ({"rate_limit": "2000000"}, "less than or equal to 1000000"),
-        ({"rate_burst": "5"}, "This belongs to a rate, and there is none."),
-        ({"rate_period_seconds": "5"}, "This belongs to a rate, and there is none."),
-        ({"rate_limit": "5", "rate_period_seconds": "0"}, "greater than or equal to 0.001"),
-    ],
-)
-def test_limits_that_cannot_be_are_refused_at_their_fields(staff, queues, data, words):
-    assert words in change(staff, "mail", **data).content.decode()
-    assert not Queue.objects.exclude(max_running=None, rate_limit=None).exists()
-
-
 def test_user_who_may_only_look_changes_nothing(viewer, queues):
     assert 'name="max_running"' not in viewer.get(f"{QUEUES}mail/change/").content.decode()
     assert change(viewer, "mail", max_running="1").status_code == 403
-    assert confirm(viewer, "pause", "mail", reason="", minutes="").status_code == 403
+    assert confirm(viewer, f"{QUEUES}pause/", "mail", reason="", minutes="").status_code == 403
     assert not Queue.objects.exclude(paused_at=None, max_running=None).exists()
 
 
@@ -224,3 +132,13 @@ def test_queue_that_cannot_be_leads_away_as_one_that_is_unknown(viewer, name):
 
 def test_list_of_queues_is_not_asked_for_a_name_that_cannot_be(viewer):
     assert viewer.get(QUEUES, {"name": "a\0b"}).status_code == 400
+
+
+def test_queue_that_may_be_paused_but_not_seen_is_neither_shown_nor_limited(db):
+    Queue.objects.create(name="mail")
+    client = user_with("pause_queue")
+    address = "/admin/django_pgqueue/queue/mail/change/"
+    assert client.get(address).status_code == 403
+    given = {"max_running": 1, "rate_limit": "", "rate_period_seconds": "", "rate_burst": ""}
+    assert client.post(address, given).status_code == 403
+    assert Queue.objects.get().max_running is None

@@ -4,7 +4,6 @@ import datetime as dt
 import re
 
 import pytest
-from django.contrib.admin.models import LogEntry
 from django.db import connection
 from django.test import Client
 from django.utils import timezone
@@ -17,45 +16,19 @@ from django_pgqueue.insights.bounded import bounded
 from django_pgqueue.models import DeadJob, Job, Schedule
 from django_pgqueue.schedules import periodic as timetable
 from django_pgqueue.schedules.enqueuer import fire_due
+from tests.support.admin_schedules import LIST, entered, page
 from tests.support.plans import nodes_of
 from tests.support.schedules import HOUR, RECORD, START, make
 from tests.support.staff import FINISHED, confirm, messages_of, tick, user_with
 
 pytestmark = pytest.mark.django_db
 
-LIST = "/admin/django_pgqueue/schedule/"
 ALL = ("view", "add", "change", "delete", "pause", "run")
 
 
 @pytest.fixture
 def staff(db) -> Client:
     return user_with(*(f"{what}_schedule" for what in ALL))
-
-
-def entered(**values) -> dict:
-    """Return what the form sends."""
-    return {
-        "name": "hourly",
-        "task": RECORD,
-        "cron": "",
-        "every_seconds": "3600",
-        "timezone": "UTC",
-        "args": "",
-        "kwargs": "",
-        "options": "",
-        "jitter_seconds": "0",
-        "catch_up": "last",
-        "catch_up_limit": "100",
-        **values,
-    }
-
-
-def page(schedule: Schedule) -> str:
-    return f"{LIST}{schedule.pk}/change/"
-
-
-def errors_of(response) -> dict[str, list[str]]:
-    return {field: list(errors) for field, errors in response.context["adminform"].form.errors.items()}
 
 
 def test_list_shows_when_schedules_run_and_what_became_of_the_last_job(staff, queue):
@@ -135,55 +108,6 @@ def test_jobs_of_a_schedule_are_found_by_its_indexes(with_runs, sql):
     assert "pgqueue_dead_jobs_schedule" in {node["Index Name"] for node in read}
 
 
-def test_form_of_a_new_schedule_begins_with_the_defaults(staff):
-    form = staff.get(f"{LIST}add/").context["adminform"].form
-    shown = {name: form[name].value() for name in ("args", "kwargs", "options", "jitter_seconds", "catch_up_limit")}
-    assert shown == {"args": "[]", "kwargs": "{}", "options": "{}", "jitter_seconds": 0, "catch_up_limit": 100}
-    assert (form["catch_up"].value(), form["timezone"].value(), form["cron"].value()) == ("last", "Europe/Berlin", "")
-
-
-def test_schedule_is_added_with_its_next_tick(staff):
-    values = entered(args='["x"]', options='{"queue": "slow", "timeout": 60}', jitter_seconds="5", catch_up="all")
-    assert staff.post(f"{LIST}add/", values).status_code == 302
-    row = Schedule.objects.get()
-    assert (row.name, row.task, row.source, row.every_seconds, row.cron) == ("hourly", RECORD, "admin", 3600, "")
-    assert (row.args, row.kwargs, row.options) == (["x"], {}, {"queue": "slow", "timeout": 60})
-    assert (row.jitter_seconds, row.catch_up, row.edited_at) == (5, "all", None)
-    assert dt.timedelta(0) < row.next_at - timezone.now() <= HOUR
-
-
-@pytest.mark.parametrize(
-    ("values", "field", "message"),
-    [
-        ({"cron": "61 * * * *", "every_seconds": ""}, "cron", "cron is '61 * * * *': bad minute."),
-        ({"cron": "0 0 30 2 *", "every_seconds": ""}, "cron", "bad day-of-month"),
-        ({"cron": "0 * * * *", "every_seconds": "", "timezone": "Mars"}, "cron", "timezone is 'Mars'"),
-        ({"every_seconds": "0"}, "every_seconds", "every is a timedelta of 1 second"),
-        ({"every_seconds": "1e300"}, "every_seconds", "which is no time"),
-        ({"every_seconds": ""}, "cron", "either cron="),
-        ({"cron": "@daily"}, "every_seconds", "either cron="),
-        ({"args": "["}, "args", "Enter a valid JSON."),
-        ({"args": "{}"}, "args", "This is not a JSON array."),
-        ({"kwargs": "[1]"}, "kwargs", "This is not a JSON object."),
-        ({"args": '["a", "b"]'}, "args", "too many positional arguments"),
-        ({"kwargs": '{"colour": 1}'}, "args", "unexpected keyword argument 'colour'"),
-        ({"args": '["\\u0000"]'}, "args", "NUL"),
-        ({"options": '{"priority": 1000}'}, "options", "priority is a whole number"),
-        ({"options": '{"colour": 1}'}, "options", "There is no option colour"),
-        ({"options": '{"run_at": 1}'}, "options", "run_at cannot be given to a schedule"),
-        ({"task": "shop.tasks.not_here"}, "task", "Select a valid choice"),
-        ({"jitter_seconds": "-1"}, "jitter_seconds", "greater than or equal to 0"),
-        ({"catch_up_limit": "0"}, "catch_up_limit", "greater than or equal to 1"),
-        ({"name": ""}, "name", "required"),
-    ],
-)
-def test_form_says_at_the_field_what_cannot_work(staff, values, field, message):
-    errors = errors_of(staff.post(f"{LIST}add/", entered(**values)))
-    assert list(errors) == [field]
-    assert message in errors[field][0]
-    assert Schedule.objects.count() == 0
-
-
 def test_page_shows_the_next_five_runs_and_why_the_last_tick_became_no_job(staff):
     row = make(cron="30 2 * * *", timezone="Europe/Berlin", next_at=dt.datetime(2026, 3, 28, 1, 30, tzinfo=dt.UTC))
     Schedule.objects.update(last_error="<b>No luck.</b>", last_at=START)
@@ -227,12 +151,6 @@ def test_schedule_of_code_keeps_name_and_task_and_says_that_edits_win(staff, mon
     assert Schedule.objects.get().edited_at is None
 
 
-def test_saving_without_a_change_is_no_edit(staff):
-    row = make(source="code")
-    staff.post(page(row), entered())
-    assert Schedule.objects.get().edited_at is None
-
-
 def test_what_the_code_declares_is_not_deleted(staff, monkeypatch):
     monkeypatch.setattr(timetable, "_declared", {})
     row, mine = make(source="code"), make("mine")
@@ -241,44 +159,6 @@ def test_what_the_code_declares_is_not_deleted(staff, monkeypatch):
     assert staff.post(f"{LIST}{row.pk}/delete/", {"post": "yes"}).status_code == 403
     tick(staff, LIST, "delete_selected", row.pk, post="yes")
     assert list(Schedule.objects.values_list("name", flat=True)) == ["hourly"]
-
-
-def test_sensitive_arguments_are_neither_shown_nor_edited(staff):
-    row = make(task="tests.app.tasks.log_in", args=["ann", "hunter2"])
-    text = staff.get(page(row)).content.decode()
-    assert "hunter2" not in text
-    assert "[redacted]" in text
-    staff.post(page(row), entered(task="tests.app.tasks.log_in", args='["eve", "x"]', every_seconds="60"))
-    assert (Schedule.objects.get().args, Schedule.objects.get().every_seconds) == (["ann", "hunter2"], 60)
-    answer = staff.post(page(row), entered(task="tests.app.tasks.record", every_seconds="90"))
-    assert answer.status_code == 302, errors_of(answer)
-    assert (Schedule.objects.get().task, Schedule.objects.get().every_seconds) == ("tests.app.tasks.log_in", 90)
-    assert "hunter2" not in staff.get(page(row)).content.decode()
-
-
-def test_schedules_are_paused_resumed_and_run_after_a_confirmation(staff):
-    row, other = make(), make("other", is_enabled=False)
-    assert b"They miss their ticks" in tick(staff, LIST, "pause", row.pk, other.pk).content
-    assert messages_of(confirm(staff, f"{LIST}pause/", row.pk, other.pk)) == [
-        "1 schedule was paused.",
-        "Left alone: 1 (paused already).",
-    ]
-    assert not Schedule.objects.filter(is_enabled=True).exists()
-    assert messages_of(confirm(staff, f"{LIST}resume/", row.pk, other.pk)) == ["2 schedules were resumed."]
-    assert Schedule.objects.get(pk=row.pk).next_at > START
-    assert messages_of(confirm(staff, f"{LIST}run/", row.pk)) == ["A job of 1 schedule was enqueued."]
-    assert Job.objects.get().schedule_id == row.pk
-    entries = LogEntry.objects.filter(object_id=row.pk).order_by("pk")
-    assert [entry.change_message for entry in entries] == ["Paused.", "Resumed.", "Run now."]
-    assert {entry.object_repr for entry in entries} == {"hourly"}
-
-
-def test_schedule_that_cannot_be_run_says_why_and_the_others_are(staff):
-    good, strange = make("good"), make("strange", task="shop.tasks.not_here")
-    said = messages_of(confirm(staff, f"{LIST}run/", good.pk, strange.pk))
-    assert said[0] == "A job of 1 schedule was enqueued."
-    assert said[1].startswith("Left alone: 1 (No task is called 'shop.tasks.not_here'.")
-    assert Job.objects.count() == 1
 
 
 @pytest.mark.parametrize(
