@@ -1,11 +1,13 @@
-"""Users of the pages of jobs, and tables with many of them."""
+"""Users of the pages of jobs, tables with many of them, queues, a worker."""
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from django_pgqueue.admin import keyset
 from django_pgqueue.admin.base import JobsAdmin
-from django_pgqueue.models import FinishedJob, Queue
+from django_pgqueue.models import FinishedJob, Queue, Worker
+from tests.support.admin_jobs import HOUR
 from tests.support.admin_queues import ODD
 from tests.support.job_lists import finished
 from tests.support.staff import user_with
@@ -54,3 +56,10 @@ def queues() -> list[str]:
     names = ["default", "mail", ODD]
     Queue.objects.bulk_create(Queue(name=name) for name in names)
     return names
+
+
+@pytest.fixture
+def worker(db) -> Worker:
+    return Worker.objects.create(
+        supervisor_id=1, lease_until=timezone.now() + HOUR, pid=4711, concurrency=4, host="web-7", version="1"
+    )
