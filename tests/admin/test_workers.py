@@ -9,11 +9,9 @@ from django.test import Client
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.db.queries import statement
 from django_pgqueue.jobs import leases
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.models import Job, Worker
-from tests.support.plans import explain, fill
 from tests.support.worker_rows import register
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -119,17 +117,6 @@ def test_list_asks_as_often_however_many_there_are(queue, staff, django_assert_m
         register(queue)
     with django_assert_max_num_queries(12):
         assert "20 worker processes" in words(staff.get(WORKERS))
-
-
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [("jobs_per_worker", {"worker_ids": [1, 2, 3], "limit": 1001}), ("jobs_of_worker", {"worker_id": 3, "limit": 101})],
-)
-def test_jobs_of_workers_are_found_by_their_index(queue, name, parameters):
-    fill(queue, 3000, "queued", "running")
-    scans = [node for node in explain(queue, statement(name), parameters) if "Relation Name" in node]
-    assert scans
-    assert {node.get("Index Name") for node in scans} == {"pgqueue_jobs_running"}
 
 
 # Stop

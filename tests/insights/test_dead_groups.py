@@ -1,48 +1,26 @@
-"""Dead jobs are counted by cause, up to a limit."""
+"""Dead jobs are counted by cause, by the hour of the last day, and up to a limit."""
 
 import datetime as dt
 import json
 import re
 
 import pytest
-from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
 from django.utils import timezone
-from django.utils.http import urlencode
 
-import tests.app.tasks as app
 from django_pgqueue.db.queries import statement
 from django_pgqueue.insights import dead_groups
 from django_pgqueue.insights.bounded import bounded
-from django_pgqueue.jobs.actions import kill
-from django_pgqueue.models import DeadJob
+from tests.support.dead_groups import DEAD, PAGE, dead
+from tests.support.staff import user_with
 
 pytestmark = pytest.mark.django_db
-
-PAGE = "/admin/django_pgqueue/deadjob/causes/"
-DEAD = "/admin/django_pgqueue/deadjob/"
-
-
-def client_with(*codenames: str) -> Client:
-    user = User.objects.create_user(f"ann {len(codenames)}", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
-    client = Client()
-    client.force_login(user)
-    return client
 
 
 @pytest.fixture
 def viewer() -> Client:
-    return client_with("view_deadjob")
-
-
-def dead(error="ValueError", message="no luck", *, at: dt.datetime | None = None, **values) -> int:
-    job_id = app.record.enqueue().id
-    kill([job_id], by="ann")
-    values = {"reason": "exhausted", "errors": [{"error": error, "message": message}], **values}
-    DeadJob.objects.filter(pk=job_id).update(died_at=at or timezone.now(), **values)
-    return job_id
+    return user_with("view_deadjob")
 
 
 def found(**options) -> dead_groups.DeadGroupPage:
@@ -110,20 +88,6 @@ def test_pages_show_each_cause_once():
     assert seen == sorted(seen, key=lambda job_id: ids.index(job_id) // 2)
 
 
-def test_address_leads_to_the_next_page(viewer):
-    for number in range(51):
-        dead(f"Error{chr(65 + number // 26)}{chr(65 + number % 26)}")
-    first = viewer.get(PAGE)
-    following = viewer.get(PAGE + first.context["next"])
-    lines = [line.cause.job_id for page in (first, following) for line in page.context["lines"]]
-    assert len(lines) == len(set(lines)) == 51
-    assert (following.context["next"], len(following.context["lines"])) == ("", 1)
-    for cursor in ("x", '["x", "1"]', '["2031-01-01T00:00Z"]', json.dumps(["2031-01-01T00:00Z", "x"])):
-        page = viewer.get(f"{PAGE}?{urlencode({'after': cursor})}")
-        assert "This is the first one." in page.content.decode()
-        assert len(page.context["lines"]) == 50
-
-
 def test_many_causes_are_told_from_all_of_them(viewer, sql):
     sql(
         "INSERT INTO pgqueue_dead_jobs (id, task, queue, reason, died_at, run_at, enqueued_at) SELECT n, 'x' || n, "
@@ -133,43 +97,6 @@ def test_many_causes_are_told_from_all_of_them(viewer, sql):
     assert [cause.job_id for cause in page.causes] == list(range(1, 51))
     assert page.is_partial
     assert "There are more than 1,000 causes." in viewer.get(PAGE).content.decode()
-
-
-def test_markup_and_secrets_are_not_shown_as_such(viewer):
-    evil = "<script>alert(1)</script>"
-    dead(evil, evil, task=evil)
-    dead("Refused", "hunter22 is wrong", task="tests.app.tasks.log_in", args=["ann", "hunter22"])
-    page = viewer.get(PAGE).content.decode()
-    assert evil not in page
-    assert "&lt;script&gt;alert(1)" in page
-    assert "hunter22" not in page
-    assert "[redacted] is wrong" in page
-
-
-@pytest.mark.parametrize(
-    "errors", [[], [{}], ["text"], {"error": "x"}, [None], [{"error": 7, "message": [1]}]], ids=str
-)
-def test_odd_histories_do_not_break_it(viewer, errors):
-    dead(errors=errors)
-    assert viewer.get(PAGE).status_code == 200
-
-
-def test_page_without_dead_jobs_says_so(viewer):
-    assert "There are no dead jobs." in viewer.get(PAGE).content.decode()
-
-
-def test_page_needs_the_permission_and_offers_what_the_user_may(viewer):
-    dead()
-    assert client_with("view_job", "retry_deadjob").get(PAGE).status_code == 403
-    page = viewer.get(PAGE).content.decode()
-    assert "Retry these" not in page
-    assert "Purge these" not in page
-    staff = client_with("view_deadjob", "retry_deadjob", "delete_deadjob")
-    response = staff.get(PAGE)
-    [line] = response.context["lines"]
-    assert [str(words) for words, _ in line.ways_on] == ["Retry these…", "Purge these…"]
-    for _, address in line.ways_on:
-        assert staff.get(address).status_code == 200
 
 
 def test_it_reads_some_entries_of_each_cause_and_no_table(sql):
