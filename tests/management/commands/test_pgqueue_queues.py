@@ -8,8 +8,7 @@ from django.core.management import CommandError, call_command
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, limit_queue, pause_queue
-from django_pgqueue.cli.parsing import rate_or_none
-from django_pgqueue.insights import formatting, overview
+from django_pgqueue.insights import overview
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.pending_work import QueueCounts, counts
 from django_pgqueue.models import Job, Queue
@@ -98,12 +97,6 @@ def test_words_that_cannot_work_change_nothing(transactional_db, words, message)
         run(*words)
     assert message in str(caught.value)
     assert not Queue.objects.exists()
-
-
-@pytest.mark.parametrize("text", ["100/s", "60/m", "5/10s", "1000/h", "3/1.5s", "7/2d", "1/w", "90/90s"])
-def test_rates_are_shown_as_they_are_typed(text):
-    rate = rate_or_none(text)
-    assert formatting.rate(rate.number, rate.period.total_seconds()) == text
 
 
 def test_jobs_are_counted_up_to_a_limit(queue):
