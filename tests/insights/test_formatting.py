@@ -2,7 +2,7 @@
 
 import pytest
 
-from django_pgqueue.insights.formatting import short
+from django_pgqueue.insights.formatting import columns, cut, short, width
 
 
 @pytest.mark.parametrize(
@@ -11,3 +11,11 @@ from django_pgqueue.insights.formatting import short
 )
 def test_short_numbers_have_no_exponent(number, digits, words):
     assert short(number, digits) == words
+
+
+def test_text_is_cut_by_its_width():
+    assert width("寿司") == 4
+    assert width("e\u0301") == 1
+    assert cut("寿司寿司寿司", 7) == "寿…寿司" or width(cut("寿司寿司寿司", 7)) <= 7
+    assert cut("shop.tasks.send_receipt", 11) == "shop.…ceipt"
+    assert columns(["name", "n"], [["寿司", 1], ["ab", 2]]).splitlines() == ["name  n", "寿司  1", "ab    2"]
