@@ -1,33 +1,32 @@
-"""Findings of the health panel: each is planted, and none is there where all is well."""
+"""Each fault that is planted is found by name; nothing is found where all is well, or once it is cured."""
 
 import datetime as dt
+import threading
+from collections.abc import Callable, Iterator
+from io import StringIO
+from typing import Any
 
 import pytest
-from django.db import connection
+from django.core.management import call_command
+from django.db import connection, transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import doctor, enqueue_many, pause_queue
+from django_pgqueue import enqueue_many
 from django_pgqueue.doctor import Level, findings, tables
-from django_pgqueue.doctor.finding import View
-from django_pgqueue.maintenance.vacuum import SnapshotHolder
-from django_pgqueue.models import FinishedJob, Schedule
+from django_pgqueue.doctor.catalogue import wanted
+from django_pgqueue.jobs.actions import KILL
+from django_pgqueue.jobs.bulk_actions import begin
+from django_pgqueue.jobs.search import Filter
+from django_pgqueue.models import FinishedJob, Job, Schedule
+from django_pgqueue.version import VERSION
+from tests.support import storage
+from tests.support.doctor import cured_by_statements, diagnosis, found, insert, is_healthy, only, say
 from tests.support.schedules import make
-from tests.support.waiting import eventually
-from tests.support.worker_rows import ALIVE, forget_counters, forget_others, worker
+from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
+from tests.support.worker_rows import ALIVE, forget_counters, worker
 
 pytestmark = pytest.mark.django_db
-
-
-def found(name: str) -> list[doctor.Finding]:
-    return [finding for finding in findings() if finding.name == name]
-
-
-def only(name: str) -> doctor.Finding:
-    [finding] = found(name)
-    assert finding.what
-    assert finding.remedy
-    return finding
 
 
 def nothing(sql) -> bool:
@@ -56,189 +55,261 @@ def test_nothing_is_found_while_a_real_worker_works_and_it_is_missed_once_it_is_
     assert only("no-workers").level is Level.ERROR
 
 
-def test_no_worker_is_worse_while_jobs_wait():
-    assert only("no-workers").level is Level.WARNING
-    enqueue_many(app.noop.using(queue="mail"), [()])
-    assert only("no-workers").level is Level.ERROR
-    assert "mail" in only("no-workers").what
-    worker(lease_until=timezone.now() - ALIVE)
-    assert only("no-workers")
-    worker()
-    assert not found("no-workers")
-
-
-def test_queue_that_no_living_worker_serves_is_named():
-    worker(queues=["default", "m*", "-mail"])
-    enqueue_many(app.noop.using(queue="mail"), [()] * 3)
-    enqueue_many(app.noop.using(queue="music"), [()])
-    finding = only("queue-not-served")
-    assert (finding.facts["queues"], finding.level) == (["mail"], Level.ERROR)
-    assert "mail (3)" in finding.what
-    pause_queue("mail", by="ann")
-    assert not found("queue-not-served")
-
-
-def test_many_queues_are_one_finding():
-    worker(queues=["default"])
-    for number in range(8):
-        enqueue_many(app.noop.using(queue=f"q{number}"), [()])
-    finding = only("queue-not-served")
-    assert "8 queues" in finding.what
-    assert "q4 (1) and 3 more" in finding.what
-    assert len(finding.facts["queues"]) == 8
-
-
-def test_workers_that_poll_although_jobs_are_announced_are_found(settings):
-    worker()
-    worker(session_pid=0, supervisor_id=2)
-    worker(session_pid=0, supervisor_id=2)
-    worker(session_pid=0, supervisor_id=3, started_at=timezone.now())
-    assert "1 of 3" in only("polling").what
-    settings.PGQUEUE = {**settings.PGQUEUE, "NOTIFY": False}
-    assert not found("polling")
-
-
-@pytest.mark.parametrize(("minutes", "is_found"), [(14, False), (16, True)])
-def test_job_that_waits_too_long_is_found_where_its_queue_is_served(sql, minutes, is_found):
-    enqueue_many(app.noop, [()] * 2)
-    sql("UPDATE pgqueue_jobs SET run_at = statement_timestamp() - make_interval(mins => %s)", minutes)
-    assert not found("oldest-job")
-    worker()
-    assert bool(found("oldest-job")) is is_found
-
-
-@pytest.mark.parametrize(("succeeded", "failed", "is_found"), [(5, 5, True), (6, 5, False), (0, 9, False)])
-def test_queue_whose_attempts_mostly_fail_is_found(sql, succeeded, failed, is_found):
-    sql(
-        "INSERT INTO pgqueue_stats (minute, queue, task, succeeded, failed) VALUES "
-        "(date_trunc('minute', statement_timestamp()) - interval '2 minutes', 'mail', 't', %s, %s)",
-        succeeded,
-        failed,
-    )
-    assert bool(found("failing")) is is_found
-    if is_found:
-        assert "mail (50 % of 10)" in only("failing").what
-
-
-def test_unknown_tasks_are_found_among_queued_and_scheduled_jobs(sql):
-    enqueue_many(app.noop, [()] * 3)
-    assert not found("unknown-tasks")
-    sql("INSERT INTO pgqueue_jobs (task) VALUES ('gone.a'), ('gone.a')")
-    sql("INSERT INTO pgqueue_jobs (task, status, run_at) VALUES ('<gone>.b', 'scheduled', now() + interval '1 min')")
-    finding = only("unknown-tasks")
-    assert set(finding.facts["tasks"]) == {"gone.a", "<gone>.b"}
-    assert "3 jobs" in finding.what
-
-
-def test_schedule_that_is_late_is_found_unless_it_is_paused():
-    make("hourly")
-    Schedule.objects.update(next_at=timezone.now() - dt.timedelta(seconds=30))
-    assert not found("schedules-late")
-    Schedule.objects.update(next_at=timezone.now() - dt.timedelta(seconds=70))
-    assert "hourly" in only("schedules-late").what
-    Schedule.objects.update(is_enabled=False)
-    assert not found("schedules-late")
-
-
-def test_schedule_whose_tick_was_refused_is_found():
-    make("hourly", last_error="no such task")
-    assert "hourly" in only("schedules-refused").what
-
-
-@pytest.mark.django_db(transaction=True)
-def test_old_snapshot_is_found_with_whose_it_is(elsewhere, monkeypatch):
-    assert not found("old-snapshot")
-    monkeypatch.setattr(tables, "OLD_SECONDS", 0)
-    finding = only("old-snapshot")
-    assert finding.facts["application"] == "report"
-    assert finding.facts["user"] == connection.settings_dict["USER"]
-    assert "idle in transaction" in finding.what
-    assert f"pg_terminate_backend({finding.facts['handle']})" in finding.remedy
-
-
-MANY = tables.MANY_DEAD_ROWS
-
-
-@pytest.mark.parametrize(
-    ("seconds", "dead", "is_found"),
-    [
-        (tables.OLD_SECONDS, 0, True),
-        (tables.OLD_SECONDS - 1, 10**9, False),
-        (None, MANY, True),
-        (None, MANY - 1, False),
-    ],
-)
-def test_who_tells_no_time_is_judged_by_the_dead_rows(seconds, dead, is_found, monkeypatch):
-    monkeypatch.setattr(tables, "MANY_DEAD_ROWS", MANY)
-    holder = SnapshotHolder("1", "replication slot standby_1", "slot", "standby_1", seconds)
-    assert tables._is_old(holder, dead) is is_found
-
-
-@pytest.mark.django_db(transaction=True)
-def test_dead_rows_are_found_once_there_are_many(sql, monkeypatch):
-    monkeypatch.setattr(tables, "MANY_DEAD_ROWS", 20)
-
-    def dead_rows() -> list[doctor.Finding]:
-        enqueue_many(app.noop, [()] * 20)
-        sql("DELETE FROM pgqueue_jobs")
-        sql("SELECT pg_stat_force_next_flush()")
-        sql("SELECT 1")
-        return found("dead-rows")  # not if an autovacuum, for rows of tests before, has just begun anew
-
-    [finding] = eventually(dead_rows)
-    assert finding.facts["dead"] >= 20
-    monkeypatch.setattr(tables, "MANY_DEAD_ROWS", 1_000_000)
-    assert not found("dead-rows")
-
-
-def test_days_without_a_partition_are_named(sql):
-    [(today,)] = sql("SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date")
-    assert not found("partitions-missing")
-    sql(f"DROP TABLE IF EXISTS pgqueue_finished_jobs_{today + dt.timedelta(7):%Y%m%d}")  # made before midnight?
-    assert not found("partitions-missing")
-    sql(f"DROP TABLE pgqueue_finished_jobs_{today + dt.timedelta(1):%Y%m%d}")
-    assert str(today + dt.timedelta(1)) in only("partitions-missing").what
-
-
-@pytest.mark.django_db(transaction=True)
-def test_rows_in_the_default_partition_are_found(sql):
-    forget_others(sql)
-    assert not found("default-partition")
-    sql(
-        "INSERT INTO pgqueue_finished_jobs (id, finished_at, enqueued_at, run_at, first_started_at, started_at, "
-        "worker_id, run_seconds, priority, attempts, lost, queue, task, backend, args, kwargs, metadata, errors) "
-        "VALUES (1, '2001-01-01', now(), now(), now(), now(), 0, 1, 0, 1, 0, 'q', 't', '', '[]', '{}', '{}', '[]')"
-    )
-    sql("SELECT pg_stat_force_next_flush()")
-    sql("SELECT 1")
-    assert only("default-partition").facts == {"rows": 1}
-
-
-def test_changed_storage_options_are_found(sql):
-    sql("ALTER TABLE pgqueue_jobs SET (fillfactor = 90)")
-    finding = only("storage-options")
-    assert "fillfactor = 90" in finding.what
-    assert finding.remedy.endswith("ALTER TABLE pgqueue_jobs SET (fillfactor = 50);")
-    sql("ALTER TABLE pgqueue_jobs SET (fillfactor = 50, autovacuum_enabled = off)")
-    assert "autovacuum_enabled = on" in only("storage-options").remedy
-
-
-def test_server_without_autovacuum_is_found(monkeypatch):
-    options, _is_on, rows = tables._storage(View("default", []))
-    monkeypatch.setattr(tables, "_storage", lambda _view: (options, False, rows))
-    assert "no autovacuum" in only("autovacuum-off").what
-
-
-@pytest.mark.parametrize(("minutes", "word"), [(10, "ahead"), (-10, "behind")])
-def test_clock_that_differs_from_the_databases_is_found(monkeypatch, minutes, word):
-    now = timezone.now
-    monkeypatch.setattr(tables.timezone, "now", lambda: now() + dt.timedelta(minutes=minutes))
-    finding = only("clocks-differ")
-    assert word in finding.what
-    assert "10 min" in finding.what
-
-
 def test_look_that_the_database_refuses_is_a_finding_and_the_others_go_on(monkeypatch):
     monkeypatch.setattr(tables, "statement", lambda _name: "SELECT 1/0")
     names = {finding.name for finding in findings()}
     assert {"no-workers", "not-looked-at"} <= names
+
+
+def partition_of(days: int) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT (statement_timestamp() AT TIME ZONE 'UTC')::date + %s", [days])
+        return f"pgqueue_finished_jobs_{cursor.fetchone()[0]:%Y%m%d}"
+
+
+def drop_tomorrow(sql) -> None:
+    sql(f"DROP TABLE {partition_of(1)}")
+
+
+def keep_partitions(_sql, _finding) -> None:
+    call_command("pgqueue_retention", "--run", stdout=StringIO(), stderr=StringIO())
+
+
+def fail_to_make_an_index(sql) -> None:
+    """Leave behind what CREATE INDEX CONCURRENTLY leaves where values are not unique."""
+    insert(sql, "tests.app.tasks.noop")
+    insert(sql, "tests.app.tasks.noop")
+    with pytest.raises(Exception, match="could not create unique index"):
+        sql("CREATE UNIQUE INDEX CONCURRENTLY mine ON pgqueue_jobs (task)")
+    sql("DELETE FROM pgqueue_jobs")
+
+
+def fail_to_make_one_again(sql) -> None:
+    sql("DROP INDEX pgqueue_jobs_due")
+    sql("INSERT INTO pgqueue_jobs (task, priority) VALUES ('tests.app.tasks.noop', 0)")
+    with pytest.raises(Exception, match="division by zero"):
+        sql("CREATE INDEX CONCURRENTLY pgqueue_jobs_due ON pgqueue_jobs ((1 / priority))")
+    sql("DELETE FROM pgqueue_jobs")
+
+
+def made_due_again(sql, _finding) -> None:
+    [(index,)] = [(part.rule,) for part in wanted() if part.name == "pgqueue_jobs_due"]
+    with connection.schema_editor() as editor:
+        editor.remove_index(Job, index)
+        editor.add_index(Job, index)
+
+
+def forget_migration(sql) -> None:
+    sql("DELETE FROM django_migrations WHERE app = 'django_pgqueue' AND name = '0001_initial'")
+
+
+def ask_for_what_no_worker_does(sql) -> None:
+    begin(KILL, Filter(queues=("mail",)), by="ann")
+    sql("UPDATE pgqueue_bulk_actions SET next_at = statement_timestamp() - interval '2 minutes'")
+
+
+FAILED = (
+    "INSERT INTO pgqueue_stats (minute, queue, task, failed) "
+    "VALUES (date_trunc('minute', now()) - interval '2 min', 'mail', 't', 10)"
+)
+
+Plant = str | Callable[[Any], None]
+
+Cure = str | Callable[[Any, Any], None]
+
+FAULTS: dict[str, tuple[str, Plant, Cure, int]] = {
+    "unknown task": (
+        "unknown-tasks",
+        "INSERT INTO pgqueue_jobs (task) VALUES ('gone')",
+        "DELETE FROM pgqueue_jobs",
+        0,
+    ),
+    "queue that no worker serves": (
+        "queue-not-served",
+        (
+            "UPDATE pgqueue_workers SET queues = '[\"mail\"]'; INSERT INTO pgqueue_jobs (task) VALUES "
+            "('tests.app.tasks.noop')"
+        ),
+        "UPDATE pgqueue_workers SET queues = '[]'",
+        1,
+    ),
+    "no worker, and work": (
+        "no-workers",
+        (
+            "UPDATE pgqueue_workers SET lease_until = now(); INSERT INTO pgqueue_jobs (task) VALUES "
+            "('tests.app.tasks.noop')"
+        ),
+        "UPDATE pgqueue_workers SET lease_until = now() + interval '1 h'",
+        1,
+    ),
+    "worker that polls": (
+        "polling",
+        "UPDATE pgqueue_workers SET session_pid = 0",
+        "UPDATE pgqueue_workers SET session_pid = 1",
+        0,
+    ),
+    "job that waits and waits": (
+        "oldest-job",
+        "INSERT INTO pgqueue_jobs (task, run_at) VALUES ('tests.app.tasks.noop', now() - interval '16 min')",
+        "DELETE FROM pgqueue_jobs",
+        0,
+    ),
+    "attempts that fail": ("failing", FAILED, "DELETE FROM pgqueue_stats", 1),
+    "late schedule": (
+        "schedules-late",
+        lambda _sql: make("hourly", next_at=timezone.now() - dt.timedelta(minutes=2)),
+        "UPDATE pgqueue_schedules SET is_enabled = false",
+        1,
+    ),
+    "refused schedule": (
+        "schedules-refused",
+        lambda _sql: make("hourly", next_at=timezone.now() + ALIVE, last_error="no such task"),
+        "UPDATE pgqueue_schedules SET last_error = ''",
+        1,
+    ),
+    "missing index of the claim": (
+        "indexes-missing",
+        "DROP INDEX pgqueue_jobs_claim",
+        cured_by_statements,
+        1,
+    ),
+    "missing index of the admin": (
+        "indexes-missing",
+        "DROP INDEX pgqueue_dead_jobs_cause; DROP INDEX pgqueue_finished_jobs_schedule",
+        cured_by_statements,
+        0,
+    ),
+    "missing keys": (
+        "indexes-missing",
+        (
+            "ALTER TABLE pgqueue_queue_heads DROP CONSTRAINT pgqueue_queue_heads_place; "
+            "DROP INDEX pgqueue_jobs_unique; "
+            "ALTER TABLE pgqueue_schedules DROP CONSTRAINT pgqueue_schedules_name_key; "
+            "ALTER TABLE pgqueue_finished_jobs DROP CONSTRAINT pgqueue_finished_jobs_pkey; "
+            "ALTER TABLE pgqueue_jobs DROP CONSTRAINT pgqueue_jobs_pkey"
+        ),
+        cured_by_statements,
+        1,
+    ),
+    "index that failed to be made": ("indexes-invalid", fail_to_make_an_index, cured_by_statements, 0),
+    "index of the queue that failed to be made again": ("indexes-invalid", fail_to_make_one_again, made_due_again, 1),
+    "missing checks": (
+        "checks-missing",
+        (
+            "ALTER TABLE pgqueue_jobs DROP CONSTRAINT pgqueue_jobs_running_has_lease; "
+            "ALTER TABLE pgqueue_queues DROP CONSTRAINT pgqueue_queues_rate"
+        ),
+        cured_by_statements,
+        0,
+    ),
+    "check that old rows were not held to": (
+        "checks-missing",
+        (
+            "ALTER TABLE pgqueue_jobs DROP CONSTRAINT pgqueue_jobs_names; "
+            "ALTER TABLE pgqueue_jobs ADD CONSTRAINT pgqueue_jobs_names "
+            "CHECK (NOT (queue = '') AND NOT (task = '')) NOT VALID"
+        ),
+        cured_by_statements,
+        0,
+    ),
+    "missing function": (
+        "functions-missing",
+        "ALTER FUNCTION pgqueue_enqueue RENAME TO mine",
+        "ALTER FUNCTION mine RENAME TO pgqueue_enqueue",
+        1,
+    ),
+    "missing column": (
+        "columns-missing",
+        "ALTER TABLE pgqueue_workers RENAME COLUMN memory_bytes TO mine",
+        "ALTER TABLE pgqueue_workers RENAME COLUMN mine TO memory_bytes",
+        1,
+    ),
+    "missing table": (
+        "columns-missing",
+        "ALTER TABLE pgqueue_queue_heads RENAME TO mine",
+        "ALTER TABLE mine RENAME TO pgqueue_queue_heads",
+        1,
+    ),
+    "migration that was not applied": (
+        "migrations-missing",
+        forget_migration,
+        "INSERT INTO django_migrations (app, name, applied) VALUES ('django_pgqueue', '0001_initial', now())",
+        1,
+    ),
+    "missing partition": ("partitions-missing", drop_tomorrow, keep_partitions, 0),
+    "changed storage options": (
+        "storage-options",
+        "ALTER TABLE pgqueue_jobs SET (fillfactor = 100)",
+        "ALTER TABLE pgqueue_jobs SET (fillfactor = 50)",
+        0,
+    ),
+    "workers of another version": (
+        "versions-differ",
+        "UPDATE pgqueue_workers SET version = '0.0.1'",
+        f"UPDATE pgqueue_workers SET version = '{VERSION}'",
+        0,
+    ),
+    "bulk action that no worker does": (
+        "bulk-actions-stalled",
+        ask_for_what_no_worker_does,
+        "UPDATE pgqueue_bulk_actions SET ended_at = now()",
+        0,
+    ),
+    "more slots than the server has connections": (
+        "connections-short",
+        "UPDATE pgqueue_workers SET concurrency = 1000",
+        "UPDATE pgqueue_workers SET concurrency = 8",
+        1,
+    ),
+}
+
+
+def test_there_are_a_dozen_faults_and_more():
+    assert len({name for name, *_ in FAULTS.values()}) >= 12
+
+
+@pytest.fixture
+def storage_options(sql) -> Iterator[None]:
+    """Restore them exactly: an option that is set again stands behind the others."""
+    with storage.kept(sql):
+        yield
+
+
+@pytest.mark.usefixtures("living", "storage_options")
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_fault_is_found_by_name_and_silent_once_it_is_cured(fault, sql):
+    name, plant, cure, exit_code = FAULTS[fault]
+    sql(plant) if isinstance(plant, str) else plant(sql)
+    found, code = diagnosis()
+    finding = found.get(name)
+    sql(cure) if isinstance(cure, str) else cure(sql, finding)
+    assert finding, found
+    assert finding["what"]
+    assert finding["remedy"]
+    assert (finding["level"], code) == (("error", 1) if exit_code else ("warning", 0))
+    assert found == {name: finding} or fault.startswith("missing")
+    sql("DELETE FROM pgqueue_jobs")
+    eventually(lambda: is_healthy(sql))
+
+
+@pytest.mark.usefixtures("living")
+def test_no_lock_is_waited_for(sql):
+    """What another session has locked is not looked at, and that is told by an exit code of its own."""
+    locked, done = threading.Event(), threading.Event()
+
+    def lock() -> None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("LOCK TABLE pgqueue_stats IN ACCESS EXCLUSIVE MODE")
+            locked.set()
+            done.wait(PATIENCE_SECONDS)
+        connection.close()
+
+    with beside(lock):
+        assert locked.wait(PATIENCE_SECONDS)
+        try:
+            text, complaint, code = say()
+        finally:
+            done.set()
+    assert "question for failing: canceling statement due to lock timeout" in text
+    assert (complaint, code) == ("Not everything could be looked at.", 2)
+    eventually(lambda: is_healthy(sql))

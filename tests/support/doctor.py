@@ -1,0 +1,54 @@
+"""Findings: as pgqueue_doctor tells them, and as the looks return them."""
+
+import json
+from io import StringIO
+from typing import Any
+
+from django.core.management import CommandError, call_command
+
+from django_pgqueue import doctor
+from django_pgqueue.doctor import findings
+from tests.support.worker_rows import forget_counters
+
+
+def say(*words: str) -> tuple[str, str, int]:
+    """Return what the command prints, what it complains of, and its exit code."""
+    out = StringIO()
+    try:
+        call_command("pgqueue_doctor", *words, stdout=out)
+    except CommandError as error:
+        return out.getvalue(), str(error), error.returncode
+    return out.getvalue(), "", 0
+
+
+def diagnosis(*words: str) -> tuple[dict[str, Any], int]:
+    """Return the findings by name, and the exit code."""
+    text, _complaint, code = say("--json", *words)
+    return {finding["name"]: finding for finding in json.loads(text)["findings"]}, code
+
+
+def is_healthy(sql) -> bool:
+    """Nothing is found, once the last session of an earlier test has told what it did."""
+    forget_counters(sql)
+    return say() == ("healthy\n", "", 0)
+
+
+def cured_by_statements(sql, finding) -> None:
+    for statement in finding["facts"]["statements"]:
+        sql(statement)
+
+
+def insert(sql, task: str, **values: str) -> None:
+    columns = {"task": f"'{task}'", **values}
+    sql(f"INSERT INTO pgqueue_jobs ({', '.join(columns)}) VALUES ({', '.join(columns.values())})")
+
+
+def found(name: str) -> list[doctor.Finding]:
+    return [finding for finding in findings() if finding.name == name]
+
+
+def only(name: str) -> doctor.Finding:
+    [finding] = found(name)
+    assert finding.what
+    assert finding.remedy
+    return finding
