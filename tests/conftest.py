@@ -29,6 +29,7 @@ pytest_plugins = [
     "tests.support.backends",
     "tests.support.consumers",
     "tests.support.recent",
+    "tests.support.retention",
     "tests.support.slots",
     "tests.support.worker_rows",
 ]

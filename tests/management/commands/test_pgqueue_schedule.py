@@ -37,11 +37,6 @@ def test_list_tells_when_schedules_run_next_and_what_became_of_the_last_job(queu
         schedule("list", "c")
 
 
-def test_database_without_the_tables_is_named():
-    with pytest.raises(CommandError, match="'lite' is sqlite"):
-        schedule("list", "--database", "lite")
-
-
 def test_schedules_are_paused_resumed_and_run(queue):
     make()
     assert schedule("pause", "hourly", "--by", "eve") == "hourly: paused.\n"
