@@ -1,7 +1,5 @@
 """Actions of the admin: confirmed first, by post and with a token, logged, and back to the list."""
 
-import logging
-
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.test import Client
@@ -9,7 +7,6 @@ from django.urls import reverse
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.jobs.actions import run_now
 from django_pgqueue.models import Job
 from tests.support.admin_jobs import DEAD, JOBS, entries, queued, scheduled
 from tests.support.staff import confirm, messages_of, tick
@@ -107,12 +104,3 @@ def test_nothing_selected_and_plain_gets_change_nothing(staff):
     assert messages_of(confirm(staff, f"{JOBS}kill/")) == ["Nothing was selected, so nothing was changed."]
     assert staff.get(f"{JOBS}kill/?ids={job_id}&confirmed=yes").status_code == 302
     assert Job.objects.count() == 1
-
-
-def test_run_now_wakes_workers_and_logs_who(caplog, django_capture_on_commit_callbacks):
-    one, two = scheduled(queue="a"), scheduled(queue="b")
-    with caplog.at_level(logging.INFO, "django_pgqueue"), django_capture_on_commit_callbacks() as hooks:
-        assert sorted(run_now([one, two, two], by="ann")) == [one, two]
-        assert run_now([one, two], by="ann") == []
-    assert [hook.payloads for hook in hooks] == [("a",), ("b",)]
-    assert "Made due at once by ann" in caplog.text
