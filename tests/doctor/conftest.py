@@ -1,7 +1,10 @@
-"""A worker for tests of findings, which would be the first finding where there is none."""
+"""A worker, since none would be the first finding, and the storage options as they were."""
+
+from collections.abc import Iterator
 
 import pytest
 
+from tests.support import storage
 from tests.support.worker_rows import forget_counters, worker
 
 
@@ -10,3 +13,10 @@ def living(transactional_db, sql) -> None:
     """A worker that lives, and listens."""
     worker()
     forget_counters(sql)
+
+
+@pytest.fixture
+def storage_options(sql) -> Iterator[None]:
+    """Restore them exactly: an option that is set again stands behind the others."""
+    with storage.kept(sql):
+        yield

@@ -2,9 +2,7 @@
 
 import datetime as dt
 import threading
-from collections.abc import Callable, Iterator
 from io import StringIO
-from typing import Any
 
 import pytest
 from django.core.management import call_command
@@ -14,14 +12,19 @@ from django.utils import timezone
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.doctor import Level, findings, tables
-from django_pgqueue.doctor.catalogue import wanted
 from django_pgqueue.jobs.actions import KILL
 from django_pgqueue.jobs.bulk_actions import begin
 from django_pgqueue.jobs.search import Filter
-from django_pgqueue.models import FinishedJob, Job, Schedule
+from django_pgqueue.models import FinishedJob, Schedule
 from django_pgqueue.version import VERSION
-from tests.support import storage
-from tests.support.doctor import cured_by_statements, diagnosis, found, insert, is_healthy, only, say
+from tests.support.doctor import (
+    Fault,
+    found,
+    found_until_cured,
+    is_healthy,
+    only,
+    say,
+)
 from tests.support.schedules import make
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.support.worker_rows import ALIVE, forget_counters, worker
@@ -75,34 +78,6 @@ def keep_partitions(_sql, _finding) -> None:
     call_command("pgqueue_retention", "--run", stdout=StringIO(), stderr=StringIO())
 
 
-def fail_to_make_an_index(sql) -> None:
-    """Leave behind what CREATE INDEX CONCURRENTLY leaves where values are not unique."""
-    insert(sql, "tests.app.tasks.noop")
-    insert(sql, "tests.app.tasks.noop")
-    with pytest.raises(Exception, match="could not create unique index"):
-        sql("CREATE UNIQUE INDEX CONCURRENTLY mine ON pgqueue_jobs (task)")
-    sql("DELETE FROM pgqueue_jobs")
-
-
-def fail_to_make_one_again(sql) -> None:
-    sql("DROP INDEX pgqueue_jobs_due")
-    sql("INSERT INTO pgqueue_jobs (task, priority) VALUES ('tests.app.tasks.noop', 0)")
-    with pytest.raises(Exception, match="division by zero"):
-        sql("CREATE INDEX CONCURRENTLY pgqueue_jobs_due ON pgqueue_jobs ((1 / priority))")
-    sql("DELETE FROM pgqueue_jobs")
-
-
-def made_due_again(sql, _finding) -> None:
-    [(index,)] = [(part.rule,) for part in wanted() if part.name == "pgqueue_jobs_due"]
-    with connection.schema_editor() as editor:
-        editor.remove_index(Job, index)
-        editor.add_index(Job, index)
-
-
-def forget_migration(sql) -> None:
-    sql("DELETE FROM django_migrations WHERE app = 'django_pgqueue' AND name = '0001_initial'")
-
-
 def ask_for_what_no_worker_does(sql) -> None:
     begin(KILL, Filter(queues=("mail",)), by="ann")
     sql("UPDATE pgqueue_bulk_actions SET next_at = statement_timestamp() - interval '2 minutes'")
@@ -113,11 +88,7 @@ FAILED = (
     "VALUES (date_trunc('minute', now()) - interval '2 min', 'mail', 't', 10)"
 )
 
-Plant = str | Callable[[Any], None]
-
-Cure = str | Callable[[Any, Any], None]
-
-FAULTS: dict[str, tuple[str, Plant, Cure, int]] = {
+FAULTS: dict[str, Fault] = {
     "unknown task": (
         "unknown-tasks",
         "INSERT INTO pgqueue_jobs (task) VALUES ('gone')",
@@ -167,75 +138,6 @@ FAULTS: dict[str, tuple[str, Plant, Cure, int]] = {
         "UPDATE pgqueue_schedules SET last_error = ''",
         1,
     ),
-    "missing index of the claim": (
-        "indexes-missing",
-        "DROP INDEX pgqueue_jobs_claim",
-        cured_by_statements,
-        1,
-    ),
-    "missing index of the admin": (
-        "indexes-missing",
-        "DROP INDEX pgqueue_dead_jobs_cause; DROP INDEX pgqueue_finished_jobs_schedule",
-        cured_by_statements,
-        0,
-    ),
-    "missing keys": (
-        "indexes-missing",
-        (
-            "ALTER TABLE pgqueue_queue_heads DROP CONSTRAINT pgqueue_queue_heads_place; "
-            "DROP INDEX pgqueue_jobs_unique; "
-            "ALTER TABLE pgqueue_schedules DROP CONSTRAINT pgqueue_schedules_name_key; "
-            "ALTER TABLE pgqueue_finished_jobs DROP CONSTRAINT pgqueue_finished_jobs_pkey; "
-            "ALTER TABLE pgqueue_jobs DROP CONSTRAINT pgqueue_jobs_pkey"
-        ),
-        cured_by_statements,
-        1,
-    ),
-    "index that failed to be made": ("indexes-invalid", fail_to_make_an_index, cured_by_statements, 0),
-    "index of the queue that failed to be made again": ("indexes-invalid", fail_to_make_one_again, made_due_again, 1),
-    "missing checks": (
-        "checks-missing",
-        (
-            "ALTER TABLE pgqueue_jobs DROP CONSTRAINT pgqueue_jobs_running_has_lease; "
-            "ALTER TABLE pgqueue_queues DROP CONSTRAINT pgqueue_queues_rate"
-        ),
-        cured_by_statements,
-        0,
-    ),
-    "check that old rows were not held to": (
-        "checks-missing",
-        (
-            "ALTER TABLE pgqueue_jobs DROP CONSTRAINT pgqueue_jobs_names; "
-            "ALTER TABLE pgqueue_jobs ADD CONSTRAINT pgqueue_jobs_names "
-            "CHECK (NOT (queue = '') AND NOT (task = '')) NOT VALID"
-        ),
-        cured_by_statements,
-        0,
-    ),
-    "missing function": (
-        "functions-missing",
-        "ALTER FUNCTION pgqueue_enqueue RENAME TO mine",
-        "ALTER FUNCTION mine RENAME TO pgqueue_enqueue",
-        1,
-    ),
-    "missing column": (
-        "columns-missing",
-        "ALTER TABLE pgqueue_workers RENAME COLUMN memory_bytes TO mine",
-        "ALTER TABLE pgqueue_workers RENAME COLUMN mine TO memory_bytes",
-        1,
-    ),
-    "missing table": (
-        "columns-missing",
-        "ALTER TABLE pgqueue_queue_heads RENAME TO mine",
-        "ALTER TABLE mine RENAME TO pgqueue_queue_heads",
-        1,
-    ),
-    "migration that was not applied": (
-        "migrations-missing",
-        forget_migration,
-        "INSERT INTO django_migrations (app, name, applied) VALUES ('django_pgqueue', '0001_initial', now())",
-        1,
-    ),
     "missing partition": ("partitions-missing", drop_tomorrow, keep_partitions, 0),
     "changed storage options": (
         "storage-options",
@@ -268,28 +170,12 @@ def test_there_are_a_dozen_faults_and_more():
     assert len({name for name, *_ in FAULTS.values()}) >= 12
 
 
-@pytest.fixture
-def storage_options(sql) -> Iterator[None]:
-    """Restore them exactly: an option that is set again stands behind the others."""
-    with storage.kept(sql):
-        yield
-
-
 @pytest.mark.usefixtures("living", "storage_options")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_fault_is_found_by_name_and_silent_once_it_is_cured(fault, sql):
-    name, plant, cure, exit_code = FAULTS[fault]
-    sql(plant) if isinstance(plant, str) else plant(sql)
-    found, code = diagnosis()
-    finding = found.get(name)
-    sql(cure) if isinstance(cure, str) else cure(sql, finding)
-    assert finding, found
-    assert finding["what"]
-    assert finding["remedy"]
-    assert (finding["level"], code) == (("error", 1) if exit_code else ("warning", 0))
-    assert found == {name: finding} or fault.startswith("missing")
-    sql("DELETE FROM pgqueue_jobs")
-    eventually(lambda: is_healthy(sql))
+    name, *planted = FAULTS[fault]
+    names = found_until_cured(sql, name, *planted)
+    assert names == {name} or fault.startswith("missing")
 
 
 @pytest.mark.usefixtures("living")

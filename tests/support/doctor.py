@@ -1,6 +1,7 @@
 """Findings: as pgqueue_doctor tells them, and as the looks return them."""
 
 import json
+from collections.abc import Callable
 from io import StringIO
 from typing import Any
 
@@ -8,7 +9,13 @@ from django.core.management import CommandError, call_command
 
 from django_pgqueue import doctor
 from django_pgqueue.doctor import findings
+from tests.support.waiting import eventually
 from tests.support.worker_rows import forget_counters
+
+Plant = str | Callable[[Any], None]
+Cure = str | Callable[[Any, Any], None]
+Fault = tuple[str, Plant, Cure, int]
+"""The name of its finding, how it comes and goes, and the exit code."""
 
 
 def say(*words: str) -> tuple[str, str, int]:
@@ -41,6 +48,21 @@ def cured_by_statements(sql, finding) -> None:
 def insert(sql, task: str, **values: str) -> None:
     columns = {"task": f"'{task}'", **values}
     sql(f"INSERT INTO pgqueue_jobs ({', '.join(columns)}) VALUES ({', '.join(columns.values())})")
+
+
+def found_until_cured(sql, name: str, plant: Plant, cure: Cure, exit_code: int) -> set[str]:
+    """Plant a fault, and cure it; return the names of all findings in between."""
+    sql(plant) if isinstance(plant, str) else plant(sql)
+    found, code = diagnosis()
+    finding = found.get(name)
+    sql(cure) if isinstance(cure, str) else cure(sql, finding)
+    assert finding, found
+    assert finding["what"]
+    assert finding["remedy"]
+    assert (finding["level"], code) == (("error", 1) if exit_code else ("warning", 0))
+    sql("DELETE FROM pgqueue_jobs")
+    eventually(lambda: is_healthy(sql))
+    return {*found}
 
 
 def found(name: str) -> list[doctor.Finding]:
