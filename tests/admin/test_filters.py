@@ -14,6 +14,8 @@ from tests.support.job_lists import ids, listed
 
 pytestmark = pytest.mark.django_db
 
+SOURCES = {JOBS: Source.LIVE, DEAD: Source.DEAD, FINISHED: Source.FINISHED}
+
 
 def test_filters_narrow_the_lists(viewer):
     ids = {
@@ -72,9 +74,6 @@ def test_address_bar_reaches_no_other_column(viewer, query):
 @pytest.mark.parametrize("query", [f"{JOBS}?status=x", f"{DEAD}?reason=x", f"{DEAD}?cause=x", f"{FINISHED}?day=x"])
 def test_filter_that_cannot_be_is_dropped(viewer, query):
     assert viewer.get(query).status_code == 302
-
-
-SOURCES = {JOBS: Source.LIVE, DEAD: Source.DEAD, FINISHED: Source.FINISHED}
 
 
 def test_reserved_of_unique_keys_are_shown_only_where_asked_for(viewer, many):

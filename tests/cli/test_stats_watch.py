@@ -20,7 +20,6 @@ from tests.support.worker_rows import forget_others
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-
 MANY = 1000
 
 

@@ -17,6 +17,8 @@ from tests.support.worker_rows import forget_others
 
 pytestmark = pytest.mark.django_db
 
+MANY = tables.MANY_DEAD_ROWS
+
 
 @pytest.mark.django_db(transaction=True)
 def test_old_snapshot_is_found_with_whose_it_is(elsewhere, monkeypatch):
@@ -27,9 +29,6 @@ def test_old_snapshot_is_found_with_whose_it_is(elsewhere, monkeypatch):
     assert finding.facts["user"] == connection.settings_dict["USER"]
     assert "idle in transaction" in finding.what
     assert f"pg_terminate_backend({finding.facts['handle']})" in finding.remedy
-
-
-MANY = tables.MANY_DEAD_ROWS
 
 
 @pytest.mark.parametrize(
