@@ -68,14 +68,15 @@ def test_link_to_a_list_has_the_filters_that_say_something():
     assert links.to_list("deadjob", cause=0) == "/admin/django_pgqueue/deadjob/?cause=0"
 
 
-def test_link_to_a_row_leads_to_it_whatever_its_name_is():
-    Queue.objects.create(name=ODD)
-    address = links_of("view_queue").to_row("queue", ODD)
+@pytest.mark.parametrize("name", [ODD, "shard_5F"])
+def test_link_to_a_row_leads_to_it_whatever_its_name_is(name):
+    Queue.objects.create(name=name)
+    address = links_of("view_queue").to_row("queue", name)
     client = Client()
     client.force_login(User.objects.get())
     page = client.get(address)
     assert page.status_code == 200
-    assert page.context["original"].name == ODD
+    assert page.context["original"].name == name
 
 
 def test_site_that_has_registered_less_has_no_links_to_the_rest(settings):

@@ -6,6 +6,7 @@ import pytest
 from django.core.management import CommandError
 from django.db import connection
 
+from django_pgqueue.cli import database
 from django_pgqueue.cli.database import await_database, check_database
 from tests.support.proxy import Detour
 from tests.support.retention import run
@@ -63,14 +64,18 @@ def test_database_that_is_there_is_not_waited_for(detour, caplog):
     assert not caplog.records
 
 
-def test_database_that_comes_back_is_waited_for_and_a_reason_is_told_once(detour, caplog):
+def test_database_that_comes_back_is_waited_for_and_a_reason_is_told_once(detour, caplog, monkeypatch):
+    failures = []
+    monkeypatch.setattr(database, "reconnect_delay", lambda number: failures.append(number) or 0.01)
     detour.go_away()
     with beside(lambda: await_database("default", seconds=PATIENCE_SECONDS)):
         try:
-            eventually(lambda: "Waiting for the database of alias 'default': " in caplog.text)
+            eventually(lambda: len(failures) >= 3)
         finally:
             detour.come_back()
-    assert len(caplog.records) == 1
+    [record] = caplog.records
+    assert record.getMessage().startswith("Waiting for the database of alias 'default': ")
+    assert failures[:3] == [1, 2, 3]
 
 
 def test_database_that_stays_away_is_an_error_that_says_how_to_wait(detour, caplog):
