@@ -33,6 +33,7 @@ pytest_plugins = [
     "tests.support.dead_rows",
     "tests.support.declarations",
     "tests.support.recent",
+    "tests.support.retention",
     "tests.support.slots",
     "tests.support.worker_rows",
 ]

@@ -1,6 +1,7 @@
 """Kill, retry: what staff do to jobs."""
 
 import datetime as dt
+import logging
 
 import pytest
 from django.db import transaction
@@ -15,26 +16,10 @@ from django_pgqueue.exceptions import InvalidBulkAction, InvalidJob
 from django_pgqueue.insights.history import title_of
 from django_pgqueue.jobs.actions import VERBS, JobChange, SkipReason, action_named, kill, run_now
 from django_pgqueue.jobs.claim import claim
-from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter, retry
+from django_pgqueue.jobs.dead_letter import retry
 from django_pgqueue.models import DeadJob, Job
-from django_pgqueue.states import Reason
-
-
-@pytest.fixture
-def dead(queue):
-    def make(number=1):
-        ids = enqueue_many(app.record.using(priority=3, max_attempts=4), [("x",)] * number)
-        dead_letter(
-            queue,
-            [DeadLetter(job_id, 0, Reason.EXHAUSTED, {"kind": "failed", "error": "ValueError"}) for job_id in ids],
-        )
-        return ids
-
-    return make
-
-
-def titles(job) -> list[str]:
-    return [title_of(entry) for entry in job.errors]
+from tests.support.admin_jobs import scheduled
+from tests.support.died import died, titles
 
 
 def test_kill_buries_what_waits_and_asks_what_runs(queue):
@@ -73,8 +58,8 @@ def test_kill_rolls_back_with_its_transaction(queue):
     assert (Job.objects.count(), DeadJob.objects.count()) == (1, 0)
 
 
-def test_retried_job_keeps_id_arguments_options_and_history(dead):
-    [job_id] = dead()
+def test_retried_job_keeps_id_arguments_options_and_history(queue):
+    [job_id] = died(queue)
     assert retry([job_id], by="eve").ids == [job_id]
     job = Job.objects.get(pk=job_id)
     assert (job.status, job.attempts, job.max_attempts, job.priority, job.args) == ("queued", 0, 4, 3, ["x"])
@@ -82,8 +67,8 @@ def test_retried_job_keeps_id_arguments_options_and_history(dead):
     assert DeadJob.objects.count() == 0
 
 
-def test_retry_leaves_a_job_dead_whose_unique_key_is_taken(dead, sql):
-    first, second = dead(2)
+def test_retry_leaves_a_job_dead_whose_unique_key_is_taken(queue, sql):
+    first, second = died(queue, 2)
     sql("UPDATE pgqueue_dead_jobs SET unique_key = 'k', unique_scope = 'live'")
     sql("INSERT INTO pgqueue_jobs (task, unique_key, unique_scope) VALUES ('x', 'k', 'live')")
     assert retry([first, second], by="eve").ids == []
@@ -92,8 +77,8 @@ def test_retry_leaves_a_job_dead_whose_unique_key_is_taken(dead, sql):
     assert DeadJob.objects.count() == 1
 
 
-def test_retry_says_who_has_the_key_and_the_history_who_wanted_it(dead, sql):
-    ids = dead(3)
+def test_retry_says_who_has_the_key_and_the_history_who_wanted_it(queue, sql):
+    ids = died(queue, 3)
     for job_id, key in zip(ids, ["a", "b", "b"], strict=True):
         sql("UPDATE pgqueue_dead_jobs SET unique_key = %s, unique_scope = 'live' WHERE id = %s", key, job_id)
     holder = app.record.using(unique_key="a").enqueue("new").id
@@ -117,8 +102,8 @@ def test_run_now_makes_scheduled_jobs_due_and_leaves_others(queue):
     assert len(claim(queue, "default", limit=3, worker_id=1)) == 3
 
 
-def test_retry_does_not_wait_for_a_locked_row(queue, dead):
-    locked, free = dead(2)
+def test_retry_does_not_wait_for_a_locked_row(queue):
+    locked, free = died(queue, 2)
     with queue.transaction():
         queue.rows("SELECT id FROM pgqueue_dead_jobs WHERE id = %(id)s FOR UPDATE", {"id": locked})
         assert retry([locked, free], by="eve").ids == [free]
@@ -132,8 +117,8 @@ def test_run_now_does_not_wait_for_a_locked_row(queue):
         assert run_now([job_id], by="eve") == []
 
 
-def test_retry_of_what_is_not_dead_does_nothing(dead):
-    [job_id] = dead()
+def test_retry_of_what_is_not_dead_does_nothing(queue):
+    [job_id] = died(queue)
     assert retry([job_id, 999_999], by="eve").ids == [job_id]
     assert retry([job_id], by="eve").ids == []
 
@@ -222,8 +207,8 @@ def test_verb_spares_jobs_that_are_not_what_they_were_chosen_for(queue):
     assert Job.objects.get().cancel_requested_at is None
 
 
-def test_pass_of_maintenance_announces_what_its_verbs_did_after_its_commit(queue, dead):
-    ids = dead(2)
+def test_pass_of_housekeeping_announces_what_its_verbs_did_after_its_commit(queue):
+    ids = died(queue, 2)
     connection = MaintenanceConnection(queue)
     with queue.transaction():
         done = action_named("retry", "dead").do(ids, by="eve", said={}, statuses=(), where=connection)
@@ -231,3 +216,13 @@ def test_pass_of_maintenance_announces_what_its_verbs_did_after_its_commit(queue
     assert sorted(done.did[JobChange.RETRIED]) == ids
     assert connection.announcements == {CHANNEL: {"default"}}
     assert Job.objects.count() == 2
+
+
+@pytest.mark.django_db
+def test_run_now_wakes_workers_and_logs_who(caplog, django_capture_on_commit_callbacks):
+    one, two = scheduled(queue="a"), scheduled(queue="b")
+    with caplog.at_level(logging.INFO, "django_pgqueue"), django_capture_on_commit_callbacks() as hooks:
+        assert sorted(run_now([one, two, two], by="ann")) == [one, two]
+        assert run_now([one, two], by="ann") == []
+    assert [hook.payloads for hook in hooks] == [("a",), ("b",)]
+    assert "Made due at once by ann" in caplog.text

@@ -1,6 +1,5 @@
 """pgqueue_stats --watch in a pseudo-terminal, as a user has it."""
 
-import io
 import json
 import os
 import re
@@ -10,17 +9,15 @@ import subprocess
 import sys
 
 import pytest
-from django.db import connection
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.cli import stats_watch
-from django_pgqueue.cli.stats_watch import BEGIN, LEAVE, Screen
+from django_pgqueue.cli.stats_watch import BEGIN, LEAVE
 from django_pgqueue.insights.formatting import width
 from django_pgqueue.models import Queue
 from tests.support.proxy import Detour
 from tests.support.terminal import CTRL_C, CTRL_Z, ERASE, Terminal
-from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 from tests.support.workers import MANAGE, database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -68,24 +65,6 @@ def test_queue_is_shown_anew_until_ctrl_c_gives_the_terminal_back(open_terminal)
     assert terminal.wait() == 0
     eventually(terminal.is_as_before)
     assert "Traceback" not in terminal.text()
-
-
-def test_what_is_typed_and_thrown_away_before_it_is_read_is_not_waited_for(monkeypatch):
-    """The terminal discards it when Ctrl-C is pressed: the screen knows of a key, and there is none."""
-    master, slave = os.openpty()
-    with os.fdopen(slave, "r", closefd=False) as keys:
-        monkeypatch.setattr("sys.stdin", keys)
-        monkeypatch.setattr("sys.stdout", io.StringIO())
-        with Screen() as screen:
-            with beside(screen._quits):
-                pass
-            assert screen._keys is not None
-            os.write(master, b"xq")
-            eventually(screen._quits)
-            os.close(master)
-            assert screen._quits() is False
-            assert screen._keys is None, "the terminal is gone"
-    os.close(slave)
 
 
 def test_terminal_that_changes_its_size_is_filled_and_never_overflows(open_terminal):
@@ -164,25 +143,6 @@ def test_database_that_is_away_for_a_while_is_told_and_the_last_figures_stay(ope
     assert terminal.wait() == 0, "whatever the database does"
     eventually(terminal.is_as_before)
     proxy.close()
-
-
-def test_error_of_its_own_gives_the_terminal_back_and_is_raised(monkeypatch):
-    monkeypatch.setitem(connection.settings_dict, "OPTIONS", {**connection.settings_dict["OPTIONS"]})  # it adds to them
-    reading, writing = os.openpty()
-    with open(writing, "w", closefd=False) as out:
-        monkeypatch.setattr(sys, "stdout", out)
-
-        def look():
-            raise ZeroDivisionError
-
-        with pytest.raises(ZeroDivisionError):
-            stats_watch.watch(look, alias="default", seconds=1, title="t", has_colours=False)
-    written = ""
-    while not written.endswith(LEAVE):
-        written += os.read(reading, 65536).decode()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    for end in (reading, writing):
-        os.close(end)
 
 
 def test_without_a_terminal_one_look_is_printed_after_the_other(transactional_db):

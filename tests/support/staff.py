@@ -4,8 +4,8 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 
-def user_with(*codenames: str) -> Client:
-    user = User.objects.create_user(f"ann {len(codenames)}", is_staff=True)
+def user_with(*codenames: str, name: str = "") -> Client:
+    user = User.objects.create_user(name or f"ann {len(codenames)}", is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
     client = Client()
     client.force_login(user)

@@ -1,0 +1,132 @@
+"""Filters of the lists of jobs: what they narrow a list to, and what the address cannot ask for."""
+
+import datetime as dt
+from urllib.parse import urlsplit
+
+import pytest
+from django.test import RequestFactory
+
+import tests.app.tasks as app
+from django_pgqueue.admin.base import JobsAdmin
+from django_pgqueue.jobs.search import Filter, Source, pages
+from tests.support.admin_jobs import DEAD, FINISHED, JOBS, dead, queued, running, scheduled
+from tests.support.job_lists import ids, listed
+
+pytestmark = pytest.mark.django_db
+
+SOURCES = {JOBS: Source.LIVE, DEAD: Source.DEAD, FINISHED: Source.FINISHED}
+
+
+def test_filters_narrow_the_lists(viewer):
+    ids = {
+        "queued": queued(queue="mail"),
+        "scheduled": scheduled(queue="mail"),
+        "running": running(queue="mail"),
+        "other": queued(),
+    }
+
+    def shown(query):
+        return {job.pk for job in viewer.get(f"{JOBS}{query}").context["cl"].result_list}
+
+    assert shown("?status=queued") == {ids["queued"], ids["other"]}
+    assert shown("?status=scheduled") == {ids["scheduled"]}
+    assert shown("?status=scheduled&queue=mail") == {ids["scheduled"]}
+    assert shown("?status=scheduled&queue=none") == shown("?status=waiting") == set()
+    assert shown("?status=running&queue=mail") == {ids["running"]}
+    assert shown("?queue=mail") == {ids["queued"]}
+    assert shown(f"?q={ids['other']}") == {ids["other"]}
+    assert shown("?q=shop") == shown("?q=99999999999999999999") == shown("?q=9223372036854775807") == set()
+    assert shown("?q=tests.app.tasks.rec") == {ids["queued"], ids["scheduled"], ids["other"]}
+    assert shown("?q=tests&queue=mail") == {ids["queued"], ids["scheduled"], ids["running"]}
+    page = viewer.get(f"{JOBS}?status=scheduled").content.decode()
+    assert "?queue=mail&amp;status=scheduled" in page
+
+
+def test_filters_of_dead_jobs_narrow_the_list(viewer):
+    one, two = dead(queue="mail", task="shop.b", reason="lost"), dead(task="shop.a_1")
+
+    def shown(query):
+        return [job.pk for job in viewer.get(f"{DEAD}{query}").context["cl"].result_list]
+
+    assert shown("") == [two, one]
+    assert shown("?queue=mail") == shown("?reason=lost") == shown("?task=shop.b") == [one]
+    assert shown("?q=shop") == [two, one]
+    assert shown("?q=shop.a_") == [two]
+    assert shown("?q=hop") == shown("?q=shop%25") == []
+    assert shown(f"?q={one}") == [one]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "args__contains=x",
+        "errors__icontains=x",
+        "task__contains=x",
+        "id__in=1",
+        "status__in=queued",
+        "run_at__year=2026",
+    ],
+)
+def test_address_bar_reaches_no_other_column(viewer, query):
+    assert viewer.get(f"{JOBS}?{query}").status_code == 400
+
+
+@pytest.mark.parametrize("query", [f"{JOBS}?status=x", f"{DEAD}?reason=x", f"{DEAD}?cause=x", f"{FINISHED}?day=x"])
+def test_filter_that_cannot_be_is_dropped(viewer, query):
+    assert viewer.get(query).status_code == 302
+
+
+def test_reserved_of_unique_keys_are_shown_only_where_asked_for(viewer, many):
+    assert {job.status for job in listed(viewer, JOBS).result_list} == {"scheduled", "queued", "waiting", "running"}
+    assert {job.status for job in listed(viewer, f"{JOBS}?status=reserved").result_list} == {"reserved"}
+    assert {job.status for job in listed(viewer, f"{JOBS}?status=scheduled").result_list} == {"scheduled"}
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        JOBS,
+        f"{JOBS}?status=waiting",
+        f"{JOBS}?queue=q1",
+        f"{JOBS}?status=scheduled&queue=q1",
+        f"{JOBS}?q=shop.task_1",
+        f"{JOBS}?q=shop.task_1&queue=q1",
+        f"{JOBS}?status=reserved",
+        f"{JOBS}?q=key:none",
+        f"{JOBS}?q=arg:none",
+        DEAD,
+        f"{DEAD}?reason=killed&queue=q0&task=shop.task_1",
+        f"{DEAD}?q=shop.task_2",
+        f"{DEAD}?q=label%3Dnone",
+        FINISHED,
+        f"{FINISHED}?queue=q1&q=shop.task_1",
+        f"{FINISHED}?day=today",
+    ],
+)
+def test_filter_of_a_list_chooses_what_the_list_shows(viewer, many, monkeypatch, address):
+    address = address.replace("today", str(dt.datetime.now(dt.UTC).date()))  # by now, not when tests were collected
+    monkeypatch.setattr(JobsAdmin, "list_per_page", 1000)
+    cl = listed(viewer, address)
+    chosen = cl.model_admin.chosen(RequestFactory().get(address))
+    source = SOURCES[urlsplit(address).path]
+    assert sorted(job.pk for job in cl.result_list) == [one for page in pages(source, chosen) for one in page.ids]
+
+
+def test_filter_of_a_cause_chooses_the_jobs_that_died_of_it(viewer, sql):
+    one, other = dead(errors=[{"error": "A", "message": "1"}]), dead(errors=[{"error": "A", "message": "2"}])
+    dead(errors=[{"error": "B"}])
+    [(cause,)] = sql("SELECT cause FROM pgqueue_dead_jobs WHERE id = %s", one)
+    assert ids(viewer, DEAD, cause=cause) == [other, one]
+    cl = listed(viewer, f"{DEAD}?cause={cause}")
+    assert cl.model_admin.chosen(RequestFactory().get(f"{DEAD}?cause={cause}")) == Filter(cause=cause)
+
+
+def test_one_job_by_its_id_is_no_filter(viewer):
+    job_id = app.record.enqueue().id
+    cl = listed(viewer, f"{JOBS}?q={job_id}")
+    assert cl.model_admin.chosen(RequestFactory().get(f"{JOBS}?q={job_id}")) is None
+
+
+def test_unique_key_is_no_filter_of_finished_jobs(viewer):
+    address = f"{FINISHED}?q=key:receipt:7"
+    assert listed(viewer, address).model_admin.chosen(RequestFactory().get(address)) is None

@@ -1,0 +1,122 @@
+"""The page of the overview: verdict, numbers, findings, links, and what it tells while counting fails."""
+
+import datetime as dt
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many, pause_queue
+from django_pgqueue.models import Queue, Stat
+from tests.support.schedules import make
+from tests.support.staff import FINISHED, user_with
+from tests.support.waiting import eventually
+from tests.support.worker_rows import forget_counters, worker
+
+pytestmark = pytest.mark.django_db
+
+PAGE = "/admin/django_pgqueue/overview/"
+
+
+@pytest.fixture
+def viewer() -> Client:
+    return user_with("view_overview")
+
+
+@pytest.mark.parametrize(
+    ("failed", "succeeded", "words"),
+    [(100, 0, "100 % failed"), (1, 2, "33 % failed"), (1, 999, "0.1 % failed"), (1234, 1, "100 % failed")],
+)
+def test_share_of_failures_is_a_number_that_people_read(viewer, sql, failed, succeeded, words):
+    minute = timezone.now() - dt.timedelta(minutes=2)
+    Stat.objects.create(
+        minute=minute.replace(second=0, microsecond=0), queue="q", task="t", failed=failed, succeeded=succeeded
+    )
+    assert words in viewer.get(PAGE).content.decode()
+
+
+def test_finding_says_what_its_link_shows(viewer):
+    staff = user_with("view_overview", "view_worker", "view_queue")
+    assert '<a href="/admin/django_pgqueue/worker/">Show workers<span' in staff.get(PAGE).content.decode()
+    app.noop.enqueue()
+    assert '<a href="/admin/django_pgqueue/queue/default/change/">Show queue<span' in staff.get(PAGE).content.decode()
+    assert "Show workers" not in viewer.get(PAGE).content.decode()
+
+
+def says(viewer, sql, words: str) -> bool:
+    """Whether the page says so, once the last session of an earlier test has told what it did."""
+    forget_counters(sql)
+    return words in viewer.get(PAGE).content.decode()
+
+
+def test_page_tells_the_verdict_numbers_and_links(viewer, sql):
+    worker()
+    enqueue_many(app.noop.using(queue="<b>mail"), [()] * 2)
+    pause_queue("<b>mail", by="eve", reason="<i>moved")
+    viewer_of_jobs = user_with("view_overview", "view_job", "view_queue")
+    eventually(lambda: says(viewer, sql, "All is well."))
+    text = viewer_of_jobs.get(PAGE).content.decode()
+    assert "&lt;b&gt;mail" in text
+    assert "&lt;i&gt;moved" in text
+    assert "<b>mail" not in text
+    assert "?status=queued&amp;queue=%3Cb%3Email" in text
+    assert "?status=queued" not in viewer.get(PAGE).content.decode()
+
+
+def test_page_counts_its_findings(viewer, sql):
+    enqueue_many(app.noop, [()])
+    eventually(lambda: says(viewer, sql, "1 finding"))
+    text = viewer.get(PAGE).content.decode()
+    assert "No worker is alive, and jobs wait in: default." in text
+
+
+def test_pages_are_shown_where_time_zones_are_off(admin_client, settings, sql):
+    settings.USE_TZ = False
+    enqueue_many(app.noop.using(queue="mail"), [()] * 3)
+    Queue.objects.create(name="mail")
+    pause_queue("mail", by="eve", resume_at=dt.timedelta(hours=1))
+    schedule = make("nightly", cron="30 2 * * *", next_at=dt.datetime(2020, 1, 1))
+    sql(FINISHED, schedule.pk, 1, 3)
+    sql(
+        "INSERT INTO pgqueue_stats (minute, queue, task, succeeded) "
+        "VALUES (date_trunc('minute', now()) - interval '2 min', 'mail', 't', 5)"
+    )
+    overview = admin_client.get(PAGE)
+    assert "schedules-late" in [finding.name for finding, _page in overview.context["findings"]]
+    assert [values for _time, values in overview.context["charts"][0].rows()] == [["5", "0"]]
+    for path in ("queue/", "queue/mail/change/", "schedule/", f"schedule/{schedule.pk}/change/"):
+        assert admin_client.get(f"/admin/django_pgqueue/{path}").status_code == 200
+
+
+@pytest.mark.django_db(transaction=True)
+def test_page_tells_what_it_can_while_counting_fails(viewer, settings, queue):
+    settings.PGQUEUE = {**settings.PGQUEUE, "ADMIN_TIMEOUT_SECONDS": 0.5}
+    make("hourly", next_at=timezone.now() - dt.timedelta(hours=1))
+
+    def page_that_tells_more():  # a machine that stands still for half a second keeps it from reading that too
+        response = viewer.get(PAGE)
+        found = {finding.name for finding, _page in response.context["findings"]}
+        return response if {"schedules-late", "not-looked-at"} <= found else None
+
+    with queue.autocommit().transaction():
+        queue.autocommit().execute("LOCK TABLE pgqueue_jobs IN ACCESS EXCLUSIVE MODE")
+        response = eventually(page_that_tells_more)
+    assert response.status_code == 200
+    text = response.content.decode()
+    assert "Counting the jobs took longer than 0.5 s and was stopped." in text
+    assert "pgqueue-tiles" in text
+
+
+def test_page_needs_its_permission_and_nothing_else():
+    user = user_with("view_job", "view_queue")
+    assert user.get(PAGE).status_code == 403
+    assert PAGE not in user.get("/admin/").content.decode()
+    assert Client().get(PAGE).status_code == 302
+
+
+def test_page_costs_the_same_whatever_is_queued(viewer, django_assert_max_num_queries):
+    worker()
+    enqueue_many(app.noop, [()] * 50)
+    with django_assert_max_num_queries(90):
+        viewer.get(PAGE)

@@ -1,0 +1,104 @@
+"""The overview: its numbers, and that they cost the same whatever the backlog."""
+
+import datetime as dt
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many
+from django_pgqueue.db.queries import statement
+from django_pgqueue.insights import overview
+from django_pgqueue.insights.overview import BoundedCount
+from django_pgqueue.jobs.actions import kill
+from django_pgqueue.models import Queue
+from tests.support.plans import explain, fill
+from tests.support.staff import user_with
+from tests.support.worker_rows import worker
+
+pytestmark = pytest.mark.django_db
+
+PAGE = "/admin/django_pgqueue/overview/"
+BIG = {"pgqueue_jobs", "pgqueue_dead_jobs", "pgqueue_finished_jobs"}
+
+
+@pytest.fixture
+def viewer() -> Client:
+    return user_with("view_overview")
+
+
+def lines() -> dict[str, overview.QueueLine]:
+    return {line.name: line for line in overview.lines("default")}
+
+
+def test_each_status_of_each_queue_is_counted(sql):
+    enqueue_many(app.noop, [()] * 3)
+    enqueue_many(app.noop.using(queue="mail", run_at=dt.timedelta(hours=1)), [()] * 2)
+    enqueue_many(app.noop.using(queue="mail", concurrency_key="k"), [()] * 4)
+    kill([app.noop.using(queue="gone").enqueue().id], by="eve")
+    sql("UPDATE pgqueue_jobs SET status = 'running', lease_token = 1 WHERE id = (SELECT min(id) FROM pgqueue_jobs)")
+    Queue.objects.create(name="mail")
+    found = lines()
+    assert list(found) == ["default", "gone", "mail"]
+    numbers = ("queued", "scheduled", "waiting", "running", "dead")
+    shown = {name: [getattr(line, number).value for number in numbers] for name, line in found.items()}
+    assert shown == {"default": [2, 0, 0, 1, 0], "gone": [0, 0, 0, 0, 1], "mail": [0, 2, 4, 0, 0]}
+
+
+def test_numbers_beyond_the_cap_say_that_there_are_more(monkeypatch):
+    monkeypatch.setattr(overview, "CAPS", (3,))
+    monkeypatch.setattr(overview, "MOST_LOOKED_AT", 3)
+    enqueue_many(app.noop, [()] * 3)
+    enqueue_many(app.noop.using(run_at=dt.timedelta(hours=1)), [()] * 2)
+    assert lines()["default"].queued == BoundedCount(3, is_short=False)
+    assert str(lines()["default"].scheduled) == "2"
+    enqueue_many(app.noop, [()])
+    enqueue_many(app.noop.using(run_at=dt.timedelta(hours=1)), [()] * 2)
+    assert lines()["default"].queued == BoundedCount(3, is_short=True)
+    assert str(lines()["default"].scheduled) == "3+"
+
+
+def test_number_that_was_not_counted_at_all_is_no_zero(viewer, monkeypatch):
+    """Scheduled jobs are looked at in the order in which they are due, over all queues."""
+    monkeypatch.setattr(overview, "MOST_LOOKED_AT", 3)
+    enqueue_many(app.noop.using(queue="first", run_at=dt.timedelta(hours=1)), [()] * 4)
+    enqueue_many(app.noop.using(queue="later", run_at=dt.timedelta(hours=2)), [()] * 4)
+    Queue.objects.bulk_create(Queue(name=name) for name in ("first", "later"))
+    assert {name: str(line.scheduled) for name, line in lines().items()} == {"first": "3+", "later": "?"}
+    assert "0+" not in viewer.get(PAGE).content.decode()
+
+
+def test_counting_stops_earlier_where_there_are_many_queues():
+    enqueue_many(app.noop, [()] * 101)
+    few, many = ["default"], ["default", *(f"q{number}" for number in range(500))]
+    assert overview.numbers_of(few, "default")["default"]["queued"] == BoundedCount(101)
+    assert overview.numbers_of(many, "default")["default"]["queued"] == BoundedCount(100, is_short=True)
+
+
+def test_oldest_job_that_could_run_is_found_at_any_priority(sql):
+    for priority, minutes in ((5, 1), (0, 90), (-5, 3)):
+        job = app.noop.using(priority=priority).enqueue()
+        sql("UPDATE pgqueue_jobs SET run_at = now() - make_interval(mins => %s) WHERE id = %s", minutes, job.id)
+    assert 90 * 60 <= lines()["default"].oldest_seconds < 91 * 60 + 120
+
+
+def test_workers_serve_what_their_patterns_match():
+    worker(queues=["m*", "-music"])
+    worker(queues=[])
+    worker(queues=["music"], lease_until=timezone.now() - dt.timedelta(seconds=1))
+    for name in ("mail", "music"):
+        Queue.objects.create(name=name)
+    assert {name: line.workers for name, line in lines().items()} == {"mail": 2, "music": 1}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("name", ["queue_overview", "oldest_of_queues", "all_queues", "next_tasks"])
+def test_counting_reads_indexes_up_to_its_limit(queue, name):
+    fill(queue, 3000, "queued", "running", "scheduled")
+    queue.autocommit().execute("ANALYZE pgqueue_jobs")
+    parameters = {"names": ["default"], "limit": 100, "most": 100}
+    nodes = explain(queue, statement(name), parameters)
+    assert not [node for node in nodes if node["Node Type"] == "Seq Scan" and node["Relation Name"] in BIG]
+    read = sum(node["Actual Rows"] for node in nodes if "Index Name" in node)
+    assert read <= 10 * 100 + 400

@@ -1,0 +1,152 @@
+"""manage.py pgqueue_jobs: jobs are listed and shown, and a yes is asked for where nothing brings them back."""
+
+import datetime as dt
+import json
+import os
+import re
+import sys
+
+import pytest
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many
+from django_pgqueue.models import DeadJob, Job
+from tests.support.jobs_command import Terminal, dead, finish, jobs, refused
+
+pytestmark = pytest.mark.django_db
+
+
+# List
+
+
+def test_list_is_a_table_and_pages_go_on_behind_the_last(queue):
+    ids = enqueue_many(app.noop, [()] * 5)
+    first = jobs("list", "--limit", 3)
+    assert [line.split()[:2] for line in first.splitlines()[1:4]] == [[str(one), "queued"] for one in ids[:3]]
+    assert first.endswith(f"There are more: --after {ids[2]}\n")
+    rest = jobs("list", "--limit", 2, "--after", ids[2])
+    assert len(rest.splitlines()) == 3
+    assert "There are more" not in rest
+    assert jobs("list", "--queue", "mail") == "No job matches.\n"
+
+
+def test_list_as_json_tells_the_error_and_no_arguments():
+    [job_id] = dead()
+    answer = json.loads(jobs("list", "--status", "dead", "--format", "json"))
+    [row] = answer["jobs"]
+    assert (row["id"], row["status"], row["reason"], row["error"]) == (job_id, "dead", "killed", "killed by eve")
+    assert answer["after"] is None
+    assert not {"args", "kwargs", "metadata", "result"} & set(row)
+
+
+def test_list_shows_live_jobs_or_dead_or_finished_ones(sql):
+    [parked] = dead()
+    live, later = app.noop.enqueue().id, app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
+    finished = finish(sql)
+
+    def listed(*words):
+        return [row["id"] for row in json.loads(jobs("list", "--format", "json", *words))["jobs"]]
+
+    assert listed() == [live, later]
+    assert listed("--status", "scheduled") == [later]
+    assert listed("--status", "dead") == listed("--reason", "killed") == [parked]
+    assert listed("--reason", "lost") == []
+    assert listed("--status", "finished") == [finished]
+    assert "Live, dead and finished jobs are listed apart" in refused("list", "--status", "dead", "--status", "queued")
+    assert "only dead ones have a --reason" in refused("list", "--status", "finished", "--reason", "lost")
+
+
+def test_names_do_nothing_to_the_terminal():
+    Job.objects.create(task="x\x1b[2Jy", queue="a\nb")
+    assert "x?[2Jy" in jobs("list")
+    assert "a?b" in jobs("list")
+
+
+# Show
+
+
+def test_show_tells_why_a_job_is_where_it_is_and_what_to_type():
+    def why(job_id):
+        return json.loads(jobs("show", job_id, "--format", "json"))["why"]
+
+    assert "Start one: manage.py pgqueue_worker\n" in why(app.noop.enqueue().id)
+    later = app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
+    assert f"At once: manage.py pgqueue_jobs run-now {later}\n" in why(later)
+    [parked] = dead()
+    assert "It was killed by eve." in why(parked)
+    assert why(parked).endswith(f"manage.py pgqueue_jobs retry {parked}")
+    assert re.search(r"why:\n    It was killed by eve\.\n    It stays here until", jobs("show", parked))
+
+
+def test_show_tells_what_has_happened_step_by_step(sql):
+    shown = jobs("show", finish(sql))
+    assert re.search(r"timeline:\n    1: \S+ \S+ Enqueued\n", shown)
+    assert re.search(r"\n    3: \S+ \S+ Finished, .* after it was enqueued", shown)
+
+
+def test_show_leaves_out_what_is_sensitive_wherever_it_stands():
+    job_id = (
+        app.log_in.using(metadata={"token": "sesame-1"}, unique_key="user:open-sesame")
+        .enqueue("ann", password="open-sesame")
+        .id
+    )
+    Job.objects.filter(pk=job_id).update(
+        errors=[{"kind": "failed", "error": "ValueError", "message": "not open-sesame", "attempt": 1}]
+    )
+    for words in ((), ("--format", "json")):
+        shown = jobs("show", job_id, *words)
+        assert "sesame" not in shown
+        assert "ann" in shown
+        assert "not [redacted]" in shown
+    assert "sesame" not in jobs("list") + jobs("list", "--format", "json")
+
+
+def test_show_says_that_a_job_is_not_there():
+    assert refused("show", 17) == "There is no job 17: it was never there, or is not kept any more."
+
+
+# Asking
+
+
+def test_without_a_name_it_is_that_of_the_user(monkeypatch):
+    monkeypatch.setenv("LOGNAME", "nightshift")
+    first, second = enqueue_many(app.noop, [(), ()])
+    assert jobs("kill", first, first) == "Killed: 1.\n"
+    monkeypatch.setattr("getpass.getuser", lambda: {}["no such user"])
+    jobs("kill", second)
+    names = dict(DeadJob.objects.values_list("pk", "cancelled_by"))
+    assert names == {first: "nightshift", second: f"user {os.getuid()}"}
+
+
+def test_dry_run_says_that_nothing_matches():
+    assert jobs("kill", "--queue", "mail", "--dry-run") == "0 jobs match.\n"
+
+
+@pytest.mark.parametrize("verb", ["kill", "purge"])
+def test_what_cannot_be_undone_needs_a_yes_without_a_terminal(verb):
+    assert refused(verb, "--all") == f"No terminal to ask at: add --yes to {verb} jobs by a filter."
+
+
+def test_end_of_input_is_no_yes(monkeypatch):
+    app.noop.enqueue()
+
+    def end(_question):
+        raise EOFError
+
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr("builtins.input", end)
+    assert refused("kill", "--all") == "Nothing was changed."
+
+
+@pytest.mark.parametrize(("answer", "left"), [("y", 0), ("Yes", 0), ("", 3), ("n", 3)])
+def test_on_a_terminal_the_user_is_asked(monkeypatch, answer, left):
+    enqueue_many(app.noop, [()] * 3)
+    asked = []
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr("builtins.input", lambda text: asked.append(text) or answer)
+    if left:
+        assert refused("kill", "--all") == "Nothing was changed."
+    else:
+        jobs("kill", "--all")
+    assert asked == ["Kill 3 jobs? [y/N] "]
+    assert Job.objects.count() == left

@@ -1,0 +1,112 @@
+"""manage.py pgqueue_queues: queues are listed, paused and limited."""
+
+import json
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many, limit_queue, pause_queue
+from django_pgqueue.insights import overview
+from django_pgqueue.jobs.claim import claim
+from django_pgqueue.maintenance.pending_work import QueueCounts, counts
+from django_pgqueue.models import Job, Queue
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def run(*words) -> str:
+    out = StringIO()
+    call_command("pgqueue_queues", *words, stdout=out)
+    return out.getvalue()
+
+
+def test_list_tells_how_queues_stand(queue, monkeypatch):
+    monkeypatch.setattr(overview, "CAP", 5)
+    enqueue_many(app.noop, [()] * 7)
+    claim(queue, "default", limit=1, worker_id=1)
+    app.noop.using(queue="mail").enqueue()
+    limit_queue("default", max_running=1500, rate=60, period=60)
+    pause_queue("mail", by="ann", reason="provider is down")
+    app.noop.using(queue="odd\x1b[1m").enqueue()
+    head, default, mail, odd = run("list").splitlines()
+    assert head.split() == ["queue", "queued", "running", "waiting", "limits", "paused"]
+    assert default.split(maxsplit=4) == ["default", "5+", "1", "0", "1,500 at once; 60/m, burst 1  -"]
+    assert mail.split(maxsplit=5)[:5] == ["mail", "1", "0", "0", "-"]
+    assert mail.split("by ann since ")[1].endswith(": provider is down")
+    assert odd.startswith("odd?[1m ")
+
+
+def test_list_as_json(transactional_db):
+    pause_queue("mail", by="ann", reason="x")
+    limit_queue("mail", rate=5)
+    [mail] = json.loads(run("list", "mail", "--format", "json"))
+    assert (mail["name"], mail["queued"], mail["is_paused"], mail["paused_by"]) == ("mail", 0, True, "ann")
+    assert (mail["rate_limit"], mail["rate_period_seconds"], mail["rate_burst"]) == (5, 1.0, 1)
+
+
+def test_list_of_nothing(transactional_db):
+    assert run("list") == "There are no queues yet.\n"
+    with pytest.raises(CommandError, match="No job has been seen on 'mail'"):
+        run("list", "mail")
+
+
+def test_pause_and_resume(transactional_db):
+    assert run("pause", "mail", "--reason", "lunch", "--for", "2h", "--by", "ann") == (
+        "mail: paused. No job has been seen on it yet.\n"
+    )
+    row = Queue.objects.get()
+    assert (row.paused_by, row.pause_reason, row.resume_at is not None) == ("ann", "lunch", True)
+    assert (
+        run("pause", "mail", "--until", "2099-05-01T09:00", "--by", "bob")
+        == "mail: paused already, and now as you say.\n"
+    )
+    assert Queue.objects.get().resume_at.year == 2099
+    assert run("resume", "mail", "other") == "mail: resumed.\nother: was not paused.\n"
+    assert Queue.objects.get().paused_at is None
+
+
+def test_limits_are_set_and_removed(transactional_db):
+    assert run("limit", "a", "b", "--max-running", "3", "--rate", "5/10s", "--burst", "2") == (
+        "a: 3 at once; 5/10s, burst 2.\nb: 3 at once; 5/10s, burst 2.\n"
+    )
+    assert run("limit", "a", "--max-running", "none") == "a: 5/10s, burst 2.\n"
+    assert run("limit", "a", "--rate", "none") == "a: no limit.\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["limit", "a"], "Say what to limit: --max-running or --rate"),
+        (
+            ["limit", "a", "--rate", "none", "--burst", "3"],
+            "Nothing was changed. A burst and a period belong",
+        ),
+        (["limit", "a", "--max-running", "0"], "To let nothing start, pause the queue"),
+        (["limit", "a", "--max-running", "few"], "'few' is no limit: write a number, or none"),
+        (["limit", "a", "--rate", "fast"], "'fast' is no rate: write it as in 100/s, 60/m or 5/10s, or none"),
+        (["limit", "a", "--rate", "5/moon"], "'1moon' is no duration"),
+        (["pause", "x" * 129], "1 to 128 characters"),
+        (["pause", "a", "--for", "soon"], "'soon' is no duration"),
+        (["pause", "a", "--for", "0s"], "a time from now"),
+    ],
+)
+def test_words_that_cannot_work_change_nothing(transactional_db, words, message):
+    with pytest.raises(CommandError) as caught:
+        run(*words)
+    assert message in str(caught.value)
+    assert not Queue.objects.exists()
+
+
+def test_jobs_are_counted_up_to_a_limit(queue):
+    enqueue_many(app.noop, [()] * 8)
+    claim(queue, "default", limit=3, worker_id=1)
+    enqueue_many(app.noop.using(queue="mail", concurrency_key="k"), [()] * 4)
+    assert Job.objects.filter(status="waiting").count() == 4
+    found = counts(queue, ["default", "mail", "none"], limit=100)
+    assert found == {"default": QueueCounts(5, 3, 0), "mail": QueueCounts(0, 0, 4), "none": QueueCounts(0, 0, 0)}
+    assert counts(queue, ["default", "mail"], limit=2) == {
+        "default": QueueCounts(2, 2, 0),
+        "mail": QueueCounts(0, 0, 2),
+    }

@@ -1,0 +1,58 @@
+"""manage.py pgqueue_schedule: schedules are listed, paused and run."""
+
+import datetime as dt
+
+import pytest
+from django.core.management import CommandError
+
+from django_pgqueue.models import Job, Schedule
+from django_pgqueue.schedules.enqueuer import fire_due
+from tests.support.schedule_command import schedule
+from tests.support.schedules import HOUR, RECORD, START, make
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_list_tells_when_schedules_run_next_and_what_became_of_the_last_job(queue):
+    assert schedule("list") == "There are no schedules.\n"
+    make("a", cron="30 2 * * *", timezone="Europe/Berlin", next_at=dt.datetime(2026, 3, 28, 1, 30, tzinfo=dt.UTC))
+    make("b", is_enabled=False, paused_by="eve")
+    fire_due(queue, now=START)
+    Job.objects.update(status="scheduled", attempts=1)
+    Schedule.objects.filter(name="a").update(next_at=dt.datetime(2026, 3, 28, 1, 30, tzinfo=dt.UTC))
+    job_id = Job.objects.get().id
+    assert schedule("list") == (
+        "a\n"
+        f"  {RECORD}, cron 30 2 * * * (Europe/Berlin)\n"
+        "  next: 2026-03-28 02:30:00+01:00, 2026-03-29 03:00:00+02:00, 2026-03-30 02:30:00+02:00, "
+        "2026-03-31 02:30:00+02:00, 2026-04-01 02:30:00+02:00\n"
+        f"  last: job {job_id} retrying, due 2026-10-19 02:30:00+02:00\n"
+        "b\n"
+        f"  {RECORD}, every 1:00:00\n"
+        "  next: paused by eve\n"
+        "  last: none yet\n"
+    )
+    assert schedule("list", "b").startswith("b\n")
+    with pytest.raises(CommandError, match="There is no schedule 'c'"):
+        schedule("list", "c")
+
+
+def test_schedules_are_paused_resumed_and_run(queue):
+    make()
+    assert schedule("pause", "hourly", "--by", "eve") == "hourly: paused.\n"
+    assert Schedule.objects.get().paused_by == "eve"
+    with pytest.raises(CommandError, match=r"Left alone: 'hourly'\. They are paused already"):
+        schedule("pause", "hourly")
+    assert schedule("run", "hourly") == f"hourly: job {Job.objects.latest('id').id} is enqueued.\n"
+    assert schedule("resume", "hourly") == "hourly: resumed.\n"
+    assert Schedule.objects.get().next_at > START + HOUR
+
+
+def test_run_that_cannot_be_enqueued_changes_nothing():
+    make("good")
+    make("strange", task="shop.tasks.not_here")
+    with pytest.raises(CommandError, match=r"Nothing was changed\. No task is called 'shop\.tasks\.not_here'"):
+        schedule("run", "good", "strange")
+    assert Job.objects.count() == 0
+    with pytest.raises(CommandError, match="There is no schedule 'missing'"):
+        schedule("run", "missing")

@@ -1,0 +1,27 @@
+"""Bulk actions in the admin: who begins them, dead jobs for them, the words of their pages."""
+
+import html
+import re
+
+import tests.app.tasks as app
+from django_pgqueue import enqueue_many, kill
+
+BULK_ACTIONS = "/admin/django_pgqueue/bulkaction/"
+VIEWER = ("view_job", "view_deadjob", "view_finishedjob", "view_bulkaction")
+STAFF = (
+    *("view_job", "view_deadjob", "view_bulkaction", "run_job", "kill_job", "retry_deadjob", "delete_deadjob"),
+    *("move_job", "reprioritize_job", "stop_bulkaction"),
+)
+
+
+def bury(number: int, **options) -> list[int]:
+    ids = enqueue_many(app.noop.using(**options), [()] * number)
+    for start in range(0, number, 1000):
+        kill(ids[start : start + 1000], by="ann")
+    return ids
+
+
+def text_of(response) -> str:
+    """Return what a page says, without its markup."""
+    content = re.sub(r"<[^>]+>", " ", response.content.decode().partition('id="content"')[2])
+    return " ".join(html.unescape(content).split())
