@@ -7,10 +7,12 @@ import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.notify import ENDS, Notification
+from django_pgqueue.insights.history import title_of
 from django_pgqueue.jobs.claim import claim
-from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
+from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter, retry
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.states import Reason
+from tests.support.died import died, titles
 
 
 def letter(job_id, token=0, reason=Reason.EXHAUSTED, **error) -> DeadLetter:
@@ -72,3 +74,49 @@ def test_history_that_is_full_makes_room_for_the_death(queue, kept, left):
     errors = DeadJob.objects.get().errors
     assert [entry["attempt"] for entry in errors[:-1]] == left
     assert errors[-1]["error"] == "last"
+
+
+def test_retried_job_keeps_id_arguments_options_and_history(queue):
+    [job_id] = died(queue)
+    assert retry([job_id], by="eve").ids == [job_id]
+    job = Job.objects.get(pk=job_id)
+    assert (job.status, job.attempts, job.max_attempts, job.priority, job.args) == ("queued", 0, 4, 3, ["x"])
+    assert titles(job) == ["ValueError", "died (exhausted), retried by eve"]
+    assert DeadJob.objects.count() == 0
+
+
+def test_retry_leaves_a_job_dead_whose_unique_key_is_taken(queue, sql):
+    first, second = died(queue, 2)
+    sql("UPDATE pgqueue_dead_jobs SET unique_key = 'k', unique_scope = 'live'")
+    sql("INSERT INTO pgqueue_jobs (task, unique_key, unique_scope) VALUES ('x', 'k', 'live')")
+    assert retry([first, second], by="eve").ids == []
+    sql("DELETE FROM pgqueue_jobs")
+    assert len(retry([first, second], by="eve").ids) == 1
+    assert DeadJob.objects.count() == 1
+
+
+def test_retry_says_who_has_the_key_and_the_history_who_wanted_it(queue, sql):
+    ids = died(queue, 3)
+    for job_id, key in zip(ids, ["a", "b", "b"], strict=True):
+        sql("UPDATE pgqueue_dead_jobs SET unique_key = %s, unique_scope = 'live' WHERE id = %s", key, job_id)
+    holder = app.record.using(unique_key="a").enqueue("new").id
+    cause = DeadJob.objects.get(pk=ids[0]).cause
+    assert retry(ids, by="eve") == ([ids[1]], {ids[0]: holder, ids[2]: ids[1]})
+    entry, last = DeadJob.objects.get(pk=ids[0]).errors
+    assert (last["error"], DeadJob.objects.get(pk=ids[0]).cause) == ("ValueError", cause)
+    assert title_of(entry) == f"not retried by eve: job {holder} has its unique key"
+    assert (entry["holder"], entry["by"], entry["attempt"]) == (holder, "eve", 0)
+
+
+def test_retry_does_not_wait_for_a_locked_row(queue):
+    locked, free = died(queue, 2)
+    with queue.transaction():
+        queue.rows("SELECT id FROM pgqueue_dead_jobs WHERE id = %(id)s FOR UPDATE", {"id": locked})
+        assert retry([locked, free], by="eve").ids == [free]
+    assert retry([locked], by="eve").ids == [locked]
+
+
+def test_retry_of_what_is_not_dead_does_nothing(queue):
+    [job_id] = died(queue)
+    assert retry([job_id, 999_999], by="eve").ids == [job_id]
+    assert retry([job_id], by="eve").ids == []
