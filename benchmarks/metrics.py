@@ -1,4 +1,4 @@
-"""Measure the cost of metrics: counting outcomes, turns and enqueued jobs; a scrape; a drain with all of it.
+"""Measure the cost of metrics: counting outcomes, cycles and enqueued jobs; a scrape; a drain with all of it.
 
 Outcomes are counted in batches of 500 without and with a meter, in turn. A scrape is measured by the processor time of
 those who answer it, the supervisor and the server's backend, less what they take without: so it matters little how busy
@@ -53,7 +53,7 @@ def counting(options: argparse.Namespace) -> Iterator[Finding]:
         metered=lambda: seconds_of_counting(options.batches, is_metered=True) * 1e6,
     )
     yield Finding(
-        f"count {BATCH} outcomes and their turn: metered to without",
+        f"count {BATCH} outcomes and their cycle: metered to without",
         ratio(samples, "metered", "without"),
         note=medians(samples, "µs"),
         samples=samples,

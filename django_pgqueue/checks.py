@@ -189,8 +189,8 @@ def check_rights(databases: Collection[str] | None = None, **_: Any) -> list[Che
     if allowed is None:
         return list(_missing_tables(alias))
     lacking = [
-        service
-        for service, is_wanted, is_allowed in (
+        work
+        for work, is_wanted, is_allowed in (
             ("make and drop partitions of finished jobs", conf.retention_days, allowed.may_partition),
             ("prune dead jobs", conf.dead_retention_days, allowed.may_prune),
             ("VACUUM pgqueue_jobs", conf.vacuum_dead_rows, allowed.may_vacuum),

@@ -53,7 +53,7 @@ def test_trouble_that_lasts_takes_few_lines(caplog):
     ]
 
 
-def test_pass_that_is_told_to_stop_ends_before_the_next_duty():
+def test_pass_that_is_told_to_stop_ends_before_the_next_service():
     done = []
 
     def one():

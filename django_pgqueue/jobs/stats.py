@@ -156,7 +156,7 @@ HISTOGRAM_WIDTH: Final = 1 + 1 + max(len(BOUNDS), len(SIZES))
 
 
 class ProcessCounters:
-    """One row of sums for each queue and task, as ``jobs.stats`` lays them out, since the process began."""
+    """One row of sums for each queue and task, laid out as above, since the process began."""
 
     def __init__(self, context: SpawnContext | None = None) -> None:
         context = context or multiprocessing.get_context("spawn")

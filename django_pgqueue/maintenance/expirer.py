@@ -50,13 +50,13 @@ class Expirer:
 
     Args:
         admit: called with the concurrency keys of the dead, of which others may be admitted.
-        tally: counts the dead.
+        stats: counts the dead.
     """
 
-    def __init__(self, database: QueueConnection, admit: Callable[[Collection[str]], None], tally: StatsBuffer) -> None:
+    def __init__(self, database: QueueConnection, admit: Callable[[Collection[str]], None], stats: StatsBuffer) -> None:
         self._database = database
         self._admit = admit
-        self._stats = tally
+        self._stats = stats
         self._expiring = AdaptiveBatch()
         self._expire_at = 0.0  # not before, monotonic
 

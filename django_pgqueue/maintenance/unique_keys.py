@@ -108,12 +108,12 @@ class UniqueKeyKeeper:
     """Two services, each once a second, or at once where there is more to do than one pass does.
 
     Args:
-        tally: counts the jobs that die for it.
+        stats: counts the jobs that die for it.
     """
 
-    def __init__(self, database: QueueConnection, tally: StatsBuffer) -> None:
+    def __init__(self, database: QueueConnection, stats: StatsBuffer) -> None:
         self._database = database
-        self._stats = tally
+        self._stats = stats
         self._pruning = AdaptiveBatch()
         self._prune_at = self._retake_at = 0.0  # not before, monotonic
         self._retaken_to = 0  # the id up to which this round has come

@@ -23,7 +23,7 @@ MOST_WAITING = 10_000
 """Maximum number of calls that wait for their turn in one thread. Others are dropped."""
 
 KEY_SECONDS = 5.0
-"""Timeout of the computation of a schedule's keys, in which no other service of maintenance is done."""
+"""Timeout of the computation of a schedule's keys, in which no other service of maintenance runs."""
 
 
 class UserThread:

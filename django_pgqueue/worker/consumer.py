@@ -69,7 +69,7 @@ class FollowUps:
 
     Args:
         failed: called with the error where there was trouble with the database.
-        meter: as of ``Tally``.
+        meter: as of ``StatsBuffer``.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class FollowUps:
             self._try(lambda: register_queue(self._database, name))
 
     def count(self, outcomes: Collection[Outcome], *, stale: Collection[int]) -> None:
-        """Count what was written, as ``Tally.count`` does."""
+        """Count what was written, as ``StatsBuffer.count`` does."""
         self._stats.count(outcomes, stale=stale)
 
     def add_at(self) -> float:
@@ -105,7 +105,7 @@ class FollowUps:
         return self._stats.add_at()
 
     def add_counts(self, *, is_last: bool = False) -> None:
-        """Add what was counted to the table, as ``Tally.add`` does."""
+        """Add what was counted to the table, as ``StatsBuffer.add`` does."""
         self._try(lambda: self._stats.add(is_last=is_last))
 
     def _try(self, follow_up: Callable[[], object]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from django_pgqueue.conf import conf
 
-STALLED_SECONDS = 3.0
+STALLED_PROCESS_SECONDS = 3.0
 """Maximum time between cycles of a consumer at work: it finishes one a second at least."""
 
 STUCK_SECONDS = 300.0
@@ -118,7 +118,7 @@ def _idle_processes(facts: HealthFacts) -> Iterator[str]:
     if at_work < facts.planned:
         yield f"{at_work} of {facts.planned} processes are at work"
     for process in facts.processes:
-        if process.is_at_work and process.stalled_seconds > STALLED_SECONDS:
+        if process.is_at_work and process.stalled_seconds > STALLED_PROCESS_SECONDS:
             yield f"process {process.pid} has not looked for jobs for {process.stalled_seconds:.0f} s"
         if process.failures:
             yield f"process {process.pid} cannot work with the database (failure {process.failures})"

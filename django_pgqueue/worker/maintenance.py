@@ -49,7 +49,7 @@ class MaintenanceRunner:
         monitor: says whether this worker may judge others.
         wake: called with what is announced to all, for the own children: queues that have work again.
         drained: called when the plan is to drain and nothing is left to do; None otherwise.
-        meter: as of ``Tally``.
+        meter: as of ``StatsBuffer``.
         compute: calls functions of the project that compute the keys of schedules.
     """
 
@@ -74,7 +74,7 @@ class MaintenanceRunner:
         self._look_at_queues_at = 0.0  # not before, monotonic
         self._sweeper = ConcurrencySweeper(self.database, self._notify_cluster)
         self._stats = StatsBuffer(self.database, meter)
-        self._reaper = Reaper(self.database, pool, monitor, tell=self._notify_all, tally=self._stats)
+        self._reaper = Reaper(self.database, pool, monitor, tell=self._notify_all, stats=self._stats)
         self._expirer = Expirer(self.database, self.admit, self._stats)
         self._unique_keys = UniqueKeyKeeper(self.database, self._stats)
         self._scheduler = PeriodicEnqueuer(self.database, self._wake_children, compute)

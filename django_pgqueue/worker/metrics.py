@@ -27,7 +27,7 @@ class CounterSums:
 
 
 class CommandCounters:
-    """The meters of a command; from any thread.
+    """The counters of a command; from any thread.
 
     Args:
         most: maximum number of pairs of queue and task with sums of their own; all others share a row without names.

@@ -92,7 +92,7 @@ class HealthMonitor:
     def _facts(self) -> HealthFacts:
         plan, at = self._pool.plan, time.monotonic()
         processes = [process for process in list(self._pool.living) if not process.is_leaving]
-        self._cycles = {process.worker_id: self._turned(process, at) for process in processes}
+        self._cycles = {process.worker_id: self._cycles_of(process, at) for process in processes}
         return HealthFacts(
             is_stopping=self._is_stopping(),
             unwatched_seconds=at - self.watched_at,
@@ -109,7 +109,7 @@ class HealthMonitor:
             stuck_seconds=stuck_seconds(),
         )
 
-    def _turned(self, process: WorkerProcess, at: float) -> tuple[int, float]:
+    def _cycles_of(self, process: WorkerProcess, at: float) -> tuple[int, float]:
         cycles, (before, since) = process.shared.cycles(), self._cycles.get(process.worker_id, (-1, at))
         return (cycles, since) if cycles == before else (cycles, at)
 

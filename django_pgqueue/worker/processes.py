@@ -144,18 +144,18 @@ class ProcessPool:
         Returns:
             Whether one goes on that stood still for a lease.
         """
-        turns_again, patience = False, max(STUCK_PART * stuck_seconds(), 2.0 * self.lease_seconds)
+        goes_on_again, patience = False, max(STUCK_PART * stuck_seconds(), 2.0 * self.lease_seconds)
         for process in list(self.living):
             was_stuck = self.is_stuck(process)
             process.look()
-            turns_again |= was_stuck and not self.is_stuck(process)
+            goes_on_again |= was_stuck and not self.is_stuck(process)
             if process.stalled_seconds >= patience:
                 logger.error(
                     "Process %d is ended: for %d s it has not finished a cycle", process.pid, process.stalled_seconds
                 )
                 process.kill(is_crash=True)
                 process.stalled_seconds = 0.0
-        return turns_again
+        return goes_on_again
 
     def is_stuck(self, process: WorkerProcess) -> bool:
         """Whether the consumer of a process has not finished a cycle for more than a lease."""

@@ -24,7 +24,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 REAP_SECONDS = 1.0
 FORGET_SECONDS = 3600.0
 
-SHUTDOWN_TIMEOUT_SECONDS = 1.0
+LATE_SECONDS = 1.0
 """Maximum delay of a heartbeat that still counts as in time."""
 
 GAP_SECONDS = 2.0
@@ -56,7 +56,7 @@ class LapsedLeases:
         return [
             worker_id
             for worker_id, seconds in lapsed.items()
-            if self._seen[worker_id] >= (unknown_seconds if seconds is None else seconds) + SHUTDOWN_TIMEOUT_SECONDS
+            if self._seen[worker_id] >= (unknown_seconds if seconds is None else seconds) + LATE_SECONDS
         ]
 
     def known(self) -> set[int]:
@@ -75,7 +75,7 @@ class Reaper:
         pool: the children of this command, of which it knows better than by their sessions.
         monitor: says whether this worker may judge others.
         tell: called with the queues and the concurrency keys of the jobs that were reaped.
-        tally: counts them.
+        stats: counts them.
     """
 
     def __init__(
@@ -85,13 +85,13 @@ class Reaper:
         monitor: HeartbeatMonitor,
         *,
         tell: Callable[[Collection[str], Collection[str]], None],
-        tally: StatsBuffer,
+        stats: StatsBuffer,
     ) -> None:
         self._database = database
         self._pool = pool
         self._monitor = monitor
         self._tell = tell
-        self._stats = tally
+        self._stats = stats
         self._reaping = AdaptiveBatch()
         self._lapses = LapsedLeases()
         self._locks_of_lost, self._locks_of_gone = LapsedLeases(), LapsedLeases()

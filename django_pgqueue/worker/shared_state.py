@@ -139,7 +139,7 @@ class SharedState:
         self._deadline[0] = until
 
     def renew_lease(self, until: float) -> None:
-        """Extend after a heartbeat; if the lease had lapsed meanwhile, the child first has to ``resume()``.
+        """Extend after a heartbeat; if the lease had lapsed meanwhile, the child first has to ``accept_lapse()``.
 
         Others may have run by now what it had fetched before, and nothing of that may be started. The sign says so: it
         costs those who ask before each job nothing.
@@ -152,7 +152,7 @@ class SharedState:
         self._deadline[0] = min(deadline, until) if deadline > 0 else max(deadline, -until)
 
     def has_lease_lapsed(self) -> bool:
-        """Whether the lease stands again after it had lapsed, and the child has not resumed."""
+        """Whether the lease stands again after it had lapsed, and the child has not accepted that."""
         return self._deadline[0] < 0
 
     def accept_lapse(self) -> None:

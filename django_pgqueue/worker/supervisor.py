@@ -247,7 +247,7 @@ class Supervisor:
         self.pool.remove_deaf()
         if self.pool.remove_stuck():
             self._beat_now()  # it may begin jobs again once its lease is renewed
-        self._tell_of_long_duty()
+        self._tell_of_long_service()
         if self._stop_until is not None:
             self._press_to_stop(self._stop_until)
         elif self.pool.recycle():
@@ -257,7 +257,7 @@ class Supervisor:
         with sent_elsewhere(self._receivers.call_later):
             return self._maintenance.pass_once()
 
-    def _tell_of_long_duty(self) -> None:
+    def _tell_of_long_service(self) -> None:
         """Name the service in which maintenance hangs, as where a receiver of a signal does not come back."""
         seconds = self._maintenance.services.doing_seconds()
         if seconds < LONG_SECONDS:

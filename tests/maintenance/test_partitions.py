@@ -12,7 +12,7 @@ from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance.partitions import DAYS_AHEAD, PartitionsResult, _dropping, maintain_partitions, plan
 from django_pgqueue.models import FinishedJob
 from django_pgqueue.records import Fate, Outcome, Receipt
-from django_pgqueue.worker.config import WorkerConfig as WorkerPlan
+from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.janitor import TableMaintenance
 from django_pgqueue.worker.processes import ProcessPool
 from tests.support.clock import NOON, clock_set
@@ -238,7 +238,7 @@ def test_role_that_does_not_own_the_table_is_told_so_where_there_is_something_to
 def test_janitor_tries_again_soon_while_a_session_reads(sql, make, settings):
     settings.PGQUEUE = {"VACUUM_DEAD_ROWS": 0}
     name = make(-9, rows=1)
-    janitor = TableMaintenance(ProcessPool(WorkerPlan(), supervisor_id=1, lease_seconds=30))
+    janitor = TableMaintenance(ProcessPool(WorkerConfig(), supervisor_id=1, lease_seconds=30))
 
     def passed() -> bool:
         janitor.pass_once()

@@ -394,7 +394,7 @@ def test_admission_that_goes_on_failing_keeps_back_no_outcome(consumer, sql, mon
     assert (FinishedJob.objects.count(), consumer._backoff.failures) == (1, 0)
 
 
-def test_trouble_of_an_errand_is_not_forgotten_with_the_turn_that_it_follows(consumer, monkeypatch):
+def test_trouble_of_a_follow_up_is_not_forgotten_with_the_cycle_that_it_follows(consumer, monkeypatch):
     enqueue_many(app.noop, [()])
     with monkeypatch.context() as patch:
         patch.setattr(consumer_module, "register_queue", fall_silent)

@@ -146,7 +146,7 @@ def test_heartbeat_without_a_session_renews_no_more_than_others_allow(heartbeat,
     assert shared._deadline[0] > silent_at() + 20
 
 
-def test_claim_that_never_reached_its_process_is_released_once_its_consumer_has_turned(queue, heartbeat):
+def test_claim_that_never_reached_its_process_is_released_once_its_consumer_has_finished_a_cycle(queue, heartbeat):
     beat, process = heartbeat[0].pass_once, heartbeat[1]
     app.noop.enqueue()
     claim(queue, "default", limit=1, worker_id=process.worker_id)
@@ -240,7 +240,7 @@ def test_process_that_stands_still_begins_nothing_and_what_it_has_fetched_goes_b
     heartbeat_of_pool.pass_once()
     watch(pool, clock, LEASE_SECONDS)
     heartbeat_of_pool.pass_once()
-    assert process.shared.is_lease_valid(), "it has turned within a lease"
+    assert process.shared.is_lease_valid(), "it has finished a cycle within a lease"
     assert set(Job.objects.values_list("status", flat=True)) == {"running"}
     watch(pool, clock, 2)
     heartbeat_of_pool.pass_once()
@@ -251,7 +251,7 @@ def test_process_that_stands_still_begins_nothing_and_what_it_has_fetched_goes_b
     assert caplog.text.count("Process 4711 has not finished a cycle") == 1
     assert f"while it runs job {running.id} (tests.app.tasks.noop)" in caplog.text
     assert leases.worker_leases(queue, [process.worker_id])
-    # It turns again: it has to give back what it believes to have, before it begins anything.
+    # It goes on: it has to give back what it believes to have, before it begins anything.
     process.shared.count_cycle()
     watch(pool, clock, 1)
     heartbeat_of_pool.pass_once()

@@ -71,7 +71,7 @@ def reaper(queue, monkeypatch):
     clock = [1000.0]
     monkeypatch.setattr("django_pgqueue.worker.reaper.time", SimpleNamespace(monotonic=lambda: clock[0]))
     monitor = SimpleNamespace(is_reliable=lambda: True, has_stood=lambda seconds: True, lease_seconds=30)
-    made = Reaper(queue, SimpleNamespace(worker_ids=list), monitor, tell=lambda *_: None, tally=StatsBuffer(queue))
+    made = Reaper(queue, SimpleNamespace(worker_ids=list), monitor, tell=lambda *_: None, stats=StatsBuffer(queue))
 
     def look(seconds):
         for _ in range(seconds):

@@ -57,7 +57,7 @@ def test_service_that_does_not_come_back_is_named_once(transactional_db, monkeyp
     supervisor._maintenance.services.doing_seconds = lambda: seconds[0]
     supervisor._maintenance.services.doing = "expire"
     for seconds[0] in (59.0, 60.0, 61.0, 0.0, 75.0):
-        supervisor._tell_of_long_duty()
+        supervisor._tell_of_long_service()
     assert [record.message for record in caplog.records] == [
         "Maintenance has been at its service expire for 60 s, and runs no other",
         "Maintenance has been at its service expire for 75 s, and runs no other",

@@ -36,7 +36,7 @@ def test_memory_that_the_system_does_not_tell_is_no_trouble(monkeypatch, error):
     assert resident_bytes(1) == 0
 
 
-def test_only_a_process_that_has_turned_and_does_not_any_more_is_stuck(pool, clock):
+def test_only_a_process_that_has_finished_a_cycle_and_does_not_any_more_is_stuck(pool, clock):
     [process] = pool.living
     watch(pool, clock, 100)
     assert process.stalled_seconds == 0, "it is still starting"
@@ -117,7 +117,7 @@ def test_time_limit_of_the_last_job_in_a_cell_is_not_that_of_the_next(process):
     assert process.overdue() == set()
 
 
-def test_process_is_ended_when_only_deaf_jobs_are_left_or_others_have_had_the_grace(process):
+def test_process_is_ended_when_only_deaf_jobs_are_left_or_others_have_had_their_time(process):
     deaf, other = job_of(id=1, lease_token=8), job_of(id=2, lease_token=8)
     process.shared.hold([0, 1], [deaf, other])
     process.shared.start(0)
@@ -134,7 +134,7 @@ def test_process_is_ended_when_only_deaf_jobs_are_left_or_others_have_had_the_gr
     assert process.is_beyond_stopping({deaf.run_id}, 600.0)
 
 
-def test_grace_of_a_process_to_be_ended_does_not_run_out_while_the_database_is_away(process):
+def test_shutdown_timeout_of_a_process_to_be_ended_does_not_run_out_while_the_database_is_away(process):
     other = job_of(id=2, lease_token=8)
     process.shared.hold([0], [other])
     process.shared.start(0)

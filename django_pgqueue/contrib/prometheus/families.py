@@ -85,7 +85,7 @@ PROCESSES: Final = MetricName("pgqueue_processes", "gauge", (), "Living worker p
 SLOTS: Final = MetricName("pgqueue_slots", "gauge", (), "Jobs that the living processes may run at once, of each kind.")
 BUSY: Final = MetricName("pgqueue_slots_busy", "gauge", (), "Jobs that run at this moment.")
 LAST_PASS: Final = MetricName(
-    "pgqueue_last_pass_timestamp_seconds", "gauge", ("service",), "When a service of the command was last done well."
+    "pgqueue_last_pass_timestamp_seconds", "gauge", ("service",), "When a service of the command last ran well."
 )
 BUILD: Final = MetricName(
     "pgqueue_build_info", "gauge", ("version", "django", "python"), "Versions of the command; always 1."

@@ -39,7 +39,6 @@ from django_pgqueue.contrib.prometheus.families import (
 from django_pgqueue.contrib.prometheus.page import Background
 from django_pgqueue.insights.overview import SharedReading
 from django_pgqueue.jobs import stats
-from django_pgqueue.jobs import stats as meter
 from django_pgqueue.jobs.stats import BOUNDS, SIZES
 from django_pgqueue.version import VERSION
 from django_pgqueue.worker.http import Headers, Page, Response
@@ -50,14 +49,14 @@ COUNTERS = {
     RETRIES: stats.RETRIED,
     DIED: stats.DIED,
     STALE: stats.STALE,
-    ENQUEUED: meter.ENQUEUED,
+    ENQUEUED: stats.ENQUEUED,
 }
 SECONDS = {
     WAIT: (stats.WAIT_SECONDS, stats.WAIT_BUCKETS, stats.RUN_BUCKETS),
     RUN: (stats.RUN_SECONDS, stats.RUN_BUCKETS, stats.WIDTH),
 }
-DOES = {"claim": meter.CLAIM, "ack": meter.ACK, "both": meter.BOTH}
-SIZES_OF_TURNS = {CLAIMED: meter.CLAIMED, ACKED: meter.ACKED}
+DOES = {"claim": stats.CLAIM, "ack": stats.ACK, "both": stats.BOTH}
+SIZES_OF_CYCLES = {CLAIMED: stats.CLAIMED, ACKED: stats.ACKED}
 
 
 def page_of(figures: Callable[[], CommandMetrics]) -> Page:
@@ -112,7 +111,7 @@ def histograms(sums: CounterSums) -> Iterator[Metric]:
             family.add_metric(kind, observed(BOUNDS, row[first:end]), row[total])
         yield family
     yield _of_processes(CYCLES, BOUNDS, {(does,): sums.histograms[which] for does, which in DOES.items()})
-    for name, which in SIZES_OF_TURNS.items():
+    for name, which in SIZES_OF_CYCLES.items():
         yield _of_processes(name, SIZES, {(): sums.histograms[which]})
 
 

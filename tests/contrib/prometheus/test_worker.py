@@ -5,7 +5,7 @@ from django_pgqueue.worker.metrics import CommandCounters
 from tests.support.scraping import figures, sheet_of
 
 
-def test_turns_are_told_by_what_they_did():
+def test_cycles_are_told_by_what_they_did():
     made = CommandCounters()
     meter = made.made()
     for claimed, acked in ((0, 0), (7, 0), (None, 3), (20, 30), (None, 0)):
