@@ -58,12 +58,18 @@ def test_ends_what_it_starts(monkeypatch, settings, tmp_path):
     (tmp_path / "file").touch()
 
 
-def test_logs_an_exception_whose_traceback_refers_to_a_thread():
+@pytest.fixture
+def kept():
+    return []
+
+
+def test_logs_and_keeps_an_exception_whose_traceback_refers_to_a_thread(kept):
     executor = ThreadPoolExecutor()  # its thread ends when nothing refers to it any more
     try:
         executor.submit(int, "not a number").result()
-    except ValueError:
+    except ValueError as error:
         logging.getLogger(__name__).exception("caught")
+        kept.append(error)
 """
 
 PLANTED = """

@@ -145,13 +145,14 @@ def set_up(config: pytest.Config) -> None:
         config.pluginmanager.register(Guard(config, config.getoption("guard_patience")), "guard")
 
 
-def forget_logged(item: pytest.Item) -> None:
-    """Drop the log records that pytest keeps of a test until its teardown has ended; their text is written already.
+def forget(item: pytest.Item) -> None:
+    """Drop what pytest keeps of a test until its teardown has ended: log records, written already, and fixture values.
 
-    The traceback of a logged exception refers to all that its frames held, as to the executor of a thread.
+    The traceback of an exception in one of them refers to all that its frames held, as to the executor of a thread.
     """
     for records in item.stash.get(caplog_records_key, {}).values():
         records.clear()
+    getattr(item, "funcargs", {}).clear()
 
 
 class Guard:
@@ -242,7 +243,7 @@ class Guard:
         self._history.append((item.nodeid, self._changes()))
         if nextitem is not None and nextitem.path == item.path:
             return ""
-        forget_logged(item)
+        forget(item)
         left = self._settled()
         found = findings(self._history, without_repairs(left, self._found))
         self._found |= {one.key: one.change for one in found}
