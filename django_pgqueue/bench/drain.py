@@ -9,10 +9,19 @@ from django.db import transaction
 from django_pgqueue.bench.board import Board
 from django_pgqueue.bench.command import WorkerCommand
 from django_pgqueue.bench.load import QUEUE, BenchFailed, Load
-from django_pgqueue.bench.report import Drained, Enqueued, Spread, per_job, spread
-from django_pgqueue.bench.room import check_rivals
-from django_pgqueue.bench.seed import Ids, Seed
-from django_pgqueue.bench.usage import Usage, UsageReader, between, wal_bytes, worker_sessions
+from django_pgqueue.bench.report import (
+    Drained,
+    Enqueued,
+    Spread,
+    Usage,
+    UsageReader,
+    between,
+    per_job,
+    spread,
+    wal_bytes,
+    worker_sessions,
+)
+from django_pgqueue.bench.room import Ids, Seed, check_rivals
 from django_pgqueue.models import Job
 
 Progress = Callable[[float], None]

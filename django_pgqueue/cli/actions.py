@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management.base import CommandError, OutputWrapper
 from django.db import Error
 
-from django_pgqueue.cli.parsing import filter_from, must_choose
+from django_pgqueue.cli.arguments import filter_from, must_choose
 from django_pgqueue.exceptions import InvalidJob
 from django_pgqueue.insights.formatting import Row, plain, rows_of, table
 from django_pgqueue.jobs import actions

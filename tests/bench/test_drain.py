@@ -8,8 +8,7 @@ from django_pgqueue.bench import drain
 from django_pgqueue.bench.board import Board
 from django_pgqueue.bench.drain import Drain, beside_backlog, pick_ups
 from django_pgqueue.bench.load import QUEUE, BenchFailed, Load
-from django_pgqueue.bench.room import BenchQueue
-from django_pgqueue.bench.seed import Seed
+from django_pgqueue.bench.room import BenchQueue, Seed
 from django_pgqueue.models import Job
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -1,13 +1,24 @@
-"""The job that pgqueue_jobs enqueues: its arguments, options and keys."""
+"""Options of commands: values and their errors, the job that pgqueue_jobs enqueues, and the wait for a database."""
 
 import datetime as dt
 import io
+from collections.abc import Iterator
 
 import pytest
+from django.core.management import CommandError
+from django.db import connection
 from django.utils import timezone
 
+import tests.app.tasks as app
+from django_pgqueue.cli import arguments
+from django_pgqueue.cli.arguments import await_database, check_database, rate_or_none
+from django_pgqueue.insights import formatting
 from django_pgqueue.models import Job
-from tests.support.jobs_command import jobs
+from tests.support.jobs_command import ids_of, jobs, refused
+from tests.support.proxy import Detour
+from tests.support.retention import run
+from tests.support.schedule_command import schedule
+from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 
 pytestmark = pytest.mark.django_db
 
@@ -43,3 +54,150 @@ def test_enqueue_takes_concurrency_and_fair_keys():
     jobs("enqueue", "tests.app.tasks.noop", "--concurrency-key", "k", "--concurrency-limit", "3", "--fair-key", "f")
     job = Job.objects.get()
     assert (job.concurrency_key, job.concurrency_limit, job.fair_key, job.status) == ("k", 3, "f", "waiting")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["tests.app.tasks.recor"], "No task is called 'tests.app.tasks.recor'. Did you mean 'tests.app.tasks.record'"),
+        (["tests.app.tasks.log_in"], "missing a required argument: 'user'"),
+        (["tests.app.tasks.noop", "--args", "[1"], "argument --args: it is no JSON: Expecting ',' delimiter at char"),
+        (["tests.app.tasks.noop", "--args", "{}"], "argument --args: it must be a JSON array of positional arguments"),
+        (["tests.app.tasks.noop", "--kwargs", "[]"], "argument --kwargs: it must be a JSON object of names and values"),
+        (["tests.app.tasks.noop", "--priority", "101"], "priority is a whole number from -100 to 100, not 101"),
+        (["tests.app.tasks.noop", "--priority", "high"], "argument --priority: invalid int value: 'high'"),
+        (["tests.app.tasks.noop", "--delay", "2"], "argument --delay: '2' is no duration: write a number and s, m, h"),
+        (["tests.app.tasks.noop", "--delay", "36501d"], "'36501d' is no duration: write a number and s, m, h, d or w"),
+        (["tests.app.tasks.noop", "--run-at", "2031-13-01"], "argument --run-at: '2031-13-01' is no time: write it as"),
+        (["tests.app.tasks.noop", "--run-at", "9999-13-01T00:00", "--delay", "1s"], "is no time"),
+        (["tests.app.tasks.noop", "--queue", ""], "queue is a name of 1 to 128 characters, not ''"),
+    ],
+)
+def test_what_cannot_be_enqueued_is_named_with_what_is_wanted(words, complaint):
+    assert complaint in refused("enqueue", *words)
+    assert not Job.objects.exists()
+
+
+def test_arguments_that_are_no_json_are_not_repeated():
+    assert "hunter2" not in refused("enqueue", "tests.app.tasks.noop", "--args", '["hunter2"')
+
+
+@pytest.mark.parametrize("limit", [0, 10_001, -1])
+def test_limit_of_a_list_that_cannot_be_is_named(limit):
+    assert f"1 to 10000 jobs are listed at once, not {limit}" in refused("list", f"--limit={limit}")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["kill"], "Say which jobs: give ids, a filter such as --queue or --older-than, or --all."),
+        (["kill", 1, "--queue", "a", "--older-than", "1h"], "leave out the ids, or --queue, --older-than."),
+        (["kill", 0], "no job has the id 0: ids are 1 to"),
+        (["kill", "--", -1], "no job has the id -1: ids are 1 to"),
+        (["kill", 2**63], f"no job has the id {2**63}: ids are 1 to"),
+        (["kill", 10**30], f"no job has the id {10**30}: ids are 1 to"),
+        (["kill", "--all", "--status", "dead"], "argument --status: invalid choice: 'dead'"),
+        (["purge", "--finished", "--reason", "lost"], "Finished jobs have no --reason"),
+        (["move", 1, "--to", ""], "queue is a name of 1 to 128 characters, not ''"),
+        (["move", 1], "the following arguments are required: --to"),
+        (["priority", 1, "--to", "101"], "priority is a whole number from -100 to 100, not 101"),
+        (["kill", "--queue", "\udcff", "--yes"], r"'\udcff' is not text"),
+        (["frob"], "invalid choice: 'frob'"),
+        (["list", "--database", "lite"], "'lite' is sqlite"),
+        (["list", "--database", "nowhere"], "'nowhere' is not in DATABASES"),
+    ],
+)
+def test_what_cannot_be_done_is_named_with_what_is_wanted(words, complaint):
+    job_id = app.noop.enqueue().id
+    assert complaint in refused(*words)
+    assert ids_of(Job) == [job_id]
+
+
+@pytest.mark.parametrize("text", ["100/s", "60/m", "5/10s", "1000/h", "3/1.5s", "7/2d", "1/w", "90/90s"])
+def test_rates_are_shown_as_they_are_typed(text):
+    rate = rate_or_none(text)
+    assert formatting.rate(rate.number, rate.period.total_seconds()) == text
+
+
+@pytest.fixture
+def detour(monkeypatch) -> Iterator[Detour]:
+    """The way to the test database, by a port that goes away and comes back."""
+    proxy = Detour()
+    monkeypatch.setitem(connection.settings_dict, "HOST", "127.0.0.1")
+    monkeypatch.setitem(connection.settings_dict, "PORT", str(proxy.port))
+    connection.close()
+    yield proxy
+    connection.close()
+    proxy.close()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_missing_tables_are_said_with_what_to_do(transactional_db):
+    with pytest.raises(CommandError, match="The queue's database 'nowhere' is not in DATABASES"):
+        run("--database", "nowhere")
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE SCHEMA empty")
+        cursor.execute("SET search_path = empty")
+    try:
+        with pytest.raises(CommandError, match=r"Run: manage\.py migrate django_pgqueue --database default"):
+            run()
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("RESET search_path")
+            cursor.execute("DROP SCHEMA empty")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_database_without_the_tables_is_named():
+    with pytest.raises(CommandError, match="'lite' is sqlite"):
+        schedule("list", "--database", "lite")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_database_that_is_away_when_it_is_looked_at_is_named(detour):
+    check_database()
+    connection.close()
+    detour.go_away()
+    try:
+        with pytest.raises(CommandError, match=r"The database of alias 'default' cannot be reached: .*refused"):
+            check_database()
+    finally:
+        detour.come_back()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_database_that_is_there_is_not_waited_for(detour, caplog):
+    await_database("default", seconds=0)
+    assert not caplog.records
+
+
+@pytest.mark.django_db(transaction=True)
+def test_database_that_comes_back_is_waited_for_and_a_reason_is_told_once(detour, caplog, monkeypatch):
+    failures = []
+    monkeypatch.setattr(arguments, "reconnect_delay", lambda number: failures.append(number) or 0.01)
+    detour.go_away()
+    with beside(lambda: await_database("default", seconds=PATIENCE_SECONDS)):
+        try:
+            eventually(lambda: len(failures) >= 3)
+        finally:
+            detour.come_back()
+    [record] = caplog.records
+    assert record.getMessage().startswith("Waiting for the database of alias 'default': ")
+    assert failures[:3] == [1, 2, 3]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_database_that_stays_away_is_an_error_that_says_how_to_wait(detour, caplog):
+    detour.go_away()
+    try:
+        with pytest.raises(CommandError, match=r"cannot be reached: .*refused.* Start with --wait-for-database"):
+            await_database("default", seconds=0)
+    finally:
+        detour.come_back()
+    assert not caplog.records
+
+
+@pytest.mark.django_db(transaction=True)
+def test_connection_that_can_never_work_is_left_to_the_checks(monkeypatch):
+    monkeypatch.setitem(connection.settings_dict, "OPTIONS", {"colour": "red"})
+    await_database("default", seconds=PATIENCE_SECONDS)

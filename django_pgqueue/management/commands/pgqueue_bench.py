@@ -15,7 +15,7 @@ from django.db import Error
 from django_pgqueue.bench.load import QUEUE, BenchFailed, Load
 from django_pgqueue.bench.measure import measure
 from django_pgqueue.bench.report import BenchReport, Spread
-from django_pgqueue.cli.database import check_database
+from django_pgqueue.cli.arguments import check_database
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import postgresql
 

@@ -10,7 +10,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error
 from django.utils.translation import override
 
-from django_pgqueue.cli.database import check_database
+from django_pgqueue.cli.arguments import check_database
 from django_pgqueue.conf import conf
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.doctor import ALL_LOOKS, NOT_LOOKED_AT, Finding, Level, findings

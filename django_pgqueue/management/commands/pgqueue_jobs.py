@@ -9,7 +9,7 @@ from django.utils.translation import override
 
 from django_pgqueue.cli import arguments
 from django_pgqueue.cli.actions import VERBS, ProgressLine, SelectedJobs
-from django_pgqueue.cli.database import check_database
+from django_pgqueue.cli.arguments import check_database
 from django_pgqueue.cli.listing import listed
 from django_pgqueue.conf import conf
 from django_pgqueue.insights.explain import explanation_of, find, text_of

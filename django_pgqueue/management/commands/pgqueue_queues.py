@@ -7,8 +7,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error, transaction
 from django.utils.translation import override
 
-from django_pgqueue.cli.database import check_database
-from django_pgqueue.cli.parsing import age, instant, number_or_none, rate_or_none
+from django_pgqueue.cli.arguments import age, check_database, instant, number_or_none, rate_or_none
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import InvalidLimit
 from django_pgqueue.flow.queue_limits import limit_queue, pause_queue, resume_queue

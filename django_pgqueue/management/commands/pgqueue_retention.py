@@ -7,7 +7,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error
 from django.utils.translation import override
 
-from django_pgqueue.cli.database import check_database
+from django_pgqueue.cli.arguments import check_database
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection, QueueConnection
 from django_pgqueue.insights.retention import as_json, state_of, text_of

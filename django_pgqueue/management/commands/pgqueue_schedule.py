@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error, transaction
 from django.utils.translation import override
 
-from django_pgqueue.cli.database import check_database
+from django_pgqueue.cli.arguments import check_database
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.insights.formatting import plain, user

@@ -11,8 +11,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error
 from django.utils.translation import override
 
-from django_pgqueue.cli.database import check_database
-from django_pgqueue.cli.parsing import minutes, pause
+from django_pgqueue.cli.arguments import check_database, minutes, pause
 from django_pgqueue.cli.stats import MINUTES, StatsSnapshot, as_json, painted, snapshot
 from django_pgqueue.cli.stats_watch import repeat, view, watch
 from django_pgqueue.conf import conf

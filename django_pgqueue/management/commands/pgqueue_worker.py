@@ -16,7 +16,7 @@ from django.utils.autoreload import get_child_arguments
 from django.utils.module_loading import import_string
 
 from django_pgqueue import registry
-from django_pgqueue.cli.database import await_database, check_database
+from django_pgqueue.cli.arguments import await_database, check_database
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import ConfigurationError
 from django_pgqueue.jobs.queue_selector import QueueSelector

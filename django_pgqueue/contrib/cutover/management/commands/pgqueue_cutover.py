@@ -4,7 +4,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error
 
-from django_pgqueue.cli.parsing import age
+from django_pgqueue.cli.arguments import age
 from django_pgqueue.contrib.cutover.report import counts, prune
 from django_pgqueue.insights.formatting import columns, plain
 
