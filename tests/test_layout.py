@@ -1,6 +1,7 @@
 """The folders of tests mirror those of the package."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,11 @@ def test_module_has_tests_where_they_are_looked_for(module):
     assert (TESTS / folder.relative_to(PACKAGE) / f"test_{name}.py").exists()
 
 
-@pytest.mark.parametrize("path", sorted(TESTS.rglob("*.py")), ids=lambda path: path.relative_to(TESTS).as_posix())
-def test_no_test_is_imported_from_another_module(path):
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests."):
-            assert not node.module.rpartition(".")[2].startswith("test_"), f"{node.module}: move it to tests/support"
+def test_no_test_imports_from_another_one():
+    found = {
+        f"{path.relative_to(TESTS)}: {node.module}"
+        for path in TESTS.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and re.search(r"^tests\b.*\.test_\w+$", node.module or "")
+    }
+    assert not found, "what tests share is in tests/support"

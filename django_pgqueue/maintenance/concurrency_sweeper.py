@@ -103,7 +103,7 @@ class ConcurrencySweeper:
         self._laps = 1  # to be made without a pause; what is under way counts
         self._sweep_at = 0.0  # monotonic
 
-    def enqueue(self, keys: Collection[str]) -> None:
+    def request(self, keys: Collection[str]) -> None:
         """Take note that jobs of these keys may be admitted; "" stands for any. May be called from any thread."""
         self._heard.append(keys)
 

@@ -114,7 +114,7 @@ class MaintenanceRunner:
 
     def admit(self, keys: Collection[str]) -> None:
         """Let in the next jobs of these concurrency keys, "" stands for any, in the next pass; from any thread."""
-        self._sweeper.enqueue(keys)
+        self._sweeper.request(keys)
 
     def finish(self) -> None:
         """Settle what is left, for some seconds at most, and add the last counts.

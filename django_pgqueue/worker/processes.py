@@ -128,7 +128,7 @@ class ProcessPool:
         for process in list(self.living):
             if not (deaf := process.ignoring_stop()):
                 continue
-            if process.request_stop(is_stuck=self.is_stuck(process)):
+            if process.stop_claiming(is_stuck=self.is_stuck(process)):
                 logger.warning("Process %d runs %d job(s) that do not stop: it takes no more", process.pid, len(deaf))
             if process.is_beyond_stopping(deaf, self.plan.shutdown_timeout_seconds):
                 logger.warning("Process %d is ended, %d job(s) in it do not stop", process.pid, len(deaf))

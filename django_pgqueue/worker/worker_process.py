@@ -175,7 +175,7 @@ class WorkerProcess:
         self._pressed = {run_id: self._pressed.get(run_id, at) for run_id in pressed}
         return {run_id for run_id, since in self._pressed.items() if at - since >= PATIENCE_SECONDS}
 
-    def request_stop(self, *, is_stuck: bool = False) -> bool:
+    def stop_claiming(self, *, is_stuck: bool = False) -> bool:
         """Let it finish what it runs beside jobs that do not stop; return whether that was not known before.
 
         Args:

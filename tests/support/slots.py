@@ -32,11 +32,13 @@ def ended() -> Iterator[None]:
         init(slots, *given)
         made.append(slots)
 
-    with mock.patch.object(Slots, "__init__", noting):
-        yield
-    with mock.patch.object(threading, "excepthook", unless_left(threading.excepthook)):
-        for slots in made:
-            end(slots)
+    try:
+        with mock.patch.object(Slots, "__init__", noting):
+            yield
+    finally:
+        with mock.patch.object(threading, "excepthook", unless_left(threading.excepthook)):
+            for slots in made:
+                end(slots)
 
 
 def unless_left(hook: Callable[[threading.ExceptHookArgs], object]) -> Callable[[threading.ExceptHookArgs], object]:
@@ -103,9 +105,11 @@ def slots(transactional_db):
     watch_connections()
     shared = SharedState()
     shared.extend_lease(now() + 600)
-    with ended():
-        yield Slots(2, shared, stdlib_queue.SimpleQueue())
-    connection_created.disconnect(dispatch_uid="django_pgqueue.tidy")
+    try:
+        with ended():
+            yield Slots(2, shared, stdlib_queue.SimpleQueue())
+    finally:
+        connection_created.disconnect(dispatch_uid="django_pgqueue.tidy")
 
 
 @pytest.fixture

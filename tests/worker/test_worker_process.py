@@ -123,8 +123,8 @@ def test_process_is_ended_when_only_deaf_jobs_are_left_or_others_have_had_their_
     process.shared.start(0)
     process.shared.start(1)
     assert not process.is_beyond_stopping({deaf.run_id}, 0.0), "it was not told to leave"
-    assert process.request_stop()
-    assert not process.request_stop(), "known already"
+    assert process.stop_claiming()
+    assert not process.stop_claiming(), "known already"
     assert process.is_leaving
     assert not process.is_beyond_stopping({deaf.run_id}, 600.0)
     assert process.is_beyond_stopping({deaf.run_id}, 0.0)
@@ -138,9 +138,9 @@ def test_shutdown_timeout_of_a_process_to_be_ended_does_not_run_out_while_the_da
     other = job_of(id=2, lease_token=8)
     process.shared.hold([0], [other])
     process.shared.start(0)
-    process.request_stop()
+    process.stop_claiming()
     process._given_up_at -= 1000
     assert process.is_beyond_stopping({5}, 600.0)
     process.shared.extend_lease(0.0)
-    process.request_stop()
+    process.stop_claiming()
     assert not process.is_beyond_stopping({5}, 600.0)
