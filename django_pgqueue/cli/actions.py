@@ -10,13 +10,12 @@ from typing import Any
 from django.core.management.base import CommandError, OutputWrapper
 from django.db import Error
 
-from django_pgqueue.cli.arguments import filter_from, must_choose
 from django_pgqueue.exceptions import InvalidJob
 from django_pgqueue.insights.formatting import Row, plain, rows_of, table
 from django_pgqueue.jobs import actions
 from django_pgqueue.jobs.actions import JobChange, Why
 from django_pgqueue.jobs.bulk_actions import BulkActionResult, in_slices
-from django_pgqueue.jobs.search import Source, pages
+from django_pgqueue.jobs.search import Filter, Source, pages
 
 Ids = Sequence[int]
 Options = Mapping[str, Any]
@@ -107,6 +106,39 @@ VERBS = (
 
 
 # Actions on chosen jobs
+
+
+def filter_from(options: Mapping[str, Any], kinds: tuple[str, ...] = ()) -> Filter:
+    """Return what the options of a filter choose.
+
+    Args:
+        kinds: statuses or reasons where the options name none.
+    """
+    older_than = options.get("older_than")
+    return Filter(
+        queues=tuple(options.get("queue") or ()),
+        tasks=tuple(options.get("task") or ()),
+        kinds=kinds,
+        older_than_seconds=older_than.total_seconds() if older_than is not None else None,
+        error=options.get("error"),
+    )
+
+
+def must_choose(options: Mapping[str, Any]) -> None:
+    """Raise CommandError unless jobs are chosen by ids, or by a filter, or all of them; by one way only."""
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name in ("queue", "task", "status", "reason", "older_than", "error", "all")
+        if options.get(name) not in (None, False, [])
+    ]
+    if options["ids"] and given:
+        raise CommandError(
+            f"Jobs are chosen by ids or by a filter, not both: leave out the ids, or {', '.join(given)}."
+        )
+    if not options["ids"] and not given:
+        raise CommandError("Say which jobs: give ids, a filter such as --queue or --older-than, or --all.")
+    if options.get("finished") and options["reason"]:
+        raise CommandError("Finished jobs have no --reason: leave it out, or --finished.")
 
 
 class SelectedJobs:

@@ -1,4 +1,4 @@
-"""Options of the commands: their values, the jobs that they choose, the job that they enqueue, the database."""
+"""Options of the commands: their values, the job that they enqueue, the database."""
 
 import argparse
 import datetime as dt
@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from django.core.management.base import CommandError
@@ -22,7 +22,7 @@ from django_pgqueue.db.connections import own_wrapper, postgresql
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.exceptions import ConfigurationError, PgQueueError
 from django_pgqueue.insights.formatting import UNITS
-from django_pgqueue.jobs.search import Filter, Source
+from django_pgqueue.jobs.search import Source
 from django_pgqueue.results.handle import JobHandle
 from django_pgqueue.retry_policy import reconnect_delay
 from django_pgqueue.states import DEAD, FINISHED, LONGEST_DELAY, OnConflict, Reason, Scope, Status
@@ -136,39 +136,6 @@ def _json(text: str) -> Any:
     except ValueError as error:
         where = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else "too long"
         raise argparse.ArgumentTypeError(f"it is no JSON: {where}") from error
-
-
-def filter_from(options: Mapping[str, Any], kinds: tuple[str, ...] = ()) -> Filter:
-    """Return what the options of a filter choose.
-
-    Args:
-        kinds: statuses or reasons where the options name none.
-    """
-    older_than = options.get("older_than")
-    return Filter(
-        queues=tuple(options.get("queue") or ()),
-        tasks=tuple(options.get("task") or ()),
-        kinds=kinds,
-        older_than_seconds=older_than.total_seconds() if older_than is not None else None,
-        error=options.get("error"),
-    )
-
-
-def must_choose(options: Mapping[str, Any]) -> None:
-    """Raise CommandError unless jobs are chosen by ids, or by a filter, or all of them; by one way only."""
-    given = [
-        f"--{name.replace('_', '-')}"
-        for name in ("queue", "task", "status", "reason", "older_than", "error", "all")
-        if options.get(name) not in (None, False, [])
-    ]
-    if options["ids"] and given:
-        raise CommandError(
-            f"Jobs are chosen by ids or by a filter, not both: leave out the ids, or {', '.join(given)}."
-        )
-    if not options["ids"] and not given:
-        raise CommandError("Say which jobs: give ids, a filter such as --queue or --older-than, or --all.")
-    if options.get("finished") and options["reason"]:
-        raise CommandError("Finished jobs have no --reason: leave it out, or --finished.")
 
 
 # Arguments

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from django.core.management.base import CommandError
 
-from django_pgqueue.cli.arguments import filter_from
+from django_pgqueue.cli.actions import filter_from
 from django_pgqueue.insights.formatting import Row, rows_of
 from django_pgqueue.jobs.actions import LIVE
 from django_pgqueue.jobs.search import Source, pages

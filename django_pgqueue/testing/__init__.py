@@ -5,6 +5,7 @@ They work on the test's own connection: in a ``TestCase``, whose transaction is 
 """
 
 from django_pgqueue.testing.assertions import assert_enqueued, refute_enqueued
-from django_pgqueue.testing.run import EndlessJobs, Report, Run, run_jobs
+from django_pgqueue.testing.draining import run_jobs
+from django_pgqueue.testing.run import EndlessJobs, Report, Run
 
 __all__ = ["EndlessJobs", "Report", "Run", "assert_enqueued", "refute_enqueued", "run_jobs"]

@@ -9,10 +9,9 @@ import logging
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 from asgiref.sync import async_to_sync
 from django.db import Error, connections, transaction
@@ -20,7 +19,6 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models.functions import Now
 
 from django_pgqueue import registry
-from django_pgqueue.conf import conf
 from django_pgqueue.db.errors import is_refusal
 from django_pgqueue.db.notify import Notification
 from django_pgqueue.exceptions import JobControl, JobFailed, JobInterrupted, PgQueueError, ResultRefused
@@ -43,15 +41,13 @@ from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.states import Reason, Status
 from django_pgqueue.testing.assertions import to_run
-from django_pgqueue.testing.connection import TestConnection, is_broken, is_of_test, must_be_migrated
-from django_pgqueue.testing.selection import AnyTask, Selection, aware
-from django_pgqueue.testing.time import Clock, travel
+from django_pgqueue.testing.connection import TestConnection, is_broken, is_of_test
+from django_pgqueue.testing.selection import Selection, aware
 from django_pgqueue.worker.in_flight import in_place_of
 from django_pgqueue.worker.job_log import report_all
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
-
 
 logger = logging.getLogger("django_pgqueue.jobs")
 
@@ -218,6 +214,9 @@ def _decides(error: BaseException) -> bool:
 # Running one job
 
 
+AnyTask = TaskDefinition
+
+
 class RunResult(NamedTuple):
     """The outcome of a run, and its exception."""
 
@@ -225,7 +224,7 @@ class RunResult(NamedTuple):
     error: BaseException | None
 
 
-def perform(task: TaskDefinition, job: ClaimedJob, current: CurrentJob) -> RunResult:
+def perform(task: AnyTask, job: ClaimedJob, current: CurrentJob) -> RunResult:
     """Run a job as a slot of a worker does, then what it has left for after its commit.
 
     In a test's transaction a handler that breaks it is rolled back as a whole, so that the test can go on; any other
@@ -267,13 +266,13 @@ class _LaneInterrupts(LaneInterrupts):
         self.raised = sys.exception() or self.raised
 
 
-def _call(task: TaskDefinition, job: ClaimedJob, current: CurrentJob) -> RunResult:
+def _call(task: AnyTask, job: ClaimedJob, current: CurrentJob) -> RunResult:
     interrupts = _ThreadInterrupts()
     outcome = run(task, job, current, interrupts)
     return RunResult(outcome, interrupts.raised)
 
 
-def _call_async(task: TaskDefinition, job: ClaimedJob, current: CurrentJob) -> RunResult:
+def _call_async(task: AnyTask, job: ClaimedJob, current: CurrentJob) -> RunResult:
     """Run it in an event loop of its own; the sync code that it calls, as the ORM, comes back to this thread."""
 
     async def perform() -> RunResult:
@@ -508,67 +507,3 @@ def under_way(work: Work) -> Iterator[None]:
 def work_under_way() -> Work | None:
     """Return what is running jobs in this thread, if anything is."""
     return _under_way.work
-
-
-# Draining
-
-
-class Mover(Protocol):
-    """A function that moves Python's clock, as ``time_machine.travel`` and ``freezegun.freeze_time`` do."""
-
-    def __call__(self, destination: dt.datetime, /) -> AbstractContextManager[Any]: ...
-
-
-def run_jobs(
-    *,
-    queue: str | Iterable[str] | None = None,
-    task: AnyTask | Iterable[AnyTask] | None = None,
-    limit: int | None = None,
-    errors: Literal["raise", "collect"] = "raise",
-    until: dt.datetime | dt.timedelta | None = None,
-    clock: Mover | None = None,
-    schedules: bool = True,
-    database: str | None = None,
-) -> Report:
-    """Run the jobs that are due, and those that they enqueue, on the test's own connection.
-
-    Args:
-        queue: only those of this queue, or of these; names, patterns and exclusions as ``--queues`` of the worker
-            takes them, served in strict order.
-        task: only those of this task, or of these; tasks or their names.
-        limit: how many runs to make, 1 or more; what is left is left. None: all there are, and more than 1,000 beyond
-            the jobs that were there are taken for a chain without an end.
-        errors: ``"raise"`` the first error that a task raises, once its outcome is written; or ``"collect"`` them in
-            the report. ``Discard`` and ``RetryLater`` are no errors.
-        until: go on with what is due by then: an aware datetime, or a timedelta from the database's now. The clock of
-            the connection is moved from one due moment to the next, without sleeping.
-        clock: moves Python's clock as well while jobs run: takes the moment, returns a context manager.
-        schedules: whether schedules tick until then; with ``task`` only those of these tasks.
-        database: the alias. None: ``PGQUEUE["DATABASE"]``.
-
-    Returns:
-        The report of all runs.
-
-    Raises:
-        EndlessJobs: there were more than 1,000 runs beyond the jobs that were there.
-        UnknownTask: a job has a task that this code does not know, where errors are raised.
-        ConfigurationError: the clock of the connection cannot be moved, or the tables were made without migrations.
-    """
-    __tracebackhide__ = True
-    if errors not in ("raise", "collect"):
-        raise ValueError(f"errors is 'raise' or 'collect', not {errors!r}.")
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise ValueError(f"limit is a whole number of 1 or more, or None, not {limit!r}.")
-    alias = database or conf.database
-    must_be_migrated(alias)
-    work = Work(
-        alias,
-        Selection.of(queue, task),
-        limit=limit,
-        handle_error=raise_error if errors == "raise" else None,
-    )
-    if until is None:
-        work.run_due()
-    else:
-        travel(work, Clock(alias), until, clock_of_python=clock, fires=schedules)
-    return Report(tuple(work.runs))
