@@ -31,7 +31,6 @@ from django.utils.module_loading import import_string
 from django_pgqueue import backport, registry
 from django_pgqueue.conf import DEFAULTS, conf
 from django_pgqueue.db.connections import CallerConnection
-from django_pgqueue.doctor import SCHEMA_LOOKS, findings
 from django_pgqueue.exceptions import InvalidArguments
 from django_pgqueue.maintenance.vacuum import Privileges, privileges
 from django_pgqueue.schedules.periodic import DeclaredSchedule, declared, left_out
@@ -212,6 +211,8 @@ def check_rights(databases: Collection[str] | None = None, **_: Any) -> list[Che
 @register(Tags.database)
 def check_schema(databases: Collection[str] | None = None, **_: Any) -> list[CheckMessage]:
     """Say what is missing in the database, or is not as the migrations have made it. Asks its catalogue alone."""
+    from django_pgqueue.doctor import SCHEMA_LOOKS, findings  # noqa: PLC0415 - most processes start without this check
+
     if not isinstance(getattr(settings, "PGQUEUE", {}), dict) or conf.database not in (databases or ()):
         return []
     if _rights_of(conf.database) is None:

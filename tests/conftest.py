@@ -1,4 +1,5 @@
 import functools
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -67,6 +68,12 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("quick", max_examples=25, stateful_step_count=40, **common)
     settings.register_profile("soak", max_examples=2000, stateful_step_count=100, **common)
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what stays until the end: all the modules and tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -15,10 +15,12 @@ from tests.support.workers import Worker
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SETTINGS = """
-from tests.settings import *
+import environ
 
+SECRET_KEY = "tests only"
 DEBUG = True
-INSTALLED_APPS = [*INSTALLED_APPS, "shelf"]
+DATABASES = {"default": environ.Env().db()}
+INSTALLED_APPS = ["django_pgqueue", "shelf"]
 """
 
 TASKS = """
