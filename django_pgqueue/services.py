@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass
 
 from django.db import Error
 
@@ -23,17 +24,6 @@ LARGEST_SLICE = 1000
 
 LOOK_SHARE = 20
 """Minimum interval between looks, as a multiple of their own duration, where an old snapshot makes them slow."""
-
-
-def next_look(begun: float, pause: float) -> float:
-    """Return when to look again after a look that has just ended, monotonic.
-
-    Args:
-        begun: when it began, monotonic.
-        pause: in seconds, the shortest.
-    """
-    now = time.monotonic()
-    return now + max(pause, LOOK_SHARE * (now - begun))
 
 
 def spell() -> Iterator[None]:
@@ -65,21 +55,42 @@ class AdaptiveBatch:
         self.size = min(self.size * 2, LARGEST_SLICE)
 
 
+@dataclass(frozen=True)
+class Service:
+    """A bounded piece of work that is repeated; ``Services`` knows when each is due.
+
+    Args:
+        name: in the log, and as a label of metrics.
+        run: does what is due, for a spell at most; returns the seconds until it is due again, 0 where there is more to
+            do, None for its interval.
+        when: whether there is anything to do at all; cheap, because it is called in each pass.
+        every: interval in seconds; 0: it is run in each pass, and the seconds that it returns limit the pause before.
+        share: minimum interval, as a multiple of its own duration; see ``LOOK_SHARE``.
+    """
+
+    name: str
+    run: Callable[[], float | None]
+    _: KW_ONLY
+    when: Callable[[], bool] = lambda: True
+    every: float = 0.0
+    share: float = 0.0
+
+
 class Services:
     """Runs services in turn, in one thread. One that fails is tried again and does not keep the others from running.
 
-    Args:
-        services: each does what is due, for a spell at most, and returns the seconds until there is more, or None where
-            it cannot say.
+    Each is due at the start. One that fails stays due, one that has nothing to do keeps its due time, and one that has
+    more to do than fits into a pass is run again in the next one, which begins at once.
 
     Attributes:
-        done_at: when each was last done without an error, monotonic.
+        done_at: when each was last done without an error or had nothing to do, monotonic.
         doing: the name of the one that is under way, or was the last.
     """
 
-    def __init__(self, *services: Callable[[], float | None]) -> None:
+    def __init__(self, *services: Service) -> None:
         self.done_at: dict[str, float] = {}
         self._services = services
+        self._due_at: dict[str, float] = {}  # monotonic; those that are not in it are due
         self.doing = ""
         self._begun_at = math.inf  # the one that is under way, monotonic
         self._complaints: dict[str, str] = {}  # what was last logged of each service that fails
@@ -89,8 +100,15 @@ class Services:
         """End the pass after the service that is under way, and do none in any other; may be called from any thread."""
         self._is_stopping = True
 
+    def reschedule(self, name: str, seconds: float) -> None:
+        """Let a service be due in some seconds, 0 for the next pass; may be called from any thread.
+
+        If the service is under way, that counts, whatever it returns or raises.
+        """
+        self._due_at[name] = time.monotonic() + seconds
+
     def pass_once(self) -> float:
-        """Do all of them; return the seconds until the next pass, a second at most.
+        """Run those that are due; return the seconds until the next pass, a second at most.
 
         Raises:
             Exception: a transient one: where the database is away, all wait together. A statement that was cancelled
@@ -100,34 +118,52 @@ class Services:
             delays = [self._guarded(service) for service in self._services if not self._is_stopping]
         finally:
             self._begun_at = math.inf
-        return min(delay for delay in (*delays, LONGEST_SLEEP_SECONDS) if delay is not None)
+        return max(min([*delays, LONGEST_SLEEP_SECONDS]), 0.0)
 
     def doing_seconds(self) -> float:
         """Return for how long the service that is under way has been so; 0 between passes. From any thread."""
         return max(time.monotonic() - self._begun_at, 0.0)
 
-    def _guarded(self, service: Callable[[], float | None]) -> float | None:
-        name = self.doing = service.__name__.strip("_")
-        self._begun_at = time.monotonic()
+    def _guarded(self, service: Service) -> float:
+        self.doing, self._begun_at = service.name, time.monotonic()
         try:
-            delay = service()
+            delay = self._run_if_due(service)
         except Exception as error:
             if is_transient(error) and not is_too_slow(error):
                 raise
-            is_new = self._complaints.get(name) != str(error)
-            if is_new and is_too_slow(error):  # as behind a lock: no error of this package
-                logger.warning(
-                    "The service %s took too long; will retry, repeats are not logged: %s",
-                    name,
-                    one_line(error),
-                )
-            elif is_new:
-                logger.exception("The service %s failed; will retry, repeats are not logged", name)
-            self._complaints[name] = str(error)
+            self._complain(service.name, error)
             return LONGEST_SLEEP_SECONDS
-        self._complaints.pop(name, None)
-        self.done_at[name] = time.monotonic()
+        self._complaints.pop(service.name, None)
+        self.done_at[service.name] = time.monotonic()
         return delay
+
+    def _run_if_due(self, service: Service) -> float:
+        """Return the seconds until the next pass, as far as this service knows."""
+        begun = time.monotonic()
+        if not service.when():
+            return LONGEST_SLEEP_SECONDS
+        if service.every and (due_at := self._due_at.get(service.name, begun)) > begun:
+            return due_at - begun
+        self._due_at.pop(service.name, None)
+        pause = service.run()
+        if not service.every:
+            return LONGEST_SLEEP_SECONDS if pause is None else pause
+        now = time.monotonic()
+        pause = service.every if pause is None else pause
+        if pause > 0:
+            pause = max(pause, service.share * (now - begun))
+        return self._due_at.setdefault(service.name, now + pause) - now  # unless it was rescheduled meanwhile
+
+    def _complain(self, name: str, error: Exception) -> None:
+        """Log what fails, once until it is another error."""
+        is_new = self._complaints.get(name) != str(error)
+        self._complaints[name] = str(error)
+        if is_new and is_too_slow(error):  # as behind a lock: no error of this package
+            logger.warning(
+                "The service %s took too long; will retry, repeats are not logged: %s", name, one_line(error)
+            )
+        elif is_new:
+            logger.error("The service %s failed; will retry, repeats are not logged", name, exc_info=error)
 
 
 # The thread

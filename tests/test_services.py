@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from django.db import OperationalError
 
-from django_pgqueue.services import AdaptiveBatch, ServiceRunner, Services
+from django_pgqueue.services import LOOK_SHARE, AdaptiveBatch, Service, ServiceRunner, Services
 from tests.support.pauses import fail, pauses
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -63,16 +63,23 @@ def test_pass_that_is_told_to_stop_ends_before_the_next_service():
     def two():
         done.append("two")
 
-    services = Services(one, two)
+    services = Services(Service("one", one), Service("two", two))
     loop = ServiceRunner("service", services.pass_once, stop=services.stop)
     loop.start()
     loop.join(PATIENCE_SECONDS)
     assert done == ["one"]
 
 
-def test_age_of_a_service_begins_with_it_and_not_with_its_pass(monkeypatch):
-    clock, ages = [1000.0], []
-    monkeypatch.setattr("django_pgqueue.services.time", SimpleNamespace(monotonic=lambda: clock[0]))
+@pytest.fixture
+def clock(monkeypatch):
+    """The monotonic clock as services see it: it stands still unless it is moved."""
+    made = [1000.0]
+    monkeypatch.setattr("django_pgqueue.services.time", SimpleNamespace(monotonic=lambda: made[0]))
+    return made
+
+
+def test_age_of_a_service_begins_with_it_and_not_with_its_pass(clock):
+    ages = []
 
     def long():
         clock[0] += 50
@@ -83,7 +90,147 @@ def test_age_of_a_service_begins_with_it_and_not_with_its_pass(monkeypatch):
         ages.append(services.doing_seconds())
         raise ValueError
 
-    services = Services(long, longer)
+    services = Services(Service("long", long), Service("longer", longer))
     services.pass_once()
     clock[0] += 100
     assert (ages, services.doing, services.doing_seconds()) == ([0, 60], "longer", 0)
+
+
+class Recorded:
+    """A service that notes when it is run, and returns or raises what it is told to."""
+
+    def __init__(self, clock: list[float]) -> None:
+        self.times: list[float] = []
+        self.answer: float | Exception | None = None
+        self.takes = 0.0
+        self._clock = clock
+
+    def __call__(self) -> float | None:
+        self.times.append(self._clock[0] - 1000.0)
+        self._clock[0] += self.takes
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def times_until(self, services: Services, seconds: float) -> list[float]:
+        """Run passes as their thread would, from the start of the clock on; return when this one was run."""
+        while self._clock[0] <= 1000.0 + seconds:
+            pause = services.pass_once()
+            self._clock[0] += pause or 0.125  # a pass takes some time
+        return self.times
+
+
+@pytest.fixture
+def recorded(clock):
+    return Recorded(clock)
+
+
+def test_service_is_run_at_the_start_and_then_at_its_interval(recorded):
+    assert recorded.times_until(Services(Service("one", recorded, every=3.0)), 9) == [0, 3, 6, 9]
+
+
+def test_service_without_an_interval_is_run_in_each_pass_and_may_ask_for_one_soon(recorded):
+    services = Services(Service("one", recorded))
+    assert recorded.times_until(services, 3) == [0, 1, 2, 3]
+    recorded.answer = 0.5
+    assert recorded.times_until(services, 5)[4:] == [4, 4.5, 5]
+    services = Services(Service("one", recorded), Service("two", lambda: 0.25))
+    assert recorded.times_until(services, 5.75)[7:] == [5.5, 5.75], "a pass that another one has asked for"
+
+
+def test_number_that_a_service_returns_takes_the_place_of_its_interval_once(recorded):
+    services = Services(Service("one", recorded, every=3.0))
+    recorded.answer = 0.5
+    assert recorded.times_until(services, 1) == [0, 0.5, 1]
+    recorded.answer = 5.0
+    assert recorded.times_until(services, 2)[3:] == [1.5]
+    recorded.answer = None
+    assert recorded.times_until(services, 10)[4:] == [6.5, 9.5]
+
+
+def test_service_with_more_to_do_is_run_again_at_once_after_all_others():
+    done, answers = [], iter([0.0, 0.0, None])
+
+    def much() -> float | None:
+        done.append("much")
+        return next(answers)
+
+    services = Services(Service("much", much, every=60.0), Service("little", lambda: done.append("little")))
+    assert [services.pass_once() for _ in range(3)] == [0.0, 0.0, 1.0]
+    services.pass_once()
+    assert done == ["much", "little"] * 3 + ["little"]
+
+
+def test_service_that_has_nothing_to_do_is_not_run_and_stays_due(clock, recorded):
+    has_work = False
+    services = Services(Service("one", recorded, when=lambda: has_work, every=60.0))
+    assert services.pass_once() == 1.0
+    assert (recorded.times, services.done_at) == ([], {"one": 1000.0}), "that counts as run"
+    has_work = True
+    services.pass_once()
+    clock[0] += 59
+    assert services.pass_once() == 1.0
+    assert recorded.times == [0]
+    has_work = False
+    clock[0] += 60
+    services.pass_once()
+    has_work = True
+    services.pass_once()
+    assert recorded.times == [0, 119]
+
+
+@pytest.mark.parametrize("error", [ValueError("odd"), OperationalError("slow")], ids=["odd", "slow"])
+def test_service_that_fails_stays_due_and_holds_up_no_other(clock, recorded, caplog, error):
+    if isinstance(error, OperationalError):
+        error.__cause__ = psycopg.errors.QueryCanceled()
+    others = []
+    services = Services(Service("one", recorded, every=60.0), Service("two", lambda: others.append(clock[0] - 1000.0)))
+    recorded.answer = error
+    assert recorded.times_until(services, 2) == others == [0, 1, 2]
+    assert "one" not in services.done_at
+    assert len(caplog.records) == 1, "repeats are not logged"
+    recorded.answer = None
+    assert recorded.times_until(services, 4)[3:] == [3]
+    assert services.done_at["one"] == 1004.0
+
+
+def test_service_that_meets_a_server_that_is_away_ends_the_pass_and_stays_due(clock, recorded):
+    services = Services(Service("one", recorded, every=60.0), Service("two", lambda: None))
+    recorded.answer = OperationalError("away")
+    recorded.answer.__cause__ = psycopg.errors.AdminShutdown()
+    with pytest.raises(OperationalError):
+        services.pass_once()
+    assert services.done_at == {}
+    recorded.answer = None
+    services.pass_once()
+    assert len(recorded.times) == 2
+
+
+def test_service_that_takes_long_is_run_for_its_share_of_the_time_at_most(recorded):
+    services = Services(Service("one", recorded, every=3.0, share=LOOK_SHARE))
+    recorded.takes = 0.5
+    assert recorded.times_until(services, 11) == [0, 10.5]
+    recorded.takes = 0.125
+    assert recorded.times_until(services, 25)[2:] == [21, 24.125], "its interval is the longer one"
+    recorded.takes, recorded.answer = 2.0, 0.0
+    assert recorded.times_until(services, 30)[4:] == [27.25, 29.375], "more to do is done at once"
+
+
+def test_service_can_be_rescheduled_from_another_thread_while_it_runs(clock):
+    runs = []
+
+    def one() -> None:
+        runs.append(clock[0] - 1000.0)
+        if len(runs) == 1:
+            services.reschedule("one", 0.0)
+
+    services = Services(Service("one", one, every=60.0))
+    assert services.pass_once() == 0.0, "what it has seen may be older than the call"
+    services.pass_once()
+    services.pass_once()
+    services.reschedule("one", 5.0)
+    clock[0] += 4.875
+    services.pass_once()
+    clock[0] += 0.125
+    services.pass_once()
+    assert runs == [0, 0, 5]

@@ -243,14 +243,8 @@ class BulkActionRunner:
         self._announce = announce
         self._slice = AdaptiveBatch()
 
-    def carry_on(self, due_seconds: float | None) -> float | None:
-        """Do slices for a spell; return the seconds until the next look, None where there is no bulk action.
-
-        Args:
-            due_seconds: until the next slice of any bulk action; None where there is none.
-        """
-        if due_seconds is None or due_seconds > 0:
-            return due_seconds
+    def carry_on(self) -> float:
+        """Do slices of what is due for a spell; return the seconds until the next look."""
         pause = LOCKED_SECONDS
         for _ in spell():
             with self._slice.taken() as limit:

@@ -101,45 +101,34 @@ class ConcurrencySweeper:
         self._admissions = AdmissionRequests()
         self._last = ""  # the key that was looked at last; "": go on with the first
         self._laps = 1  # to be made without a pause; what is under way counts
-        self._sweep_at = 0.0  # monotonic
 
     def request(self, keys: Collection[str]) -> None:
-        """Take note that jobs of these keys may be admitted; "" stands for any. May be called from any thread."""
+        """Take note that jobs of these keys may be admitted; from any thread. After "", for any, ``sweep`` is due."""
         self._heard.append(keys)
 
-    def pass_once(self, *, has_waiting: bool = True) -> float:
-        """Admit what is due; return the seconds until there is more.
-
-        Args:
-            has_waiting: whether there are waiting jobs at all.
-        """
-        is_called = self._drain_inbox()
-        if not has_waiting and not is_called:
-            self._last, self._sweep_at = "", time.monotonic() + SWEEP_SECONDS
-        elif time.monotonic() >= self._sweep_at:
-            self._look()
-        if time.monotonic() >= self._admissions.wait_until():
-            self._announce(set(self._admit()))
-        return max(min(self._sweep_at, self._admissions.wait_until()) - time.monotonic(), 0.0)
-
-    def _drain_inbox(self) -> bool:
-        """Take in what was heard; return whether there was anything."""
-        is_called = bool(self._heard)
-        while self._heard:
-            keys = set(self._heard.popleft())
-            if "" in keys:
-                self._laps, self._sweep_at = (2 if self._last else 1), 0.0  # new ones may be behind the last key
-            self._admissions.request(keys - {""})
-        return is_called
-
-    def _look(self) -> None:
+    def sweep(self) -> float | None:
+        """Look at the next keys; return 0 where this lap is to go on at once, else None."""
+        self._drain_inbox()
         swept = sweep(self._database, after=self._last, limit=SWEPT_AT_ONCE)
         self._admissions.request(swept.keys)
         self._last = swept.last
         if not swept.last:
             self._laps = max(self._laps - 1, 0)
-        goes_on = self._laps or (swept.keys and swept.last)
-        self._sweep_at = 0.0 if goes_on else time.monotonic() + SWEEP_SECONDS
+        return 0.0 if self._laps or (swept.keys and swept.last) else None
+
+    def admit(self) -> float:
+        """Admit what is due; return the seconds until there is more."""
+        self._drain_inbox()
+        if time.monotonic() >= self._admissions.wait_until():
+            self._announce(set(self._admit()))
+        return max(self._admissions.wait_until() - time.monotonic(), 0.0)
+
+    def _drain_inbox(self) -> None:
+        while self._heard:
+            keys = set(self._heard.popleft())
+            if "" in keys:
+                self._laps = 2 if self._last else 1  # new ones may be behind the last key
+            self._admissions.request(keys - {""})
 
     def _admit(self) -> frozenset[str]:
         try:

@@ -1,7 +1,6 @@
 """Move jobs to ``dead_jobs`` that were not started before they expired."""
 
 import logging
-import time
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter, expired_ent
 from django_pgqueue.jobs.executor import send_from_maintenance
 from django_pgqueue.jobs.stats import StatsBuffer
 from django_pgqueue.records import EndCounts
-from django_pgqueue.services import AdaptiveBatch, next_look
+from django_pgqueue.services import AdaptiveBatch
 from django_pgqueue.signals import job_expired
 from django_pgqueue.states import Reason
 
@@ -58,17 +57,11 @@ class Expirer:
         self._admit = admit
         self._stats = stats
         self._expiring = AdaptiveBatch()
-        self._expire_at = 0.0  # not before, monotonic
 
     def expire(self) -> float | None:
-        """Let some of them die, every five seconds; return 0 while there are more, else None."""
-        begun = time.monotonic()
-        if begun < self._expire_at:
-            return None
+        """Let some of them die; return 0 while there are more, else None."""
         with self._expiring.taken() as limit:
             expired = expire(self._database, limit=limit)
-        if expired.is_all:
-            self._expire_at = next_look(begun, EXPIRE_SECONDS)
         if expired.dead:
             logger.warning("Expired: %d jobs were not started in time, and are dead", expired.dead)
         self._stats.count_ends(expired.ends)

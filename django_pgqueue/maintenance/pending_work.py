@@ -1,5 +1,6 @@
 """Find the work that is pending: for all passes in one query, the age of the oldest runnable job, drained or not."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -26,6 +27,16 @@ class PendingWork(NamedTuple):
     has_running: bool = False
     tick_seconds: float | None = None  # until the next tick of any schedule, 0 or less: now; None: there is none
     bulk_action_seconds: float | None = None  # until the next slice of any bulk action, the same
+
+    def next_seconds(self) -> float:
+        """Return the seconds until more of it is due; infinity where nothing is ahead."""
+        ahead = (self.due_seconds, self.tick_seconds, self.bulk_action_seconds)
+        return min((seconds for seconds in ahead if seconds is not None and seconds > 0), default=math.inf)
+
+
+def is_over(seconds: float | None) -> bool:
+    """Whether there is something that is due, by the seconds until then."""
+    return seconds is not None and seconds <= 0
 
 
 def pending_work(database: Database) -> PendingWork:

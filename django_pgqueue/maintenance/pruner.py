@@ -35,7 +35,7 @@ LARGEST = 1000
 STRETCH = 64
 """Pages of the default partition that ``prune_default.sql`` reads at once: a few thousand rows."""
 
-LOOK_SECONDS = 60.0
+PRUNE_SECONDS = 60.0
 DEFAULT_SECONDS = 3600.0
 """Interval between passes through the default partition, where it has rows at all: it is read whole."""
 
@@ -131,26 +131,18 @@ class Pruner:
     def __init__(self, database: QueueConnection) -> None:
         self._database = database
         self._slice = AdaptiveBatch()
-        self._look_at = self._default_at = 0.0  # not before, monotonic
+        self._default_at = 0.0  # not before, monotonic
         self._page = 0  # of the default partition, where to go on
 
     def prune(self) -> float | None:
         """Prune for a short while what there is; return 0 if there is more."""
-        if time.monotonic() < self._look_at:
-            return None
-        self._look_at = time.monotonic() + LOOK_SECONDS
         try:
-            has_more = self._prune()
+            return 0.0 if self._prune() else None
         except ProgrammingError as error:
             if not isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
                 raise
-            self._look_at = time.monotonic() + REFUSED_SECONDS
             logger.warning("Jobs cannot be pruned by age: %s. The worker's role must own the tables.", error)
-            return None
-        if not has_more:
-            return None
-        self._look_at = 0.0
-        return 0.0
+            return REFUSED_SECONDS
 
     def _prune(self) -> bool:
         days, stats_days = conf.dead_retention_days, conf.stats_days

@@ -1,7 +1,6 @@
 """Maintain unique keys: take them back for jobs that come back, and free those whose time after success is over."""
 
 import logging
-import time
 from typing import Any, NamedTuple
 
 from django.db import Error, IntegrityError
@@ -13,7 +12,7 @@ from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
 from django_pgqueue.jobs.executor import send_from_maintenance
 from django_pgqueue.jobs.stats import StatsBuffer
 from django_pgqueue.records import EndCounts, Kinds
-from django_pgqueue.services import AdaptiveBatch, next_look
+from django_pgqueue.services import AdaptiveBatch
 from django_pgqueue.signals import job_superseded
 from django_pgqueue.states import EntryKind, Reason
 
@@ -25,7 +24,7 @@ LOCK_MILLISECONDS = 20
 MOST_LOCKED = 5
 """Maximum number of those in a pass: the same thread has other services."""
 
-LOOK_SECONDS = 1.0
+KEYS_SECONDS = 1.0
 
 
 class ReacquireResult(NamedTuple):
@@ -115,29 +114,20 @@ class UniqueKeyKeeper:
         self._database = database
         self._stats = stats
         self._pruning = AdaptiveBatch()
-        self._prune_at = self._retake_at = 0.0  # not before, monotonic
         self._retaken_to = 0  # the id up to which this round has come
 
     def prune_reserved(self) -> float | None:
         """Let go of the keys of jobs that finished long enough ago."""
-        begun = time.monotonic()
-        if begun < self._prune_at:
-            return None
         with self._pruning.taken() as limit:
             has_more = prune_reserved(self._database, limit=limit) > limit // 2
-        self._prune_at = 0.0 if has_more else next_look(begun, LOOK_SECONDS)
         return 0.0 if has_more else None
 
     def retake(self) -> float | None:
         """Take keys back for jobs that gave them up at their start and were not done by their run."""
-        begun = time.monotonic()
-        if begun < self._retake_at:
-            return None
         retaken = reacquire_keys(self._database, after=self._retaken_to)
         if retaken.superseded:
             self._stats.count_ends(EndCounts(died=retaken.superseded))
             logger.info("Superseded: %d jobs came back, and newer ones have their unique keys", len(retaken.superseded))
         self._retaken_to = retaken.last
         has_more = retaken.last > 0 and not retaken.locked  # what is locked had better have some time
-        self._retake_at = 0.0 if has_more else next_look(begun, LOOK_SECONDS)
         return 0.0 if has_more else None

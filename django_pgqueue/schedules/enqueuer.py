@@ -281,37 +281,22 @@ class PeriodicEnqueuer:
         self._database = database
         self._compute = compute
         self._announce = announce
-        self._declare_at = self._look_at = 0.0  # monotonic
         self._told: dict[str, set[str]] = {}  # of which schedules what was logged
 
-    def declare_schedules(self) -> float:
-        """Bring code and table together, at the start and every minute; return the seconds until the next time."""
-        now = time.monotonic()
-        if now >= self._declare_at:
-            self._tell(sync_schedules(self._database))
-            self._declare_at = now + DECLARE_SECONDS
-        return self._declare_at - now
+    def declare_schedules(self) -> None:
+        """Bring code and table together."""
+        self._tell(sync_schedules(self._database))
 
-    def fire_schedules(self, tick_seconds: float | None) -> float | None:
-        """Make jobs of ticks that are over; return the seconds until the next look, None where no tick is known.
-
-        Args:
-            tick_seconds: until the next tick of any schedule; None where there is none.
-        """
-        now = time.monotonic()
-        if tick_seconds is None or tick_seconds > 0 or now < self._look_at:
-            return tick_seconds if tick_seconds is None or tick_seconds > 0 else self._look_at - now
-        fired = fire_due(self._database, until=now + SPELL_SECONDS, compute=self._compute)
+    def fire_schedules(self) -> float:
+        """Make jobs of ticks that are over; return the seconds until the next look."""
+        fired = fire_due(self._database, until=time.monotonic() + SPELL_SECONDS, compute=self._compute)
         if fired.payloads:
             self._announce(fired.payloads)
         if fired.jobs:
-            pause = 0.0  # there may be more of them
-        elif fired.next_seconds is None:
-            pause = STRANGE_SECONDS
-        else:
-            pause = min(fired.next_seconds or LOCKED_SECONDS, STRANGE_SECONDS)
-        self._look_at = time.monotonic() + pause
-        return pause
+            return 0.0  # there may be more of them
+        if fired.next_seconds is None:
+            return STRANGE_SECONDS
+        return min(fired.next_seconds or LOCKED_SECONDS, STRANGE_SECONDS)
 
     def _tell(self, found: SyncResult) -> None:
         for name in found.new:

@@ -15,9 +15,9 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection, Row
 from django_pgqueue.db.errors import is_too_slow
 from django_pgqueue.maintenance.partitions import maintain_partitions
-from django_pgqueue.maintenance.pruner import Pruner
+from django_pgqueue.maintenance.pruner import PRUNE_SECONDS, Pruner
 from django_pgqueue.maintenance.vacuum import VacuumHistory, vacuum
-from django_pgqueue.services import Services
+from django_pgqueue.services import Service, Services
 from django_pgqueue.worker.processes import ProcessPool
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -45,18 +45,28 @@ class TableMaintenance:
 
     def __init__(self, pool: ProcessPool) -> None:
         self.database = QueueConnection(conf.maintenance_database, "table-maintenance")
-        self.services = Services(self._keep_partitions, Pruner(self.database).prune, self._vacuum)
+        self.services = Services(
+            Service("keep_partitions", self._keep_partitions, every=CHORES_SECONDS),
+            Service("prune", Pruner(self.database).prune, every=PRUNE_SECONDS),
+            Service("vacuum", self._vacuum, when=lambda: conf.vacuum_dead_rows > 0, every=QUIET_SECONDS),
+        )
         self._pool = pool
         self._past = VacuumHistory()
-        self._partitions_at = self._look_at = 0.0
         self._blocked = 0  # times in a row that another session had locked the partitions
         self._finished = 0  # by the pool, when last looked at
+        self._is_busy = False  # it has finished enough since then for another look
         self._vacuuming: psycopg.Connection[Row] | None = None
         self._stopping = False
 
     def pass_once(self) -> float:
-        """Do what is due; return the seconds until the next pass."""
-        return self.services.pass_once()
+        """Do what is due, VACUUM also where the pool has finished many jobs; return the seconds until the next pass."""
+        self._is_busy = self._is_worth_a_look()
+        if self._is_busy:
+            self.services.reschedule("vacuum", 0.0)
+        delay = self.services.pass_once()
+        if not self._is_busy:
+            self.database.close()
+        return delay
 
     def stop(self) -> None:
         """Break a VACUUM off and begin none; may be called from any thread."""
@@ -66,22 +76,21 @@ class TableMaintenance:
             with contextlib.suppress(psycopg.Error):
                 connection.cancel_safe(timeout=1.0)
 
-    def _keep_partitions(self) -> None:
-        if time.monotonic() < self._partitions_at:
-            return
+    def _keep_partitions(self) -> float | None:
         kept = maintain_partitions(self.database, retention_days=conf.retention_days)
         self._blocked = self._blocked + 1 if kept.is_blocked else 0
-        retry = min(2.0 ** min(self._blocked - 1, 10), LONGEST_RETRY_SECONDS)
-        self._partitions_at = time.monotonic() + (retry if kept.is_blocked else CHORES_SECONDS)
+        return min(2.0 ** min(self._blocked - 1, 10), LONGEST_RETRY_SECONDS) if kept.is_blocked else None
+
+    def _is_worth_a_look(self) -> bool:
+        threshold = conf.vacuum_dead_rows
+        return threshold > 0 and self._pool.finished() - self._finished >= max(threshold // LOOKS, 1)
 
     def _vacuum(self) -> None:
-        threshold = conf.vacuum_dead_rows
-        if self._stopping or not threshold or not self._is_worth_a_look(threshold):
-            self.database.close()
-            return
+        self._finished = self._pool.finished()
+        self.services.reschedule("vacuum", COUNTED_SECONDS if self._is_busy else QUIET_SECONDS)  # also if it fails
         self._vacuuming = self.database.autocommit()
         try:
-            if done := vacuum(self.database, self._past, threshold=threshold):
+            if done := vacuum(self.database, self._past, threshold=conf.vacuum_dead_rows):
                 logger.debug("Vacuumed pgqueue_jobs: %d dead rows before, %d after, %.2f s", *done)
         except psycopg.errors.QueryCanceled as error:
             self._past.not_before = time.monotonic() + CHORES_SECONDS
@@ -92,12 +101,3 @@ class TableMaintenance:
                 raise
         finally:
             self._vacuuming = None
-
-    def _is_worth_a_look(self, threshold: int) -> bool:
-        finished = self._pool.finished()
-        is_busy = finished - self._finished >= max(threshold // LOOKS, 1)
-        if not is_busy and time.monotonic() < self._look_at:
-            return False
-        self._finished = finished
-        self._look_at = time.monotonic() + (COUNTED_SECONDS if is_busy else QUIET_SECONDS)
-        return True

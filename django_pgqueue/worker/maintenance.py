@@ -10,19 +10,19 @@ from django_pgqueue.db.notify import CANCEL, CHANNEL, queue_payload, send_or_war
 from django_pgqueue.jobs import leases as heartbeat
 from django_pgqueue.jobs.stats import ProcessCounters, StatsBuffer
 from django_pgqueue.maintenance.bulk_runner import BulkActionRunner
-from django_pgqueue.maintenance.concurrency_sweeper import ConcurrencySweeper
-from django_pgqueue.maintenance.expirer import Expirer
-from django_pgqueue.maintenance.fair_keys import FairKeys
-from django_pgqueue.maintenance.pending_work import PendingWork, is_drained, pending_work
+from django_pgqueue.maintenance.concurrency_sweeper import SWEEP_SECONDS, ConcurrencySweeper
+from django_pgqueue.maintenance.expirer import EXPIRE_SECONDS, Expirer
+from django_pgqueue.maintenance.fair_keys import TURNS_SECONDS, FairKeys
+from django_pgqueue.maintenance.pending_work import PendingWork, is_drained, is_over, pending_work
 from django_pgqueue.maintenance.promoter import PromoteResult, promote
 from django_pgqueue.maintenance.queue_rows import end_pauses, register_queues
 from django_pgqueue.maintenance.reaper import settle_dead_process
-from django_pgqueue.maintenance.unique_keys import UniqueKeyKeeper
-from django_pgqueue.schedules.enqueuer import Compute, PeriodicEnqueuer, directly
-from django_pgqueue.services import LONGEST_SLEEP_SECONDS, AdaptiveBatch, Services, spell
-from django_pgqueue.worker.heartbeat import HeartbeatMonitor
+from django_pgqueue.maintenance.unique_keys import KEYS_SECONDS, UniqueKeyKeeper
+from django_pgqueue.schedules.enqueuer import DECLARE_SECONDS, STRANGE_SECONDS, Compute, PeriodicEnqueuer, directly
+from django_pgqueue.services import LOOK_SHARE, AdaptiveBatch, Service, Services, spell
+from django_pgqueue.worker.heartbeat import RECONNECTED_SECONDS, HeartbeatMonitor
 from django_pgqueue.worker.processes import ProcessPool
-from django_pgqueue.worker.reaper import Reaper
+from django_pgqueue.worker.reaper import FORGET_SECONDS, REAP_SECONDS, Reaper
 from django_pgqueue.worker.worker_process import WorkerProcess
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -71,7 +71,6 @@ class MaintenanceRunner:
         self._promoting = AdaptiveBatch()
         self._has_told = False  # of a pooler that statements cannot be prepared behind
         self._pending = PendingWork()
-        self._look_at_queues_at = 0.0  # not before, monotonic
         self._sweeper = ConcurrencySweeper(self.database, self._notify_cluster)
         self._stats = StatsBuffer(self.database, meter)
         self._reaper = Reaper(self.database, pool, monitor, tell=self._notify_all, stats=self._stats)
@@ -79,26 +78,54 @@ class MaintenanceRunner:
         self._unique_keys = UniqueKeyKeeper(self.database, self._stats)
         self._scheduler = PeriodicEnqueuer(self.database, self._wake_children, compute)
         self._bulk_actions = BulkActionRunner(self.database, self._forward_progress)
-        self.services = Services(
-            self.settle_ended,
-            self._fill,
-            self._tell_of_pooler,
-            self._reaper.forget_workers,
-            self._look,
-            self._reap,
-            self._reap_gone,
-            self._expire,
-            self._scheduler.declare_schedules,
-            self._fire_schedules,
-            self._promote,
-            self._look_at_queues,
-            FairKeys(self.database).keep_turns,
-            self._prune_reserved,
-            self._retake,
-            self._admit,
-            self._carry_on,
-            self._add_counts,
-            self._look_whether_drained,
+        self.services = self._make_services()
+
+    def _make_services(self) -> Services:
+        """Return all in the order in which they are run: those that depend on what is pending come after ``look``."""
+        return Services(
+            Service("settle_ended", self.settle_ended),
+            Service("fill", self._fill),
+            Service("tell_of_pooler", self._tell_of_pooler),
+            Service("forget_workers", self._reaper.forget_workers, every=FORGET_SECONDS),
+            Service("look", self._look),
+            Service("reap", self._reaper.reap_lost, when=lambda: self._pending.has_running, every=REAP_SECONDS),
+            Service("reap_gone", self._reap_gone, every=REAP_SECONDS),
+            Service(
+                "expire",
+                self._expirer.expire,
+                when=lambda: self._pending.has_expired,
+                every=EXPIRE_SECONDS,
+                share=LOOK_SHARE,
+            ),
+            Service("declare_schedules", self._scheduler.declare_schedules, every=DECLARE_SECONDS),
+            Service(
+                "fire_schedules",
+                self._scheduler.fire_schedules,
+                when=lambda: is_over(self._pending.tick_seconds),
+                every=STRANGE_SECONDS,
+            ),
+            Service("promote", self._promote, when=lambda: is_over(self._pending.due_seconds)),
+            Service("look_at_queues", self._look_at_queues, every=QUEUES_SECONDS),
+            Service("keep_turns", FairKeys(self.database).keep_turns, every=TURNS_SECONDS, share=LOOK_SHARE),
+            Service(
+                "prune_reserved",
+                self._unique_keys.prune_reserved,
+                when=lambda: self._pending.has_reserved,
+                every=KEYS_SECONDS,
+                share=LOOK_SHARE,
+            ),
+            Service(
+                "retake",
+                self._unique_keys.retake,
+                when=lambda: self._pending.has_started,
+                every=KEYS_SECONDS,
+                share=LOOK_SHARE,
+            ),
+            Service("sweep", self._sweeper.sweep, when=lambda: self._pending.has_waiting, every=SWEEP_SECONDS),
+            Service("admit", self._sweeper.admit),
+            Service("carry_on", self._bulk_actions.carry_on, when=lambda: is_over(self._pending.bulk_action_seconds)),
+            Service("add_counts", self._stats.add, when=lambda: time.monotonic() >= self._stats.add_at()),
+            Service("look_whether_drained", self._look_whether_drained),
         )
 
     def pass_once(self) -> float:
@@ -109,12 +136,15 @@ class MaintenanceRunner:
         try:
             return self.services.pass_once()
         except Exception:
-            self._reaper.put_off()
+            self._reaper.forget_absences()
+            self.services.reschedule("reap_gone", RECONNECTED_SECONDS)
             raise
 
     def admit(self, keys: Collection[str]) -> None:
         """Let in the next jobs of these concurrency keys, "" stands for any, in the next pass; from any thread."""
         self._sweeper.request(keys)
+        if "" in keys:
+            self.services.reschedule("sweep", 0.0)
 
     def finish(self) -> None:
         """Settle what is left, for some seconds at most, and add the last counts.
@@ -183,24 +213,16 @@ class MaintenanceRunner:
             )
         return not may_come and settled.returned + settled.dead == len(leases)
 
-    def _look(self) -> None:
+    def _look(self) -> float:
         """Ask what there is to do: all that follows costs nothing where there is nothing."""
         self._pending = pending_work(self.database)
-
-    def _reap(self) -> float | None:
-        return self._reaper.reap_lost() if self._pending.has_running else None
+        return self._pending.next_seconds()
 
     def _reap_gone(self) -> float | None:
         return self._reaper.reap_gone(has_running=self._pending.has_running)
 
-    def _expire(self) -> float | None:
-        return self._expirer.expire() if self._pending.has_expired else None
-
     def _promote(self) -> float:
         """Promote what is due, for a spell; the next pass looks whether there is more."""
-        due_in = self._pending.due_seconds
-        if due_in is None or due_in > 0:
-            return LONGEST_SLEEP_SECONDS if due_in is None else due_in
         pause = LOCKED_SECONDS
         for _ in spell():
             promoted = self._promote_slice()
@@ -214,30 +236,9 @@ class MaintenanceRunner:
         with self._promoting.taken() as limit:
             return promote(self.database, limit=limit)
 
-    def _fire_schedules(self) -> float | None:
-        return self._scheduler.fire_schedules(self._pending.tick_seconds)
-
-    def _prune_reserved(self) -> float | None:
-        return self._unique_keys.prune_reserved() if self._pending.has_reserved else None
-
-    def _retake(self) -> float | None:
-        return self._unique_keys.retake() if self._pending.has_started else None
-
-    def _admit(self) -> float:
-        return self._sweeper.pass_once(has_waiting=self._pending.has_waiting)
-
-    def _add_counts(self) -> None:
-        if time.monotonic() >= self._stats.add_at():
-            self._stats.add()
-
-    def _carry_on(self) -> float | None:
-        return self._bulk_actions.carry_on(self._pending.bulk_action_seconds)
-
     def _look_at_queues(self) -> None:
-        if time.monotonic() >= self._look_at_queues_at:
-            register_queues(self.database)
-            end_pauses(self.database)
-            self._look_at_queues_at = time.monotonic() + QUEUES_SECONDS
+        register_queues(self.database)
+        end_pauses(self.database)
 
     def _look_whether_drained(self) -> float | None:
         if self._drained is None:

@@ -96,37 +96,30 @@ class Reaper:
         self._lapses = LapsedLeases()
         self._locks_of_lost, self._locks_of_gone = LapsedLeases(), LapsedLeases()
         self._absences = SilentWorkers()
-        self._judge_from = 0.0  # not before, by sessions; monotonic
-        self._forget_at = self._reap_at = self._look_at = 0.0  # likewise
-
-    def put_off(self) -> None:
-        """Do not judge workers by sessions for a while: this may be another server, where none is visible yet."""
-        self._judge_from = time.monotonic() + RECONNECTED_SECONDS
 
     def forget_workers(self) -> None:
-        """Remove the rows of those that are long gone, once an hour."""
-        if time.monotonic() >= self._forget_at:
-            forget_workers(self._database)
-            self._forget_at = time.monotonic() + FORGET_SECONDS
+        """Remove the rows of those that are long gone."""
+        forget_workers(self._database)
+
+    def forget_absences(self) -> None:
+        """Count anew for how long others have been absent: this may be another server, where no session is visible."""
+        self._absences.forget()
 
     def reap_lost(self) -> float | None:
-        """Settle what has no lease any more, once a second; after an outage the living need time to say so.
+        """Settle what has no lease any more; after an outage the living need time to say so.
 
         Returns:
             0 where there may be more, else None.
         """
-        if not self._monitor.is_reliable() or time.monotonic() < self._reap_at:
+        if not self._monitor.is_reliable():
             return None
-        self._reap_at = time.monotonic() + REAP_SECONDS
         lapsed = lapsed_workers(self._database, session_seconds=BEAT_SECONDS)
         silent = self._lapses.silent(lapsed, unknown_seconds=self._monitor.lease_seconds / 3)
         if not (lost := self._judged(silent, self._locks_of_lost)):
             return None
         with self._reaping.taken() as limit:
             reaped = reap_lost(self._database, lost, limit=limit)
-        has_more = self._report(reaped, limit)
-        self._reap_at = 0.0 if has_more else time.monotonic() + REAP_SECONDS
-        return 0.0 if has_more else None
+        return 0.0 if self._report(reaped, limit) else None
 
     def reap_gone(self, *, has_running: bool) -> float | None:
         """Settle what commands were running that are gone: a lease's time would only be lost on them.
@@ -139,18 +132,14 @@ class Reaper:
         Returns:
             0 where there may be more, else None.
         """
-        is_new_here = not self._monitor.has_stood(RECONNECTED_SECONDS) or time.monotonic() < self._judge_from
-        if is_new_here or not has_running:
+        if not has_running or not self._monitor.has_stood(RECONNECTED_SECONDS):
             self._absences.forget()
-        elif time.monotonic() >= self._look_at:
-            self._look_at = time.monotonic() + REAP_SECONDS
-            if gone := self._judged(self._absences.still_silent(self._absent), self._locks_of_gone):
-                with self._reaping.taken() as limit:
-                    reaped = reap_gone(self._database, gone, limit=limit)
-                if self._report(reaped, limit):
-                    self._look_at = 0.0
-                    return 0.0
-        return None
+            return None
+        if not (gone := self._judged(self._absences.still_silent(self._absent), self._locks_of_gone)):
+            return None
+        with self._reaping.taken() as limit:
+            reaped = reap_gone(self._database, gone, limit=limit)
+        return 0.0 if self._report(reaped, limit) else None
 
     def _absent(self) -> set[int]:
         return set(leases.silent_workers(self._database, seconds=SILENT_SECONDS)).difference(self._pool.worker_ids())

@@ -41,6 +41,7 @@ from django_pgqueue.worker.heartbeat import HeartbeatMonitor
 from django_pgqueue.worker.maintenance import MaintenanceRunner
 from tests.support.consumers import cycle
 from tests.support.counters import add_and_die
+from tests.support.passes import run_service
 from tests.support.plans import explain
 from tests.support.waiting import PATIENCE_SECONDS, beside, eventually
 from tests.support.worker_rows import register
@@ -456,12 +457,11 @@ def test_maintenance_counts_what_expires_and_adds_it_when_that_is_due(queue, sql
         "default", SimpleNamespace(ended=[]), HeartbeatMonitor(30), wake=lambda queues: None, drained=None
     )
     try:
-        maintenance._look()
-        maintenance._expire()
-        maintenance._add_counts()
+        for service in ("look", "expire", "add_counts"):
+            run_service(maintenance.services, service)
         assert not Stat.objects.exists(), "it is not due"
         maintenance._stats._add_at = 0.0
-        maintenance._add_counts()
+        run_service(maintenance.services, "add_counts")
     finally:
         maintenance.database.close()
     assert written() == {"died": 1}

@@ -17,6 +17,7 @@ from django_pgqueue.records import Fate
 from django_pgqueue.worker.heartbeat import HeartbeatMonitor
 from django_pgqueue.worker.maintenance import MaintenanceRunner
 from tests.support.consumers import cycle
+from tests.support.passes import run_service
 
 HOUR = dt.timedelta(hours=1)
 
@@ -119,15 +120,17 @@ def test_maintenance_ends_all_that_has_expired_and_lets_in_those_behind(queue, p
     maintenance = MaintenanceRunner(
         "default", SimpleNamespace(ended=[]), HeartbeatMonitor(30), wake=called.append, drained=None
     )
-    maintenance._look()
-    maintenance._admit()
+    run_service(maintenance.services, "look")
+    run_service(maintenance.services, "sweep")
+    run_service(maintenance.services, "admit")
     assert Job.objects.get(status="queued").pk == ids[0]
     pass_time(*ids)
-    maintenance._look()
+    run_service(maintenance.services, "look")
     maintenance._expirer._expiring.size = 16
-    assert (maintenance._expire(), maintenance._expire(), maintenance._expire()) == (0.0, None, None)
+    assert run_service(maintenance.services, "expire") == 0.0
+    assert run_service(maintenance.services, "expire") >= 5.0
     assert DeadJob.objects.count() == 30
-    maintenance._admit()
+    run_service(maintenance.services, "admit")
     assert Job.objects.get(status="queued").pk == behind
     assert called == [{"default"}, {"default"}]
     assert "Expired: 16 jobs were not started in time" in caplog.text

@@ -1,6 +1,7 @@
 """Pending work: one statement says which passes have anything to do, and whether a command is drained."""
 
 import datetime as dt
+import math
 
 import pytest
 
@@ -37,6 +38,13 @@ def test_next_job_that_is_due_soon_is_told(queue, sql):
         assert seconds <= 0.001
     promote(queue)
     assert pending_work(queue).due_seconds is None
+
+
+def test_next_that_is_due_is_the_first_that_is_still_ahead():
+    """What is due already does not end a pause: its service knows when to try again."""
+    assert PendingWork().next_seconds() == math.inf
+    assert PendingWork(due_seconds=-1.0, tick_seconds=0.0).next_seconds() == math.inf
+    assert PendingWork(due_seconds=-1.0, tick_seconds=0.5, bulk_action_seconds=0.2).next_seconds() == 0.2
 
 
 @pytest.mark.parametrize("status", ["scheduled", "queued", "waiting"])

@@ -12,6 +12,7 @@ from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.maintenance import pruner
 from django_pgqueue.maintenance.pruner import (
+    PRUNE_SECONDS,
     Prunable,
     PrunedRange,
     Pruner,
@@ -23,6 +24,7 @@ from django_pgqueue.maintenance.pruner import (
 )
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Stat
 from django_pgqueue.records import Fate, Outcome
+from django_pgqueue.services import Service, Services
 from tests.support.clock import HALF_PAST, clock_set
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -210,15 +212,15 @@ def test_worker_prunes_all_kinds_as_long_as_there_is_more_and_then_looks_no_soon
     die(3)
     put_into_default(sql, 700, days=30)
     age(sql, days=2)
-    pruning = Pruner(queue)
-    while pruning.prune() is not None:
+    services = Services(Service("prune", Pruner(queue).prune, every=PRUNE_SECONDS))
+    while services.pass_once() == 0.0:
         pass
     assert not FinishedJob.objects.exists()
     assert not DeadJob.objects.exists()
     assert {"Pruned 50 finished jobs", "Pruned 3 dead jobs"} <= set(caplog.messages)
     die()
     age(sql, days=2)
-    assert pruning.prune() is None
+    services.pass_once()
     assert DeadJob.objects.count() == 1
 
 
@@ -242,13 +244,11 @@ def test_role_that_may_not_remove_jobs_is_told_so_where_there_are_any(queue, sql
     assert caplog.text == ""
     die()
     age(sql, days=2)
-    pruning._look_at = 0.0
-    assert pruning.prune() is None
+    assert pruning.prune() == pruner.REFUSED_SECONDS
     assert "Jobs cannot be pruned by age: permission denied for table pgqueue_dead_jobs" in caplog.text
     sql("GRANT UPDATE, DELETE ON pgqueue_dead_jobs TO pgqueue_lesser")
     sql("INSERT INTO pgqueue_bulk_actions (verb, source, by, ended_at) VALUES ('kill', 'live', 'ann', '2001-01-01')")
-    pruning._look_at = 0.0
-    assert pruning.prune() is None
+    assert pruning.prune() == pruner.REFUSED_SECONDS
     assert "permission denied for table pgqueue_bulk_actions" in caplog.text
     assert not DeadJob.objects.exists(), "what it may remove goes all the same"
     lesser.close()
@@ -283,7 +283,6 @@ def test_worker_prunes_counts_for_as_long_as_the_settings_say(queue, sql, settin
     assert pruning.prune() is None
     assert Stat.objects.count() == 91
     settings.PGQUEUE = {}
-    pruning._look_at = 0.0
     pruning.prune()
     assert Stat.objects.count() == 1
     assert "Pruned 90 rows of counts" in caplog.messages

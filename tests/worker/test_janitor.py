@@ -119,3 +119,19 @@ def test_vacuum_that_is_cancelled_is_not_tried_again_at_once(janitor, sql, slow_
     janitor._pool._finished = 1000
     janitor.pass_once()
     assert look(janitor.database).vacuums == before
+
+
+def test_vacuum_that_fails_is_not_tried_again_at_once(janitor, monkeypatch):
+    tries = []
+
+    def fail(*args, **options):
+        tries.append(args)
+        raise ValueError("odd")
+
+    monkeypatch.setattr("django_pgqueue.worker.janitor.vacuum", fail)
+    janitor.pass_once()
+    janitor.pass_once()
+    assert len(tries) == 1
+    janitor._pool._finished = 1
+    janitor.pass_once()
+    assert len(tries) == 2

@@ -16,6 +16,8 @@ from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.heartbeat import HeartbeatMonitor
 from django_pgqueue.worker.maintenance import MaintenanceRunner
 from django_pgqueue.worker.shared_state import SharedState
+from tests.support.keyed import admitted, limited
+from tests.support.passes import run_service
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 from tests.support.worker_rows import register
 
@@ -271,3 +273,21 @@ def test_promotion_of_a_stream_ends_when_the_command_is_told_to_stop(maintenance
         is_over = True
         loop.stop()
         loop.join(PATIENCE_SECONDS)
+
+
+def test_sweep_is_due_at_once_when_any_key_may_have_room(maintenance, clock):
+    """As when the listener has lost its connection, and with it the keys that were announced meanwhile."""
+
+    def swept() -> list[int]:
+        for service in ("look", "sweep", "admit"):
+            run_service(maintenance.services, service)
+        return admitted()
+
+    first = limited(1, "a").enqueue().id
+    assert swept() == [first]
+    second = limited(1, "b").enqueue().id
+    assert swept() == [first], "it is not due"
+    maintenance.admit({"c"})
+    assert swept() == [first], "it is not due for keys that have a name"
+    maintenance.admit({""})
+    assert swept() == [first, second]

@@ -13,6 +13,7 @@ from django_pgqueue.worker.heartbeat import HeartbeatMonitor
 from django_pgqueue.worker.maintenance import MaintenanceRunner
 from django_pgqueue.worker.reaper import Reaper
 from django_pgqueue.worker.shared_state import now
+from tests.support.passes import run_service
 from tests.support.worker_rows import silence
 
 
@@ -34,7 +35,7 @@ def test_maintenance_that_has_lost_its_server_judges_no_worker_by_sessions_for_a
             maintenance.pass_once()
         maintenance.pass_once()
         assert Job.objects.get().status == "running"
-        maintenance._reaper._judge_from = 0.0
+        maintenance.services.reschedule("reap_gone", 0.0)
         maintenance.pass_once()
         assert Job.objects.get().status == "queued"
     finally:
@@ -49,17 +50,18 @@ def test_maintenance_reaps_only_when_its_own_heartbeats_have_been_steady(queue, 
         "default", SimpleNamespace(ended=[]), monitor, wake=lambda queues: None, drained=None
     )
     try:
-        maintenance._look()
-        maintenance._reap()
+        run_service(maintenance.services, "look")
+        run_service(maintenance.services, "reap")
         assert Job.objects.get().status == "running"
         monitor.first = now() - 31
         monitor.beat(now())
-        maintenance._reap()
+        maintenance.services.reschedule("reap", 0.0)
+        run_service(maintenance.services, "reap")
         assert Job.objects.get().status == "running", "who lives says so with the next heartbeat"
-        maintenance._reaper._reap_at = 0.0
+        maintenance.services.reschedule("reap", 0.0)
         [worker_id] = maintenance._reaper._lapses._seen
         maintenance._reaper._lapses._seen[worker_id] += 30
-        maintenance._reap()
+        run_service(maintenance.services, "reap")
         assert Job.objects.get().status == "queued"
     finally:
         maintenance.database.close()

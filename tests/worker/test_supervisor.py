@@ -7,6 +7,7 @@ from django.core.management import CommandError, call_command
 
 import tests.app.tasks as app
 from django_pgqueue.jobs.claim import claim
+from django_pgqueue.services import Service
 from django_pgqueue.worker.config import WorkerConfig
 from django_pgqueue.worker.supervisor import Supervisor
 from tests.support.pauses import fail, pauses
@@ -37,7 +38,7 @@ def test_command_that_ends_says_which_service_has_not_come_back_and_leaves_it_it
         maintenance.database.rows("SELECT 1", {})
         is_over.wait(PATIENCE_SECONDS)
 
-    maintenance.services._services = (expire,)
+    maintenance.services._services = (Service("expire", expire),)
     loop.start()
     try:
         eventually(lambda: maintenance.database._wrapper.connection)
