@@ -72,11 +72,11 @@ class Interval(NamedTuple):
     counts: StatsCounts
 
 
-class DayTotals(NamedTuple):
-    """The work of the last day."""
+class Totals(NamedTuple):
+    """The work of some stretches of time."""
 
-    series: list[Interval]  # by quarters of an hour, the oldest first
-    by_queue: dict[str, StatsCounts]
+    series: list[Interval]  # the oldest first
+    by_queue: dict[str, StatsCounts]  # of all stretches; queues without anything are left out
 
 
 class Backlog(NamedTuple):
@@ -86,30 +86,14 @@ class Backlog(NamedTuple):
     is_exact: bool  # else it is an estimate of the database, and there are more than 10,000
 
 
-def per_minute(
-    alias: str, *, minutes: int = HOUR, queue: str | None = None, now: dt.datetime | None = None
-) -> list[Interval]:
-    """Return what was done in each of the last minutes, the oldest first; of one queue, or of all."""
-    return _series(alias, 1, minutes, queue, now)
+def per_minute(alias: str, *, queue: str | None = None, now: dt.datetime | None = None) -> list[Interval]:
+    """Return what was done in each minute of the last hour, the oldest first; of one queue, or of all."""
+    return _read(alias, minutes=1, number=HOUR, queue=queue, now=now).series
 
 
-def per_quarter_hour(
-    alias: str, *, hours: int = 24, queue: str | None = None, now: dt.datetime | None = None
-) -> list[Interval]:
-    """Return what was done in each of the last quarters of an hour, the oldest first."""
-    return _series(alias, QUARTER, hours * 60 // QUARTER, queue, now)
-
-
-def of_day(alias: str, *, now: dt.datetime | None = None) -> DayTotals:
+def of_day(alias: str, *, now: dt.datetime | None = None) -> Totals:
     """Return what was done in the last day, by quarters of an hour and by queue: a day's counts are read but once."""
-    quarters: dict[dt.datetime, list[StatsCounts]] = defaultdict(list)
-    queues: dict[str, list[StatsCounts]] = defaultdict(list)
-    for begins_at, queue, *sums in CallerConnection(alias).rows(statement("throughput_of_day"), {"now": now}):
-        quarters[begins_at].append(StatsCounts(*sums))
-        if queue is not None:
-            queues[queue].append(quarters[begins_at][-1])
-    series = [Interval(begins_at, _sum(quarters[begins_at])) for begins_at in sorted(quarters)]
-    return DayTotals(series, {queue: _sum(counts) for queue, counts in queues.items()})
+    return _read(alias, minutes=QUARTER, number=DAY // QUARTER, by_queue=True, now=now)
 
 
 def total(series: Iterable[Interval]) -> StatsCounts:
@@ -119,8 +103,7 @@ def total(series: Iterable[Interval]) -> StatsCounts:
 
 def by_queue(alias: str, *, minutes: int = RECENT_MINUTES, now: dt.datetime | None = None) -> dict[str, StatsCounts]:
     """Return what was done in each queue in the last minutes that are over; queues without anything are left out."""
-    rows = CallerConnection(alias).rows(statement("throughput_by_queue"), {"minutes": minutes, "now": now})
-    return {queue: StatsCounts(*sums) for queue, *sums in rows}
+    return _read(alias, minutes=minutes, number=1, by_queue=True, is_over=True, now=now).by_queue
 
 
 def backlog(alias: str, queue: str) -> Backlog:
@@ -133,17 +116,15 @@ def backlog(alias: str, queue: str) -> Backlog:
     return Backlog(max(int(plan["Plan"]["Plan Rows"]), counted), is_exact=False)
 
 
-def drain_seconds(alias: str, queue: str, *, now: dt.datetime | None = None) -> float | None:
-    """Predict how long it takes until a queue is empty, at the pace of the last minutes and were nothing more to come.
+def drain_seconds_of(waiting: int, recent: StatsCounts, *, seconds: float = RECENT_MINUTES * 60) -> float | None:
+    """Predict how long it takes until a queue is empty, at its pace in some time and were nothing more to come.
 
     Jobs that come back after a failure are not progress. None: nothing was done meanwhile, and nothing can be said.
+
+    Args:
+        waiting: how many jobs are queued.
+        recent: what was done in those seconds.
     """
-    waiting = backlog(alias, queue).number
-    return drain_seconds_of(waiting, by_queue(alias, now=now).get(queue, StatsCounts()))
-
-
-def drain_seconds_of(waiting: int, recent: StatsCounts, *, seconds: float = RECENT_MINUTES * 60) -> float | None:
-    """Predict the same from a backlog and what was done in some time, for those who show many queues."""
     if not waiting:
         return 0.0
     return waiting * seconds / recent.left if recent.left else None
@@ -153,10 +134,29 @@ def _sum(counts: Iterable[StatsCounts]) -> StatsCounts:
     return StatsCounts(*map(sum, zip(*counts, strict=True)))
 
 
-def _series(alias: str, minutes: int, number: int, queue: str | None, now: dt.datetime | None) -> list[Interval]:
-    parameters = {"minutes": minutes, "number": number, "queue": queue, "now": now}
-    rows = CallerConnection(alias).rows(statement("throughput"), parameters)
-    return [Interval(begins_at, StatsCounts(*sums)) for begins_at, *sums in rows]
+def _read(
+    alias: str,
+    *,
+    minutes: int,
+    number: int,
+    queue: str | None = None,
+    by_queue: bool = False,
+    is_over: bool = False,
+    now: dt.datetime | None,
+) -> Totals:
+    """Read what was done in the last stretches of so many minutes; by queue too, if that is asked for."""
+    parameters = {
+        "minutes": minutes, "number": number, "queue": queue, "by_queue": by_queue, "over": is_over, "now": now,
+    }  # fmt: skip
+    stretches: dict[dt.datetime, list[StatsCounts]] = defaultdict(list)
+    queues: dict[str, list[StatsCounts]] = defaultdict(list)
+    for begins_at, name, *sums in CallerConnection(alias).rows(statement("throughput"), parameters):
+        counts = StatsCounts(*sums)
+        stretches[begins_at].append(counts)
+        if name is not None:
+            queues[name].append(counts)
+    series = [Interval(begins_at, _sum(stretches[begins_at])) for begins_at in sorted(stretches)]
+    return Totals(series, {name: _sum(counts) for name, counts in queues.items()})
 
 
 # The last minutes
@@ -191,16 +191,17 @@ class RecentWork(NamedTuple):
 
 def recent_by_queue(alias: str, *, minutes: int, now: dt.datetime | None = None) -> dict[str, RecentWork]:
     """Return what was done in each queue in the last minutes and this one; queues without anything are left out."""
-    rows = CallerConnection(alias).rows(statement("throughput_recent_by_queue"), {"minutes": minutes, "now": now})
-    return {queue: _recent(row) for queue, *row in rows}
+    parameters = {"minutes": minutes, "by_task": False, "limit": None, "now": now}
+    rows = CallerConnection(alias).rows(statement("throughput_recent"), parameters)
+    return {queue: _recent(row) for queue, _task, *row in rows}
 
 
 def by_task(
     alias: str, *, minutes: int, limit: int = MOST_TASKS, now: dt.datetime | None = None
 ) -> dict[tuple[str, str], RecentWork]:
     """Return the same by queue and task; those that took most time, and these first."""
-    parameters = {"minutes": minutes, "limit": limit, "now": now}
-    rows = CallerConnection(alias).rows(statement("throughput_recent_by_task"), parameters)
+    parameters = {"minutes": minutes, "by_task": True, "limit": limit, "now": now}
+    rows = CallerConnection(alias).rows(statement("throughput_recent"), parameters)
     return {(queue, task): _recent(row) for queue, task, *row in rows}
 
 

@@ -37,7 +37,7 @@ def test_series_of_one_queue_leaves_the_others_out(db, stat):
 def test_day_comes_in_quarters_of_an_hour(db, stat):
     for minutes_ago in range(0, 1440, 5):
         stat(minutes_ago, succeeded=1)
-    series = throughput.per_quarter_hour("default", now=NOW)
+    series = throughput.of_day("default", now=NOW).series
     assert len(series) == 96
     assert {stretch.begins_at.minute % 15 for stretch in series} == {0}
     assert {stretch.counts.succeeded for stretch in series[1:-1]} == {3}
@@ -50,7 +50,7 @@ def test_day_is_read_once_for_the_series_and_the_queues(db, stat):
     stat(20, queue="b", task="y", succeeded=8)
     stat(1500, queue="c", succeeded=100)
     day = throughput.of_day("default", now=NOW)
-    assert day.series == throughput.per_quarter_hour("default", now=NOW)
+    assert [stretch.counts.succeeded for stretch in day.series if stretch.counts.succeeded] == [14, 1]
     assert {queue: counts.succeeded for queue, counts in day.by_queue.items()} == {"a": 3, "b": 12}
     assert day.by_queue["b"].wait_seconds == 1.5
 
@@ -69,6 +69,11 @@ def test_where_nothing_was_done_there_is_no_rate_and_no_mean(db):
     assert (counts.failure_rate, counts.mean_wait_seconds, counts.mean_run_seconds) == (None, None, None)
 
 
+def drain_seconds(now: dt.datetime | None = None) -> float | None:
+    done = throughput.by_queue("default", now=now).get("default", StatsCounts())
+    return throughput.drain_seconds_of(throughput.backlog("default", "default").number, done)
+
+
 def test_drain_is_predicted_from_the_jobs_that_left_in_the_last_minutes(queue, stat):
     enqueue_many(app.noop, [()] * 20)
     stat(0, succeeded=1_000_000)  # this minute is not over
@@ -76,13 +81,13 @@ def test_drain_is_predicted_from_the_jobs_that_left_in_the_last_minutes(queue, s
     stat(5, succeeded=3)
     stat(6, succeeded=1_000_000)
     stat(1, queue="other", succeeded=1_000_000)
-    assert throughput.drain_seconds("default", "default", now=NOW) == pytest.approx(20 / (10 / 300))
+    assert drain_seconds(now=NOW) == pytest.approx(20 / (10 / 300))
 
 
 def test_empty_queue_is_drained_and_of_one_that_stands_still_nothing_is_said(queue):
-    assert throughput.drain_seconds("default", "default", now=NOW) == 0.0
+    assert drain_seconds(now=NOW) == 0.0
     enqueue_many(app.noop, [()] * 3)
-    assert throughput.drain_seconds("default", "default") is None
+    assert drain_seconds() is None
 
 
 def test_backlog_is_counted_up_to_a_bound_and_estimated_beyond(queue, monkeypatch, sql):
@@ -97,24 +102,25 @@ def test_backlog_is_counted_up_to_a_bound_and_estimated_beyond(queue, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters", "minutes"),
+    ("parameters", "minutes"),
     [
-        ("throughput", {"minutes": 1, "number": 60, "queue": None, "now": None}, 62),
-        ("throughput_by_queue", {"minutes": 5, "now": None}, 7),
-        ("throughput_of_day", {"now": None}, 1442),
+        ({"minutes": 1, "number": 60, "queue": None, "by_queue": False, "over": False}, 60),
+        ({"minutes": 1, "number": 60, "queue": "q1", "by_queue": False, "over": False}, 60),
+        ({"minutes": 5, "number": 1, "queue": None, "by_queue": True, "over": True}, 5),
+        ({"minutes": 15, "number": 96, "queue": None, "by_queue": True, "over": False}, 1440),
     ],
 )
-def test_counts_are_read_by_their_minute(queue, sql, name, parameters, minutes):
+def test_counts_are_read_by_their_minute(queue, sql, parameters, minutes):
     sql(
         "INSERT INTO pgqueue_stats (minute, queue, task, succeeded) SELECT "
         "date_trunc('minute', now()) - make_interval(mins => n), 'q' || t, 't' || t, 1 "
         "FROM generate_series(0, 2999) AS n, generate_series(1, 10) AS t"
     )
-    nodes = explain(queue, statement(name), parameters)
-    scans = [node for node in nodes if node.get("Relation Name") == "pgqueue_stats"]
-    assert scans, nodes
-    assert all("Index" in node["Node Type"] for node in scans), scans
-    assert sum(node["Actual Rows"] * node["Actual Loops"] for node in scans) <= 10 * minutes
+    nodes = explain(queue, statement("throughput"), {**parameters, "now": None})
+    [scan] = [node for node in nodes if node.get("Relation Name") == "pgqueue_stats"]
+    assert scan["Index Name"] == "pgqueue_stats_minute"
+    assert scan["Actual Loops"] == 1
+    assert scan["Actual Rows"] + scan.get("Rows Removed by Filter", 0) <= 10 * minutes
 
 
 def test_minute_that_is_not_over_belongs_to_the_last_minutes(db, stat):
@@ -158,14 +164,14 @@ def test_percentiles_are_told_from_the_buckets():
     assert done.run_seconds(0.5) is None
 
 
-@pytest.mark.parametrize("name", ["throughput_recent_by_queue", "throughput_recent_by_task"])
-def test_recent_counts_are_read_by_their_minute(queue, sql, name):
+@pytest.mark.parametrize("by_task", [False, True])
+def test_recent_counts_are_read_by_their_minute(queue, sql, by_task):
     sql(
         "INSERT INTO pgqueue_stats (minute, queue, task, succeeded, wait_buckets) SELECT "
         "date_trunc('minute', now()) - make_interval(mins => n), 'q' || t, 't' || t, 1, '{1,2,3}' "
         "FROM generate_series(0, 2999) AS n, generate_series(1, 10) AS t"
     )
-    nodes = explain(queue, statement(name), {"minutes": 5, "now": None, "limit": 10})
+    nodes = explain(queue, statement("throughput_recent"), {"minutes": 5, "by_task": by_task, "now": None, "limit": 10})
     [scan] = [node for node in nodes if node.get("Relation Name") == "pgqueue_stats"]
     assert scan["Index Name"] == "pgqueue_stats_minute"
     assert scan["Actual Rows"] * scan["Actual Loops"] <= 10 * 7

@@ -1,29 +1,39 @@
--- What workers have done in each of the last stretches of time, the one that is not over included, of one queue or of
--- all. Called by insights.throughput. Reads for each stretch its range of pgqueue_stats_minute; locks nothing. Returns
--- the beginning of each stretch, also of those in which nothing was done, and the sums.
-WITH stretch AS MATERIALIZED (
-    SELECT
-        date_bin(
-            make_interval(mins => %(minutes)s::integer),
-            COALESCE(%(now)s::timestamptz, statement_timestamp()),
-            TIMESTAMPTZ 'epoch'
-        ) - back.number * make_interval(mins => %(minutes)s::integer) AS begins_at
-    FROM generate_series(0, %(number)s::integer - 1) AS back (number)
+-- What workers have done in each of the last stretches of time, of one queue or of all: in all of them together, or in
+-- each queue. The stretch that is not over is the last one; or, if only what is ``over`` is wanted, the one up to this
+-- minute. Called by insights.throughput. Reads one range of pgqueue_stats_minute once; locks nothing. Returns the
+-- beginning of the stretch, the queue, and the sums; and the beginning of each stretch once with zeros and without a
+-- queue, also of those in which nothing was done.
+WITH span AS MATERIALIZED (
+    SELECT last.ends_at - %(number)s::integer * make_interval(mins => %(minutes)s::integer) AS begins_at, last.ends_at
+    FROM (
+        SELECT
+            CASE
+                WHEN %(over)s::boolean
+                THEN date_trunc('minute', COALESCE(%(now)s::timestamptz, statement_timestamp()))
+                ELSE date_bin(
+                    make_interval(mins => %(minutes)s::integer),
+                    COALESCE(%(now)s::timestamptz, statement_timestamp()),
+                    TIMESTAMPTZ 'epoch'
+                ) + make_interval(mins => %(minutes)s::integer)
+            END AS ends_at
+    ) AS last
 )
 SELECT
-    stretch.begins_at,
-    COALESCE(sum(stat.succeeded), 0)::bigint,
-    COALESCE(sum(stat.failed), 0)::bigint,
-    COALESCE(sum(stat.retried), 0)::bigint,
-    COALESCE(sum(stat.died), 0)::bigint,
-    COALESCE(sum(stat.lost), 0)::bigint,
-    COALESCE(sum(stat.stale), 0)::bigint,
-    COALESCE(sum(stat.wait_seconds), 0),
-    COALESCE(sum(stat.run_seconds), 0)
-FROM stretch
-LEFT JOIN pgqueue_stats AS stat
-    ON stat.minute >= stretch.begins_at
-    AND stat.minute < stretch.begins_at + make_interval(mins => %(minutes)s::integer)
-    AND (%(queue)s::text IS NULL OR stat.queue = %(queue)s::text)
-GROUP BY stretch.begins_at
-ORDER BY stretch.begins_at;
+    date_bin(make_interval(mins => %(minutes)s::integer), stat.minute, (SELECT span.begins_at FROM span)) AS begins_at,
+    CASE WHEN %(by_queue)s::boolean THEN stat.queue END AS queue,
+    sum(stat.succeeded)::bigint,
+    sum(stat.failed)::bigint,
+    sum(stat.retried)::bigint,
+    sum(stat.died)::bigint,
+    sum(stat.lost)::bigint,
+    sum(stat.stale)::bigint,
+    sum(stat.wait_seconds),
+    sum(stat.run_seconds)
+FROM pgqueue_stats AS stat
+WHERE stat.minute >= (SELECT span.begins_at FROM span)
+  AND stat.minute < (SELECT span.ends_at FROM span)
+  AND (%(queue)s::text IS NULL OR stat.queue = %(queue)s::text)
+GROUP BY 1, 2
+UNION ALL
+SELECT span.begins_at + past.number * make_interval(mins => %(minutes)s::integer), NULL, 0, 0, 0, 0, 0, 0, 0, 0
+FROM span, generate_series(0, %(number)s::integer - 1) AS past (number);
