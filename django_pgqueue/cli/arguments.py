@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from django.core.management.base import CommandError
@@ -21,7 +21,8 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import own_wrapper, postgresql
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.exceptions import ConfigurationError, PgQueueError
-from django_pgqueue.insights.formatting import UNITS
+from django_pgqueue.insights.formatting import UNITS, plain
+from django_pgqueue.insights.overview import QueueLine
 from django_pgqueue.jobs.search import Source
 from django_pgqueue.results.handle import JobHandle
 from django_pgqueue.retry_policy import reconnect_delay
@@ -318,6 +319,13 @@ def _why_away(wrapper: BaseDatabaseWrapper) -> str:
     except Error:
         return ""
     return ""
+
+
+def check_seen(queues: Iterable[QueueLine]) -> None:
+    """Raise CommandError for queues that have neither a row nor jobs."""
+    unseen = [line.name for line in queues if not line.is_known]
+    if unseen:
+        raise CommandError(f"No job has been seen on {', '.join(map(plain, map(repr, unseen)))}.")
 
 
 def check_database(alias: str | None = None) -> None:

@@ -37,5 +37,8 @@ def bounded(alias: str | None = None) -> Iterator[None]:
             transaction.set_rollback(True, using=alias)
     except OperationalError as error:
         if isinstance(error.__cause__, QueryCanceled):
-            raise TookTooLong from error
+            raise TookTooLong(
+                f"Reading took longer than {conf.admin_timeout_seconds:g} s and was stopped. The server is busy, or "
+                "short of memory. Try again, or allow more: PGQUEUE['ADMIN_TIMEOUT_SECONDS']."
+            ) from error
         raise

@@ -18,20 +18,15 @@ from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.insights import formatting, throughput
 from django_pgqueue.insights.bounded import bounded
-from django_pgqueue.insights.formatting import at_most, columns, whole
+from django_pgqueue.insights.formatting import columns, whole
 from django_pgqueue.insights.throughput import RecentWork
 from django_pgqueue.jobs.queue_selector import QueueSelector
-from django_pgqueue.maintenance.pending_work import QueueCounts, counts
 from django_pgqueue.models import Queue, Worker
-
-CAP = 1000
-"""Jobs of one kind in one queue are counted up to here."""
 
 MOST_QUEUES = 1000
 
-NO_JOBS = QueueCounts(0, 0, 0)
-
-HEAD = ("queue", "queued", "running", "waiting", "limits", "paused")
+NUMBERS = ("queued", "running", "waiting")
+HEAD = ("queue", *NUMBERS, "limits", "paused")
 
 PAUSED = Case(
     When(Q(paused_at__isnull=False) & (Q(resume_at=None) | Q(resume_at__gt=Now())), then=Value(True)),
@@ -55,44 +50,6 @@ Their indexes do not know the queue, so each costs a page of the table, which ma
 FRESH_SECONDS = 1.0
 
 
-@dataclass(frozen=True)
-class QueueState:
-    """One queue as it stands.
-
-    Attributes:
-        row: its limits; an unsaved row where the queue is not registered yet.
-        counts: how many jobs it has.
-        is_paused: whether it is now.
-    """
-
-    row: Queue
-    counts: QueueCounts
-    is_paused: bool
-
-
-def states(alias: str, names: Collection[str] | None = None) -> list[QueueState]:
-    """Return queues in alphabetical order, up to 1,000: those named, or all that are noted or have jobs queued."""
-    rows = Queue.objects.using(alias).annotate(is_paused=PAUSED)
-    if names is not None:
-        rows = rows.filter(name__in=names)
-    known = {row.name: row for row in rows.order_by("name")[:MOST_QUEUES]}
-    unnoted = [name for name in _unnoted(alias) if names is None or name in names]
-    found = known | {name: Queue(name=name) for name in unnoted}
-    return states_of([found[name] for name in sorted(found)], alias)
-
-
-def states_of(rows: Iterable[Queue], alias: str) -> list[QueueState]:
-    """Return how the queues of these rows stand; the rows are annotated with ``is_paused``."""
-    rows = list(rows)
-    numbers = counts(CallerConnection(alias), [row.name for row in rows], limit=CAP + 1)
-    return [QueueState(row, numbers.get(row.name, NO_JOBS), bool(getattr(row, "is_paused", False))) for row in rows]
-
-
-def number(counted: int) -> str:
-    """Show a number that was counted up to the cap."""
-    return at_most(counted, CAP)
-
-
 def limits_of(row: Queue) -> str:
     """Say in words how a queue is limited; empty where it is not."""
     parts = []
@@ -113,42 +70,10 @@ def pause_of(row: Queue) -> str:
     return f"{words}: {row.pause_reason}" if row.pause_reason else words
 
 
-def table(found: Iterable[QueueState]) -> str:
-    """Return queues as lines of columns, below a head."""
-    return columns(HEAD, map(_cells, found))
-
-
-def as_json(state: QueueState) -> dict[str, Any]:
-    """Return all that is known of a queue; numbers of jobs are counted up to 1,001."""
-    row = state.row
-    return {
-        "name": row.name,
-        **state.counts._asdict(),
-        "is_paused": state.is_paused,
-        "paused_at": row.paused_at if state.is_paused else None,
-        "paused_by": row.paused_by if state.is_paused else None,
-        "pause_reason": row.pause_reason if state.is_paused else None,
-        "resume_at": row.resume_at if state.is_paused else None,
-        "max_running": row.max_running,
-        "rate_limit": row.rate_limit,
-        "rate_period_seconds": row.rate_period_seconds,
-        "rate_burst": row.rate_burst,
-    }
-
-
-def _cells(state: QueueState) -> tuple[str, ...]:
-    paused = pause_of(state.row) if state.is_paused else ""
-    return (state.row.name, *map(number, state.counts), limits_of(state.row) or "-", paused or "-")
-
-
 def _at(value: dt.datetime | None) -> str:
     if value is None:
         return ""
     return f"{timezone.localtime(value) if timezone.is_aware(value) else value:%Y-%m-%d %H:%M:%S}"
-
-
-def _unnoted(alias: str) -> list[str]:
-    return [name for (name,) in CallerConnection(alias).rows(statement("unregistered_queues"), {"limit": MOST_QUEUES})]
 
 
 # Numbers of queues
@@ -287,6 +212,35 @@ def served_by(workers: Iterable[Worker], names: Collection[str]) -> Mapping[str,
         for name in QueueSelector.of(worker.queues).among(names):
             serving[name] += 1
     return serving
+
+
+def table(found: Iterable[QueueLine]) -> str:
+    """Return queues as lines of columns, below a head."""
+    return columns(HEAD, map(_cells, found))
+
+
+def as_json(line: QueueLine) -> dict[str, Any]:
+    """Return how a queue stands and is limited; ``at_least`` names the numbers of which there may be more."""
+    row, numbers = line.row, {name: getattr(line, name) for name in NUMBERS}
+    return {
+        "name": row.name,
+        **{name: number.value for name, number in numbers.items()},
+        "at_least": [name for name, number in numbers.items() if number.is_short],
+        "is_paused": line.is_paused,
+        "paused_at": row.paused_at if line.is_paused else None,
+        "paused_by": row.paused_by if line.is_paused else None,
+        "pause_reason": row.pause_reason if line.is_paused else None,
+        "resume_at": row.resume_at if line.is_paused else None,
+        "max_running": row.max_running,
+        "rate_limit": row.rate_limit,
+        "rate_period_seconds": row.rate_period_seconds,
+        "rate_burst": row.rate_burst,
+    }
+
+
+def _cells(line: QueueLine) -> tuple[str, ...]:
+    numbers = (str(getattr(line, name)) for name in NUMBERS)
+    return (line.name, *numbers, limits_of(line.row) or "-", pause_of(line.row) if line.is_paused else "-")
 
 
 def total(numbers: Iterable[BoundedCount]) -> BoundedCount:

@@ -6,20 +6,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from django_pgqueue import registry
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
-from django_pgqueue.insights.formatting import Ref, Sentence, duration, job, named, say
-from django_pgqueue.insights.overview import CAP, PAUSED, limits_of, number
+from django_pgqueue.insights.formatting import Ref, Sentence, at_most, duration, job, named, say
+from django_pgqueue.insights.overview import PAUSED, limits_of, living_workers
 from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.models import Job, Queue, Worker
 from django_pgqueue.states import Status
 
 MOST_WORKERS = 1000
+
+CAP = 1000
+"""Jobs before another one are counted up to here, and those that run in its queue."""
+
 MOST_NAMED = 10
 UNKNOWN_SECONDS = 30  # see jobs.failure
 
@@ -67,7 +70,7 @@ def _reached(queue: Queue, words: str, alias: str) -> Iterator[Sentence]:
                 ),
                 queue=name,
                 limit=queue.max_running,
-                number=number(running),
+                number=at_most(running, CAP),
             )
     if queue.rate_limit is not None and (seconds := _seconds_to_token(queue, alias)) > 0:
         yield say(
@@ -110,7 +113,7 @@ class WorkerSummary:
     @classmethod
     def of(cls, queue: str, alias: str) -> Self:
         """Return them as they are for one queue."""
-        alive = list(Worker.objects.using(alias).filter(lease_until__gt=Now()).order_by("pk")[:MOST_WORKERS])
+        alive = list(living_workers(alias).order_by("pk")[:MOST_WORKERS])
         serving = [worker for worker in alive if QueueSelector.of(worker.queues).place(queue) is not None]
         leaving = [worker for worker in serving if worker.stop_requested_at is not None]
         return cls(alive, [worker for worker in serving if worker not in leaving], leaving)
@@ -150,7 +153,7 @@ def turn(waiting: Job, pool: WorkerSummary, alias: str, *, may_run: bool) -> Ite
                 "Jobs with different fair keys take turns: {number} with its key {key} come before it.",
                 count,
             ),
-            number=number(count),
+            number=at_most(count, CAP),
             key=named("key", waiting.fair_key),
         )
     before = _count("ahead_in_queue", {**_place(waiting), "name": waiting.queue}, alias)
@@ -230,7 +233,7 @@ def slots(waiting: Job, alias: str) -> Iterator[Sentence]:
         words = ngettext(
             "{number} job waits before it for that key.", "{number} jobs wait before it for that key.", before
         )
-        yield say(words, number=number(before))
+        yield say(words, number=at_most(before, CAP))
 
 
 def holders_of(key: str, alias: str) -> list[KeyHolder]:
@@ -294,7 +297,7 @@ def _before(before: int) -> Sentence:
         "{number} jobs of its queue come before it, by priority or time.",
         before,
     )
-    return say(words, number=number(before))
+    return say(words, number=at_most(before, CAP))
 
 
 def _place(waiting: Job) -> dict[str, object]:

@@ -144,7 +144,7 @@ def _read(
     is_over: bool = False,
     now: dt.datetime | None,
 ) -> Totals:
-    """Read what was done in the last stretches of so many minutes; by queue too, if that is asked for."""
+    """Read what was done in the last stretches of ``minutes`` each; by queue too, if that is asked for."""
     parameters = {
         "minutes": minutes, "number": number, "queue": queue, "by_queue": by_queue, "over": is_over, "now": now,
     }  # fmt: skip

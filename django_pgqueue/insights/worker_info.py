@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from django.db.models import QuerySet
 from django.db.models.functions import Now
-from django.utils import timezone
 from django.utils.translation import pgettext
 
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
+from django_pgqueue.insights.overview import living_workers
 from django_pgqueue.jobs.actions import SkipReason
 from django_pgqueue.models import BulkAction, Worker
 
@@ -110,7 +110,7 @@ def served_text(worker: Worker) -> str:
 
 def has_living_worker(alias: str) -> bool:
     """Whether a worker lives that carries bulk actions on: any does."""
-    return Worker.objects.using(alias).filter(lease_until__gt=timezone.now()).exists()
+    return living_workers(alias).exists()
 
 
 def left_of(bulk_action: BulkAction) -> list[tuple[SkipReason, int]]:

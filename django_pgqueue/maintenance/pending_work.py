@@ -1,7 +1,7 @@
 """Find the work that is pending: for all passes in one query, the age of the oldest runnable job, drained or not."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from django_pgqueue.db.connections import Database
@@ -53,17 +53,3 @@ def oldest_runnable(database: Database, served: QueueSelector) -> float:
     """
     [(seconds,)] = database.rows(statement("oldest_runnable"), served.parameters())
     return seconds or 0.0
-
-
-class QueueCounts(NamedTuple):
-    """Numbers of jobs of one queue, each up to the limit that was asked for."""
-
-    queued: int
-    running: int
-    waiting: int
-
-
-def counts(database: Database, queues: Iterable[str], *, limit: int) -> dict[str, QueueCounts]:
-    """Count the jobs of queues, up to ``limit`` of each kind: no backlog makes it take long."""
-    rows = database.rows(statement("queue_counts"), {"names": list(queues), "limit": limit})
-    return {name: QueueCounts(*numbers) for name, *numbers in rows}

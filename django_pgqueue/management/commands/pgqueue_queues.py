@@ -7,12 +7,13 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error, transaction
 from django.utils.translation import override
 
-from django_pgqueue.cli.arguments import age, check_database, instant, number_or_none, rate_or_none
+from django_pgqueue.cli.arguments import age, check_database, check_seen, instant, number_or_none, rate_or_none
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import InvalidLimit
 from django_pgqueue.flow.queue_limits import limit_queue, pause_queue, resume_queue
+from django_pgqueue.insights.bounded import TookTooLong, bounded
 from django_pgqueue.insights.formatting import plain, user
-from django_pgqueue.insights.overview import as_json, limits_of, states, table
+from django_pgqueue.insights.overview import as_json, limits_of, lines_of, names, table
 from django_pgqueue.models import Queue
 
 UNSAID = object()
@@ -49,18 +50,19 @@ class Command(BaseCommand):
                 options["call"](options)
         except InvalidLimit as error:
             raise CommandError(f"Nothing was changed. {error}") from error
-        except Error as error:
+        except (Error, TookTooLong) as error:
             raise CommandError(str(error).strip()) from error
 
     def _list(self, options: dict[str, Any]) -> None:
-        found = states(options["database"], options["names"] or None)
+        alias = options["database"]
+        with bounded(alias):
+            found = lines_of(sorted(set(options["names"])) or names(alias), alias)
+        known = [line for line in found if line.is_known]
         if options["format"] == "json":
-            self.stdout.write(json.dumps([as_json(state) for state in found], cls=DjangoJSONEncoder, indent=2))
+            self.stdout.write(json.dumps([as_json(line) for line in known], cls=DjangoJSONEncoder, indent=2))
         else:
-            self.stdout.write(table(found) if found else "There are no queues yet.")
-        missing = sorted(set(options["names"]).difference(state.row.name for state in found))
-        if missing:
-            raise CommandError(f"No job has been seen on {', '.join(map(plain, map(repr, missing)))}.")
+            self.stdout.write(table(known) if known else "There are no queues yet.")
+        check_seen(found)
 
     def _pause(self, options: dict[str, Any]) -> None:
         database, by = options["database"], options["by"] or user()

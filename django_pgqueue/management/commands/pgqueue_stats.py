@@ -11,7 +11,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error
 from django.utils.translation import override
 
-from django_pgqueue.cli.arguments import check_database, minutes, pause
+from django_pgqueue.cli.arguments import check_database, check_seen, minutes, pause
 from django_pgqueue.cli.stats import MINUTES, StatsSnapshot, as_json, painted, snapshot
 from django_pgqueue.cli.stats_watch import repeat, view, watch
 from django_pgqueue.conf import conf
@@ -58,12 +58,7 @@ class Command(BaseCommand):
                 self._watch(read, alias, options)
             else:
                 repeat(read, functools.partial(self._print, options=options), alias=alias, seconds=options["watch"])
-        except TookTooLong as error:
-            raise CommandError(
-                f"Reading took longer than {conf.admin_timeout_seconds:g} s and was stopped. The server is busy, or "
-                "short of memory. Try again, or allow more: PGQUEUE['ADMIN_TIMEOUT_SECONDS']."
-            ) from error
-        except Error as error:
+        except (Error, TookTooLong) as error:
             raise CommandError(str(error).strip()) from error
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes nowhere
@@ -73,9 +68,7 @@ class Command(BaseCommand):
 
     def _once(self, glance: StatsSnapshot, options: dict[str, Any]) -> None:
         self._print(glance, options=options)
-        unseen = [queue.line.name for queue in glance.queues if not queue.line.is_known]
-        if unseen:
-            raise CommandError(f"No job has been seen on {', '.join(map(plain, map(repr, unseen)))}.")
+        check_seen(queue.line for queue in glance.queues)
 
     def _print(self, glance: StatsSnapshot, *, options: dict[str, Any]) -> None:
         if options["json"]:

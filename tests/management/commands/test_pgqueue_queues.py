@@ -10,7 +10,6 @@ import tests.app.tasks as app
 from django_pgqueue import enqueue_many, limit_queue, pause_queue
 from django_pgqueue.insights import overview
 from django_pgqueue.jobs.claim import claim
-from django_pgqueue.maintenance.pending_work import QueueCounts, counts
 from django_pgqueue.models import Job, Queue
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -23,7 +22,7 @@ def run(*words) -> str:
 
 
 def test_list_tells_how_queues_stand(queue, monkeypatch):
-    monkeypatch.setattr(overview, "CAP", 5)
+    monkeypatch.setattr(overview, "CAPS", (5,))
     enqueue_many(app.noop, [()] * 7)
     claim(queue, "default", limit=1, worker_id=1)
     app.noop.using(queue="mail").enqueue()
@@ -99,14 +98,21 @@ def test_words_that_cannot_work_change_nothing(transactional_db, words, message)
     assert not Queue.objects.exists()
 
 
-def test_jobs_are_counted_up_to_a_limit(queue):
+def numbers() -> dict[str, tuple]:
+    found = json.loads(run("list", "--format", "json"))
+    return {one["name"]: (one["queued"], one["running"], one["waiting"], one["at_least"]) for one in found}
+
+
+def test_jobs_are_counted_up_to_a_limit(queue, monkeypatch):
     enqueue_many(app.noop, [()] * 8)
     claim(queue, "default", limit=3, worker_id=1)
     enqueue_many(app.noop.using(queue="mail", concurrency_key="k"), [()] * 4)
     assert Job.objects.filter(status="waiting").count() == 4
-    found = counts(queue, ["default", "mail", "none"], limit=100)
-    assert found == {"default": QueueCounts(5, 3, 0), "mail": QueueCounts(0, 0, 4), "none": QueueCounts(0, 0, 0)}
-    assert counts(queue, ["default", "mail"], limit=2) == {
-        "default": QueueCounts(2, 2, 0),
-        "mail": QueueCounts(0, 0, 2),
-    }
+    for name in ("default", "mail", "none"):
+        Queue.objects.create(name=name)
+    assert numbers() == {"default": (5, 3, 0, []), "mail": (0, 0, 4, []), "none": (0, 0, 0, [])}
+    monkeypatch.setattr(overview, "CAPS", (2,))
+    monkeypatch.setattr(overview, "MOST_LOOKED_AT", 3)
+    found = numbers()
+    assert found["default"] == (2, 3, 0, ["queued", "running", "waiting"])
+    assert found["mail"] == (0, 0, 3, ["running", "waiting"])
