@@ -28,6 +28,7 @@ from django_pgqueue.states import (
     OnConflict,
     Scope,
 )
+from django_pgqueue.stored_values import aware
 
 OF_TASKS = ("aliases", "atomic", "backoff", "concurrency_by", "discard_on", "fair_by", "name", "sensitive", "unique_by")
 """What ``@task`` takes besides the options of a job."""
@@ -146,7 +147,7 @@ class Options:
             _check_run_at("expires", self.expires)
         elif self.expires is not None:
             _check_seconds("expires", self.expires)
-            self._check_last_start(_seconds(self.expires))
+            self._check_last_start(seconds_of(self.expires))
 
     def _check_last_start(self, seconds: float) -> None:
         if isinstance(self.run_at, dt.datetime) and not _is_storable(self.run_at + dt.timedelta(seconds=seconds)):
@@ -166,11 +167,11 @@ class Options:
 
     @property
     def timeout_seconds(self) -> int:
-        return math.ceil(_seconds(self.timeout)) if self.timeout is not None else 0
+        return math.ceil(seconds_of(self.timeout)) if self.timeout is not None else 0
 
     @property
     def lease_seconds(self) -> int:
-        return math.ceil(_seconds(self.lease)) if self.lease is not None else conf.lease_seconds
+        return math.ceil(seconds_of(self.lease)) if self.lease is not None else conf.lease_seconds
 
     @property
     def is_kept(self) -> bool:
@@ -179,25 +180,25 @@ class Options:
     @property
     def keep_seconds(self) -> int | None:
         """For how long a finished job is kept; None: as long as its partition, or not at all."""
-        return None if isinstance(self.keep, bool) else math.ceil(_seconds(self.keep))
+        return None if isinstance(self.keep, bool) else math.ceil(seconds_of(self.keep))
 
     @property
     def unique_for_seconds(self) -> int:
-        return math.ceil(_seconds(self.unique_for)) if self.unique_for is not None else 0
+        return math.ceil(seconds_of(self.unique_for)) if self.unique_for is not None else 0
 
     @property
     def expires_at(self) -> dt.datetime | None:
         """The instant of ``expires``, aware; None where it is a time from when the job is due, or never."""
-        return _aware(self.expires) if isinstance(self.expires, dt.datetime) else None
+        return aware(self.expires) if isinstance(self.expires, dt.datetime) else None
 
     @property
     def expires_seconds(self) -> float | None:
-        return None if self.expires is None or isinstance(self.expires, dt.datetime) else _seconds(self.expires)
+        return None if self.expires is None or isinstance(self.expires, dt.datetime) else seconds_of(self.expires)
 
     @property
     def due_at(self) -> dt.datetime | None:
         """The instant of ``run_at``, aware; None where it is a delay or now."""
-        return _aware(self.run_at) if isinstance(self.run_at, dt.datetime) else None
+        return aware(self.run_at) if isinstance(self.run_at, dt.datetime) else None
 
     @property
     def delay_seconds(self) -> float:
@@ -272,7 +273,7 @@ def _check_whole(option: str, value: Any, lowest: int, highest: int) -> None:
 
 
 def _check_seconds(option: str, value: Any) -> None:
-    seconds = _seconds(value)
+    seconds = seconds_of(value)
     if isinstance(value, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST_TIMEOUT_SECONDS:
         raise InvalidJob(f"{option} is a number of seconds above 0, or a timedelta, of a year at most, not {value!r}.")
 
@@ -295,12 +296,9 @@ def _is_storable(value: dt.datetime) -> bool:
     return NEVER <= (value if timezone.is_aware(value) else value.replace(tzinfo=dt.UTC)) < LATEST
 
 
-def _seconds(value: Any) -> Any:
+def seconds_of(value: Any) -> Any:
+    """Return a timedelta as seconds, and anything else as it is, to be checked."""
     return value.total_seconds() if isinstance(value, dt.timedelta) else value
-
-
-def _aware(value: dt.datetime) -> dt.datetime:
-    return value if timezone.is_aware(value) else timezone.make_aware(value)
 
 
 # Keys computed from arguments

@@ -4,9 +4,12 @@ What this code encodes itself is never deeper than ``DEEPEST`` and never has suc
 as where a job runs, ``json.loads`` is used, and what it raises is the job's outcome.
 """
 
+import datetime as dt
 import json
 import math
 from typing import Any
+
+from django.utils import timezone
 
 DEEPEST = 100
 """Maximum nesting of arguments, metadata, progress and results; and of what is shown of a row."""
@@ -133,3 +136,8 @@ def _walk(value: Any) -> Any:
             pending += one.values()
         elif isinstance(one, list):
             pending += one
+
+
+def aware(instant: dt.datetime) -> dt.datetime:
+    """Return an instant with its zone: where ``USE_TZ`` is off, Django reads it without, in that of the settings."""
+    return instant if timezone.is_aware(instant) else timezone.make_aware(instant)

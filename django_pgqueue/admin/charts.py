@@ -11,6 +11,7 @@ from django.utils.translation import ngettext, pgettext
 
 from django_pgqueue.insights.formatting import short, whole
 from django_pgqueue.insights.throughput import Interval, StatsCounts
+from django_pgqueue.stored_values import aware
 
 Value = float | None
 
@@ -79,7 +80,7 @@ def throughput_chart(series: Sequence[Interval], *, name: str, span: str, minute
         span: what their titles end with, such as "last hour".
         minutes: of one stretch.
     """
-    times = [_aware(stretch.begins_at) for stretch in series]
+    times = [aware(stretch.begins_at) for stretch in series]
     lines = [
         ChartLine("succeeded", _("succeeded"), _values(series, lambda counts: counts.succeeded / minutes)),
         ChartLine("failed", _("failed"), _values(series, lambda counts: (counts.failed + counts.lost) / minutes)),
@@ -107,10 +108,6 @@ def throughput_chart(series: Sequence[Interval], *, name: str, span: str, minute
 
 def _values(series: Iterable[Interval], value: Callable[[StatsCounts], Value]) -> list[Value]:
     return [None if (number := value(stretch.counts)) is None else round(number, 3) for stretch in series]
-
-
-def _aware(value: dt.datetime) -> dt.datetime:
-    return value if timezone.is_aware(value) else timezone.make_aware(value)
 
 
 def _shown(value: Value) -> str:

@@ -21,9 +21,8 @@ from django_pgqueue.admin.formatting import one_line
 from django_pgqueue.admin.links import Links, crumbs
 from django_pgqueue.conf import conf
 from django_pgqueue.insights.bounded import TookTooLong, bounded
-from django_pgqueue.insights.formatting import at_most
+from django_pgqueue.insights.formatting import at_most, duration
 from django_pgqueue.insights.history import title_of
-from django_pgqueue.insights.retention import span
 from django_pgqueue.insights.worker_info import has_living_worker
 from django_pgqueue.jobs import actions
 from django_pgqueue.jobs.actions import LIVE
@@ -72,7 +71,7 @@ def _words(chosen: Filter, source: Source) -> Iterator[tuple[str, str]]:
     if chosen.cause is not None:
         yield _("died of"), _cause(chosen.cause)
     if chosen.older_than_seconds is not None:
-        yield _("older than"), span(round(chosen.older_than_seconds))
+        yield _("older than"), duration(round(chosen.older_than_seconds), most_units=4)
     for name, text in (
         (_("task begins with"), chosen.task_prefix),
         (_("last error"), chosen.error),

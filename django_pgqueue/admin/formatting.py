@@ -18,10 +18,10 @@ from django_pgqueue import registry
 from django_pgqueue.admin.links import Links
 from django_pgqueue.insights.formatting import Ref, Sentence, duration, whole
 from django_pgqueue.insights.history import Entry, entries_of, title_of
-from django_pgqueue.insights.schedule_info import aware
 from django_pgqueue.jobs.redaction import Scrub, shown, shown_by_name
 from django_pgqueue.models import Job
 from django_pgqueue.states import NEVER
+from django_pgqueue.stored_values import aware
 
 LONGEST_JSON = 50_000  # characters shown
 LONGEST_LINE = 120
@@ -66,16 +66,6 @@ def one_line(entry: Any) -> str:
     words = ": ".join(filter(None, (title_of(entry), str(entry.get("message") or ""))))
     line = words.strip().partition("\n")[0]
     return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
-
-
-def brief(seconds: float) -> str:
-    """Show a duration as short as it is of use: whole seconds, then the two units that fit."""
-    return _("< 1 s") if seconds < 1 else duration(round(seconds))
-
-
-def precise(seconds: float) -> str:
-    """Show a duration that may be short: below a minute to the tenth of a second, below a second in milliseconds."""
-    return duration(seconds) if seconds < MINUTE else brief(seconds)
 
 
 def capitalize_labels(form: Form) -> None:
@@ -161,7 +151,7 @@ def _said(value: Any) -> str:
 def _moment(value: dt.datetime | None, markup: str) -> str:
     if value is None:
         return "-"
-    value = value if timezone.is_aware(value) else timezone.make_aware(value)
+    value = aware(value)
     if value == NEVER:
         return _("not yet")
     local = timezone.localtime(value)

@@ -12,17 +12,19 @@ from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue import registry
-from django_pgqueue.admin.formatting import brief, capitalize_labels, label, moment
+from django_pgqueue.admin.formatting import capitalize_labels, label, moment
 from django_pgqueue.admin.links import Links
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.flow.queue_limits import MOST, default_burst
-from django_pgqueue.insights.schedule_info import ScheduleRun, aware
+from django_pgqueue.insights.formatting import duration
+from django_pgqueue.insights.schedule_info import ScheduleRun
 from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.models import Queue, Schedule
 from django_pgqueue.schedules import periodic
 from django_pgqueue.schedules.manage import recurrence_of
 from django_pgqueue.schedules.recurrence import Recurrence
 from django_pgqueue.states import DEAD, FINISHED, LONGEST_PERIOD_SECONDS, NEVER, CatchUp, label_of
+from django_pgqueue.stored_values import aware
 
 if TYPE_CHECKING:
     ScheduleModelForm = forms.ModelForm[Schedule]
@@ -269,7 +271,7 @@ def _told(run: ScheduleRun, links: Links) -> RunRow:
         due=moment(run.run_at),
         outcome=label(run.reason or run.status, label_of(run.status, run.reason)),
         error=run.error or "",
-        waited="-" if waited is None else brief(waited),
-        took="-" if run.run_seconds is None else brief(run.run_seconds),
+        waited="-" if waited is None else duration(waited),
+        took="-" if run.run_seconds is None else duration(run.run_seconds),
         attempts=run.attempts,
     )

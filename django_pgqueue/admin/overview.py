@@ -11,13 +11,12 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from django_pgqueue.admin.bounded import bounded_page
 from django_pgqueue.admin.charts import STYLES, throughput_chart
-from django_pgqueue.admin.formatting import brief, precise
 from django_pgqueue.admin.links import Links, crumbs
 from django_pgqueue.conf import conf
 from django_pgqueue.doctor import Finding, Level, findings
 from django_pgqueue.insights import throughput
 from django_pgqueue.insights.bounded import TookTooLong, bounded
-from django_pgqueue.insights.formatting import short, whole
+from django_pgqueue.insights.formatting import brief, duration, short, whole
 from django_pgqueue.insights.overview import (
     BoundedCount,
     QueueLine,
@@ -242,7 +241,7 @@ def _row(queue: QueueLine, pace: QueuePace, links: Links) -> QueueRow:
             _drain(queue, pace),
             _done(pace.hour.counts),
             _done(pace.day),
-            Cell("-" if wait is None else precise(wait)),
+            Cell("-" if wait is None else duration(wait)),
             Cell(str(queue.workers), links.to_list("worker"), "bad" if is_waiting and not queue.workers else ""),
         ],
     )

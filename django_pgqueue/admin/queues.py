@@ -13,7 +13,7 @@ from django_pgqueue.admin.actions import AdminAction, choose
 from django_pgqueue.admin.base import NUL, ActingAdmin
 from django_pgqueue.admin.changelist import CappedPaginator, JobList
 from django_pgqueue.admin.charts import STYLES, throughput_chart
-from django_pgqueue.admin.formatting import brief, label, linked, live, moment_of, precise
+from django_pgqueue.admin.formatting import label, linked, live, moment_of
 from django_pgqueue.admin.forms import RATE, LimitsForm
 from django_pgqueue.admin.links import Links
 from django_pgqueue.admin.row_actions import PAUSE_QUEUES, RESUME_QUEUES
@@ -23,6 +23,7 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.flow.queue_limits import UNCHANGED, limit_queue
 from django_pgqueue.insights import throughput
 from django_pgqueue.insights.bounded import bounded
+from django_pgqueue.insights.formatting import brief, duration
 from django_pgqueue.insights.overview import PAUSED, limits_of, lines_of, paces, pause_of
 from django_pgqueue.insights.throughput import LATE
 from django_pgqueue.models import Queue
@@ -220,7 +221,7 @@ class QueueAdmin(ActingAdmin):
         return live(f"{queue.name} {name}", linked(number, address if number.may_be_some else ""))
 
     def _share(self, queue: Any, name: str, seconds: float | None) -> str:
-        return live(f"{queue.name} {name}", "-" if seconds is None else precise(seconds))
+        return live(f"{queue.name} {name}", "-" if seconds is None else duration(seconds))
 
     def _duration(self, queue: Any, name: str, seconds: float | None) -> str:
         return live(f"{queue.name} {name}", "-" if seconds is None else brief(seconds))

@@ -20,12 +20,13 @@ from django_pgqueue.conf import conf
 from django_pgqueue.doctor.schedules import IS_LATE
 from django_pgqueue.exceptions import InvalidSchedule
 from django_pgqueue.insights.bounded import bounded
-from django_pgqueue.insights.schedule_info import aware, in_words, is_strange, outcomes, problem, runs, timing, upcoming
+from django_pgqueue.insights.schedule_info import in_words, is_strange, outcomes, problem, runs, timing, upcoming
 from django_pgqueue.jobs.redaction import shown
 from django_pgqueue.models import Schedule
 from django_pgqueue.schedules.manage import GONE
 from django_pgqueue.schedules.periodic import declared
 from django_pgqueue.states import label_of
+from django_pgqueue.stored_values import aware
 
 
 @admin.register(Schedule)

@@ -12,11 +12,11 @@ from django.utils.translation import gettext_lazy as _
 from django_pgqueue.admin.actions import AdminAction, choose
 from django_pgqueue.admin.base import ActingAdmin
 from django_pgqueue.admin.changelist import CappedPaginator, JobList
-from django_pgqueue.admin.formatting import brief, exact_moment, label, live, sentence_of
+from django_pgqueue.admin.formatting import exact_moment, label, live, sentence_of
 from django_pgqueue.admin.links import Links
 from django_pgqueue.admin.row_actions import STOP
 from django_pgqueue.conf import conf
-from django_pgqueue.insights.formatting import whole
+from django_pgqueue.insights.formatting import brief, whole
 from django_pgqueue.insights.worker_info import CAP, MOST_JOBS, WorkerState, jobs_of, served_text, states_of, with_clock
 from django_pgqueue.models import Worker
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from django.core.management.base import CommandError
 from django.db import Error, OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from django_pgqueue import registry
@@ -27,6 +26,7 @@ from django_pgqueue.jobs.search import Source
 from django_pgqueue.results.handle import JobHandle
 from django_pgqueue.retry_policy import reconnect_delay
 from django_pgqueue.states import DEAD, FINISHED, LONGEST_DELAY, OnConflict, Reason, Scope, Status
+from django_pgqueue.stored_values import aware
 from django_pgqueue.tasks import enqueue_one
 
 NONE = "none"
@@ -112,7 +112,7 @@ def instant(text: str) -> dt.datetime:
         value = None
     if value is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no time: write it as in 2031-05-01T09:00 or 2031-05-01T07:00Z")
-    return value if timezone.is_aware(value) else timezone.make_aware(value)
+    return aware(value)
 
 
 def json_array(text: str) -> list[Any]:

@@ -17,7 +17,7 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.doctor import Finding, findings
 from django_pgqueue.insights import overview, throughput, worker_info
 from django_pgqueue.insights.bounded import bounded
-from django_pgqueue.insights.formatting import cut, left, plain, right, width
+from django_pgqueue.insights.formatting import compact, cut, left, plain, right, width
 from django_pgqueue.insights.overview import QueueLine
 from django_pgqueue.insights.throughput import SHARES, RecentWork, StatsCounts, drain_seconds_of
 from django_pgqueue.insights.worker_info import WorkerState
@@ -326,7 +326,7 @@ def oldest(row: TableRow) -> Piece:
     if seconds is None:
         return NONE
     is_old = seconds >= OLD_SECONDS and not row.queue.line.is_paused
-    return Piece(short(seconds), Style.BAD if is_old else Style.PLAIN)
+    return Piece(compact(seconds), Style.BAD if is_old else Style.PLAIN)
 
 
 def workers(row: TableRow) -> Piece:
@@ -371,7 +371,7 @@ def empty_in(row: TableRow) -> Piece:
     if not row.queue.line.queued.value:
         return NONE
     if row.queue.drain_seconds is not None:
-        return Piece(short(row.queue.drain_seconds))
+        return Piece(compact(row.queue.drain_seconds))
     return Piece("paused" if row.queue.line.is_paused else "stalled", Style.WARNING)
 
 
@@ -407,24 +407,10 @@ COLUMNS = (
 )
 
 
-def short(seconds: float) -> str:
-    """Return a duration in few characters, by its two largest units."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f}ms" if seconds >= 0.001 else "<1ms"  # noqa: PLR2004 - a millisecond
-    if seconds < FEW:
-        return f"{seconds:.1f}s"
-    whole = round(seconds)
-    for size, unit, less, part in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
-        if whole >= size:
-            rest = whole % size // less
-            return f"{whole // size}{unit}{rest}{part}" if rest else f"{whole // size}{unit}"
-    return f"{whole}s"
-
-
 def _percentile(seconds: float | None) -> Piece:
     if seconds is None:
         return NONE
-    return Piece(f"{short(seconds)}+" if seconds >= BOUNDS[-1] else short(seconds))
+    return Piece(f"{compact(seconds)}+" if seconds >= BOUNDS[-1] else compact(seconds))
 
 
 # Fitting the table to the terminal

@@ -32,7 +32,7 @@ from django_pgqueue.db.connections import KEEPALIVE
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.doctor import Finding, Level
 from django_pgqueue.insights.bounded import TookTooLong
-from django_pgqueue.insights.formatting import plain
+from django_pgqueue.insights.formatting import local, plain
 
 MOST_FINDINGS = 0.4
 """Of the height of the terminal."""
@@ -86,8 +86,11 @@ def view_in(room: TerminalSize, glance: StatsSnapshot) -> list[Line]:
 
 
 def _headline(glance: StatsSnapshot) -> Line:
-    at = timezone.localtime(glance.at) if timezone.is_aware(glance.at) else glance.at
-    return [Piece(f"{at:%H:%M:%S}", Style.BOLD), Piece(f"  {_who(glance.workers)} "), _verdict(glance.findings)]
+    return [
+        Piece(f"{local(glance.at):%H:%M:%S}", Style.BOLD),
+        Piece(f"  {_who(glance.workers)} "),
+        _verdict(glance.findings),
+    ]
 
 
 def _who(workers: WorkerNumbers) -> str:
@@ -343,8 +346,7 @@ def drawn(room: TerminalSize, glance: StatsSnapshot | None, *, trouble: str, tit
 def _title(title: str, trouble: str) -> Line:
     if not trouble:
         return [Piece(title, Style.QUIET)]
-    now = timezone.localtime() if timezone.is_aware(timezone.now()) else timezone.now()
-    return [Piece(f"{now:%H:%M:%S} {plain(trouble)}", Style.LOUD)]
+    return [Piece(f"{local(timezone.now()):%H:%M:%S} {plain(trouble)}", Style.LOUD)]
 
 
 def repeat(

@@ -10,8 +10,7 @@ from django_pgqueue import registry
 from django_pgqueue.db.queries import statement
 from django_pgqueue.doctor.finding import Finding, Level, View, named
 from django_pgqueue.insights import throughput
-from django_pgqueue.insights.formatting import whole
-from django_pgqueue.insights.retention import span
+from django_pgqueue.insights.formatting import duration, whole
 from django_pgqueue.jobs.executor import find_at
 
 logger = logging.getLogger("django_pgqueue")
@@ -38,7 +37,7 @@ def old_jobs(view: View) -> Iterator[Finding]:
         name="oldest-job",
         level=Level.WARNING,
         what=_("Jobs that could run have waited too long in: %(queues)s.")
-        % {"queues": named([f"{name} ({span(ages[name])})" for name in old])},
+        % {"queues": named([f"{name} ({duration(ages[name])})" for name in old])},
         remedy=_(
             "Add workers or slots to those that serve the queue, or look whether its jobs take longer than they did. "
             "A limit of the queue, or jobs of higher priority, may also let them wait."

@@ -10,8 +10,8 @@ from django.utils.translation import gettext as _
 from django_pgqueue.conf import conf
 from django_pgqueue.db.queries import statement
 from django_pgqueue.doctor.finding import Finding, Level, View, named
-from django_pgqueue.insights.formatting import local, whole
-from django_pgqueue.insights.retention import remedy, span
+from django_pgqueue.insights.formatting import duration, local, whole
+from django_pgqueue.insights.retention import remedy
 from django_pgqueue.maintenance import partitions as retention
 from django_pgqueue.maintenance import vacuum
 from django_pgqueue.maintenance.vacuum import SnapshotHolder
@@ -149,7 +149,7 @@ def clocks(view: View) -> Iterator[Finding]:
     yield Finding(
         name="clocks-differ",
         level=Level.WARNING,
-        what=text % {"seconds": span(skew)},
+        what=text % {"seconds": duration(skew)},
         remedy=_("Set both machines by NTP. Jobs are due by the database's clock; times here are shown against it."),
         facts={"seconds": skew if ahead else -skew},
     )
@@ -177,7 +177,7 @@ def _whose(holder: SnapshotHolder, session: dict[str, Any]) -> str:
     if session.get("client"):
         parts.append(_("from %(address)s") % {"address": session["client"]})
     if holder.seconds is not None:
-        parts.append(_("for %(time)s") % {"time": span(holder.seconds)})
+        parts.append(_("for %(time)s") % {"time": duration(holder.seconds)})
     return ", ".join(parts)
 
 

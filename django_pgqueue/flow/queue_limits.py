@@ -15,8 +15,9 @@ from django_pgqueue.db.connections import CallerConnection, PendingResult, Queue
 from django_pgqueue.db.notify import notify_limits
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidJob, InvalidLimit
-from django_pgqueue.options import check_name
+from django_pgqueue.options import check_name, seconds_of
 from django_pgqueue.states import LONGEST_DELAY, LONGEST_PERIOD_SECONDS, LONGEST_QUEUE
+from django_pgqueue.stored_values import aware
 
 logger = logging.getLogger("django_pgqueue")
 
@@ -201,7 +202,7 @@ def _check_limits(max_running: Any, rate: Any, period: Any, burst: Any) -> float
     for option, value in (("max_running", max_running), ("rate", rate), ("burst", burst)):
         if value is not None and not isinstance(value, Unchanged):
             _check_whole(option, value)
-    seconds = period.total_seconds() if isinstance(period, dt.timedelta) else period
+    seconds = seconds_of(period)
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not is_number or not 0 < seconds <= LONGEST_PERIOD_SECONDS:
         raise InvalidLimit(f"period is a number of seconds above 0, or a timedelta, of a year at most, not {period!r}.")
@@ -224,13 +225,11 @@ def _instant(resume_at: Any) -> dt.datetime | None:
         return None
     if not isinstance(resume_at, dt.datetime):
         raise InvalidLimit(f"resume_at is a datetime or a timedelta, not {resume_at!r}.")
-    if timezone.is_aware(resume_at):
-        return resume_at
-    if settings.USE_TZ:
+    if settings.USE_TZ and timezone.is_naive(resume_at):
         raise InvalidLimit(
             f"resume_at is naive ({resume_at!r}) while USE_TZ is on. Use django.utils.timezone.make_aware()."
         )
-    return timezone.make_aware(resume_at)
+    return aware(resume_at)
 
 
 def _seconds_from_now(delay: Any) -> float | None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from django.db.models.fields.json import KeyTransform
-from django.utils import timezone
 
 from django_pgqueue import registry
 from django_pgqueue.db.connections import CallerConnection
@@ -14,6 +13,7 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.insights.history import title_of
 from django_pgqueue.jobs.redaction import scrub_json, scrubber
 from django_pgqueue.models import DeadJob
+from django_pgqueue.stored_values import aware
 
 PAGE = 50
 CAP = 10_000
@@ -107,16 +107,11 @@ def _cause(row: tuple[Any, ...], job: Any, now: dt.datetime) -> DeadGroup:
         reason=job.reason,
         error=error,
         message=message,
-        first_at=_aware(first_at),
-        last_at=_aware(last_at),
+        first_at=aware(first_at),
+        last_at=aware(last_at),
         jobs=number_of_jobs,
-        hours=_day(dict(zip(map(_aware, hours), numbers, strict=True)), now),
+        hours=_day(dict(zip(map(aware, hours), numbers, strict=True)), now),
     )
-
-
-def _aware(at: dt.datetime) -> dt.datetime:
-    """Return an instant as it is also where the project has no time zones."""
-    return at if timezone.is_aware(at) else timezone.make_aware(at)
 
 
 def _told(job: Any) -> tuple[str, str]:

@@ -53,6 +53,64 @@ def rate(number: int, period_seconds: float) -> str:
     return f"{number}/{unit}" if length == 1 else f"{number}/{length:.10g}{unit}"
 
 
+# Times and durations
+
+
+def local(at: dt.datetime) -> dt.datetime:
+    """Return an instant in the time zone of the settings."""
+    return timezone.localtime(at) if timezone.is_aware(at) else at
+
+
+def at(value: dt.datetime) -> str:
+    """Return an instant to the second, in the time zone of the settings."""
+    return local(value).isoformat(sep=" ", timespec="seconds")
+
+
+def duration(seconds: float, *, most_units: int = 2) -> str:
+    """Return a duration in words, by its largest units: ``3 h 5 min``."""
+    seconds = max(seconds, 0.0)
+    if seconds < 1:
+        return _("%(number)s ms") % {"number": math.ceil(seconds * 1000)}
+    if seconds < 60:  # noqa: PLR2004 - a minute
+        return _("%(number)s s") % {"number": number_format(f"{seconds:.1f}".removesuffix(".0"))}
+    return " ".join(_in_words(number, unit) for number, unit in _parts(seconds)[:most_units] if number)
+
+
+def brief(seconds: float) -> str:
+    """Return the same without fractions of a second, for an age that is looked at again and again."""
+    return _("< 1 s") if seconds < 1 else duration(round(seconds))
+
+
+def compact(seconds: float) -> str:
+    """Return a duration for a table in a terminal, by its two largest units: ``3h5m``."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms" if seconds >= 0.001 else "<1ms"  # noqa: PLR2004 - a millisecond
+    if seconds < 10:  # noqa: PLR2004 - two digits
+        return f"{seconds:.1f}s"
+    return "".join(f"{number}{unit}" for number, unit in _parts(seconds)[:2] if number)
+
+
+def _parts(seconds: float) -> list[tuple[int, str]]:
+    """Return how many days, hours, minutes and seconds it is, from the first of these that it has."""
+    rest = round(seconds)
+    parts: list[tuple[int, str]] = []
+    for unit in ("d", "h", "m", "s"):
+        number, rest = divmod(rest, UNITS[unit])
+        if number or parts:
+            parts.append((number, unit))
+    return parts
+
+
+def _in_words(number: int, unit: str) -> str:
+    words = {
+        "d": ngettext("%(number)d day", "%(number)d days", number),
+        "h": _("%(number)s h"),
+        "m": _("%(number)s min"),
+        "s": _("%(number)s s"),
+    }
+    return words[unit] % {"number": number}
+
+
 # Sentences
 
 
@@ -115,38 +173,6 @@ def job(job_id: int) -> Ref:
 def named(kind: str, name: str) -> Ref:
     """Speak of what is known by its name: a queue, a key, a task."""
     return Ref(kind, name, name)
-
-
-def at(value: dt.datetime) -> str:
-    """Return an instant to the second, in the time zone of the settings."""
-    local = timezone.localtime(value) if timezone.is_aware(value) else value
-    return local.isoformat(sep=" ", timespec="seconds")
-
-
-def duration(seconds: float, *, most_units: int = 2) -> str:
-    """Return a length of time in words, by its largest units."""
-    seconds = max(seconds, 0.0)
-    if seconds < 1:
-        return _("%(number)s ms") % {"number": math.ceil(seconds * 1000)}
-    if seconds < 60:  # noqa: PLR2004 - a minute
-        return _("%(number)s s") % {"number": number_format(f"{seconds:.1f}".removesuffix(".0"))}
-    rest = round(seconds)
-    parts: list[tuple[int, str]] = []
-    for size, words in _units():
-        number, rest = divmod(rest, size)
-        if number or parts:
-            parts.append((number, words(number)))
-    largest, *others = parts[:most_units]
-    return " ".join(words for number, words in (largest, *others) if number)
-
-
-def _units() -> list[tuple[int, Callable[[int], str]]]:
-    return [
-        (86_400, lambda number: ngettext("%(number)d day", "%(number)d days", number) % {"number": number}),
-        (3600, lambda number: _("%(number)s h") % {"number": number}),
-        (60, lambda number: _("%(number)s min") % {"number": number}),
-        (1, lambda number: _("%(number)s s") % {"number": number}),
-    ]
 
 
 def _text(part: Part) -> str:
@@ -282,8 +308,3 @@ def _cells(row: Row) -> Sequence[Any]:
     when = row.get("died_at") or row.get("finished_at") or row["run_at"]
     rest = (f"{local(when):%Y-%m-%d %H:%M:%S}", row["task"], row["error"] or "")
     return (row["id"], status, row["queue"], row["priority"], row["attempts"], *rest)
-
-
-def local(at: dt.datetime) -> dt.datetime:
-    """Return an instant in the time zone of the settings."""
-    return timezone.localtime(at) if timezone.is_aware(at) else at

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from django.db.models import Case, Q, QuerySet, Value, When
 from django.db.models.functions import Now
-from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from django_pgqueue.conf import conf
@@ -18,7 +17,7 @@ from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
 from django_pgqueue.insights import formatting, throughput
 from django_pgqueue.insights.bounded import bounded
-from django_pgqueue.insights.formatting import columns, whole
+from django_pgqueue.insights.formatting import columns, local, whole
 from django_pgqueue.insights.throughput import RecentWork
 from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.models import Queue, Worker
@@ -71,9 +70,7 @@ def pause_of(row: Queue) -> str:
 
 
 def _at(value: dt.datetime | None) -> str:
-    if value is None:
-        return ""
-    return f"{timezone.localtime(value) if timezone.is_aware(value) else value:%Y-%m-%d %H:%M:%S}"
+    return "" if value is None else f"{local(value):%Y-%m-%d %H:%M:%S}"
 
 
 # Numbers of queues

@@ -11,7 +11,7 @@ from django_pgqueue import registry
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.queries import statement
-from django_pgqueue.insights.formatting import columns, local, plain, short
+from django_pgqueue.insights.formatting import columns, duration, local, plain
 from django_pgqueue.maintenance import partitions, vacuum
 from django_pgqueue.maintenance.partitions import Partition, PartitionPlan
 from django_pgqueue.maintenance.vacuum import SnapshotHolder, TableCounters
@@ -166,7 +166,7 @@ def _of_readers(state: RetentionState) -> Iterator[str]:
     if not (state.plan.make or state.plan.drop):
         return
     for reader in state.readers:
-        since = f", for {span(reader.seconds)}" if reader.seconds is not None else ""
+        since = f", for {duration(reader.seconds)}" if reader.seconds is not None else ""
         yield (
             f"In the way: process {reader.pid} ({plain(reader.name)}) has read finished jobs in a transaction that is "
             f"still open{since}. {REMEDIES['session'].format(handle=reader.pid)}"
@@ -184,7 +184,7 @@ def _of_ages(state: RetentionState) -> Iterator[str]:
         f"Finished jobs with a time of their own: {_count(ages.timed)}. The next pass removes {_count(ages.timed_due)}."
     )
     for name, keep in keeps().items():
-        yield f"  {plain(name)}: {f'kept for {span(keep)}' if keep else 'not kept'}"
+        yield f"  {plain(name)}: {f'kept for {duration(keep)}' if keep else 'not kept'}"
 
 
 def _of_jobs(state: RetentionState) -> Iterator[str]:
@@ -195,7 +195,7 @@ def _of_jobs(state: RetentionState) -> Iterator[str]:
     if (holder := state.horizon) is None:
         yield "No session holds an old snapshot."
         return
-    since = f", for {span(holder.seconds)}" if holder.seconds is not None else ""
+    since = f", for {duration(holder.seconds)}" if holder.seconds is not None else ""
     yield f"The oldest snapshot, behind which no dead row can be removed, is held by {plain(holder.name)}{since}."
     yield remedy(holder)
 
@@ -219,13 +219,6 @@ def _bytes(number: float) -> str:
             return f"{number:.0f} {unit}"
         number /= 1024
     return f"{number:.1f} GB"
-
-
-def span(seconds: float) -> str:
-    """Return a duration in the unit that fits."""
-    units = ((_("%(number)s d"), 86400), (_("%(number)s h"), 3600), (_("%(number)s min"), 60), (_("%(number)s s"), 1))
-    words, length = next((unit for unit in units if seconds >= unit[1]), units[-1])
-    return str(words % {"number": short(seconds / length)})
 
 
 def _when(at: dt.datetime | None) -> str:

@@ -15,6 +15,7 @@ from django_pgqueue.insights.formatting import plain
 from django_pgqueue.models import Schedule
 from django_pgqueue.schedules.manage import GONE, LastJob, last_jobs, recurrence_of
 from django_pgqueue.schedules.periodic import declared
+from django_pgqueue.stored_values import aware
 
 UPCOMING = 5
 MOST_RUNS = 20
@@ -100,11 +101,6 @@ def problem(schedule: Schedule) -> str:
 def shown(value: dt.datetime, zone: ZoneInfo | None = None) -> str:
     """Return an instant to the second, on the clock of a zone or of the settings."""
     return aware(value).astimezone(zone or timezone.get_current_timezone()).isoformat(" ", "seconds")
-
-
-def aware(value: dt.datetime) -> dt.datetime:
-    """Return an instant with its zone, also where the settings have ``USE_TZ`` off."""
-    return value if timezone.is_aware(value) else timezone.make_aware(value)
 
 
 def described(schedule: Schedule, last: LastJob | None) -> list[str]:

@@ -10,9 +10,9 @@ from django.utils.translation import gettext as _
 
 from django_pgqueue.insights.formatting import Sentence, at, duration, job, say, text_of
 from django_pgqueue.insights.history import Entry, entries_of
-from django_pgqueue.insights.schedule_info import aware
 from django_pgqueue.models import DeadJob, FinishedJob
 from django_pgqueue.states import NEVER, EntryKind, Status
+from django_pgqueue.stored_values import aware
 
 SHORTEST = 0.001
 """Shorter waits are not told of."""

@@ -14,6 +14,7 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.exceptions import InvalidJob, JobFailed, JobNotCommitted, JobNotFinished, ResultNotKept, UnknownJob
 from django_pgqueue.jobs.redaction import scrub_json, scrubber
+from django_pgqueue.options import seconds_of
 from django_pgqueue.results.lookup import JobState, find
 from django_pgqueue.results.waiter import waiter_for
 from django_pgqueue.states import DEAD
@@ -163,7 +164,7 @@ def _failure(state: JobState) -> JobFailed:
 
 
 def _seconds(timeout: float | dt.timedelta) -> float:
-    seconds = timeout.total_seconds() if isinstance(timeout, dt.timedelta) else timeout
+    seconds = seconds_of(timeout)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
         raise InvalidJob(f"The timeout is a number of seconds above 0, or a timedelta, not {timeout!r}.")
     return float(seconds)

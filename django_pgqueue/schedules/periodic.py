@@ -10,7 +10,7 @@ from django.conf import settings
 
 from django_pgqueue import registry
 from django_pgqueue.exceptions import ConfigurationError, InvalidSchedule
-from django_pgqueue.options import TaskOptions
+from django_pgqueue.options import TaskOptions, seconds_of
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.schedules.recurrence import Recurrence
 from django_pgqueue.states import CatchUp
@@ -157,7 +157,7 @@ def stored_options(task: TaskDefinition, options: Mapping[str, Any]) -> dict[str
     if forbidden := sorted(NOT_FOR_SCHEDULES & set(options)):
         raise InvalidSchedule(f"{', '.join(forbidden)} cannot be given to a schedule, which decides about it itself.")
     task.using(**options)
-    stored = {key: _seconds(value) for key, value in options.items()}
+    stored = {key: seconds_of(value) for key, value in options.items()}
     try:
         return dict(json.loads(json.dumps(stored, allow_nan=False)))
     except (TypeError, ValueError) as error:
@@ -180,14 +180,10 @@ def _name(name: str) -> str:
 
 
 def _jitter(jitter: Any) -> float:
-    seconds = _seconds(jitter)
+    seconds = seconds_of(jitter)
     if isinstance(jitter, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_JITTER_SECONDS:
         raise InvalidSchedule(f"jitter is 0 or more seconds, or a timedelta, of a day at most, not {jitter!r}.")
     return float(seconds)
-
-
-def _seconds(value: Any) -> Any:
-    return value.total_seconds() if isinstance(value, dt.timedelta) else value
 
 
 def _origin(task: TaskDefinition) -> tuple[str, str]:

@@ -16,8 +16,9 @@ from django_pgqueue.jobs.redaction import scrubber, shown
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.states import Status
+from django_pgqueue.stored_values import aware
 from django_pgqueue.testing.connection import is_broken
-from django_pgqueue.testing.selection import AnyTask, aware, checked, names_of, task_of
+from django_pgqueue.testing.selection import AnyTask, checked, names_of, task_of
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet

@@ -40,9 +40,10 @@ from django_pgqueue.models import Job
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.states import Reason, Status
+from django_pgqueue.stored_values import aware
 from django_pgqueue.testing.assertions import to_run
 from django_pgqueue.testing.connection import TestConnection, is_broken, is_of_test
-from django_pgqueue.testing.selection import Selection, aware
+from django_pgqueue.testing.selection import Selection
 from django_pgqueue.worker.in_flight import in_place_of
 from django_pgqueue.worker.job_log import report_all
 

@@ -12,6 +12,7 @@ from django_pgqueue import registry
 from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.schedules.periodic import declared
+from django_pgqueue.stored_values import aware
 
 AnyTask = Any
 """A task of this queue or of Django's Tasks framework, or the name of one."""
@@ -78,11 +79,6 @@ def names_of(task: TaskDefinition) -> tuple[str, ...]:
 
 
 # Instants
-
-
-def aware(instant: dt.datetime) -> dt.datetime:
-    """Return an instant as it is, or that which a naive one means."""
-    return instant if timezone.is_aware(instant) else timezone.make_aware(instant)
 
 
 def checked(name: str, given: Any) -> Any:

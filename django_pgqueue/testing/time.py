@@ -23,9 +23,10 @@ from django_pgqueue.models import Job
 from django_pgqueue.schedules.enqueuer import fire_due
 from django_pgqueue.schedules.sync import sync_schedules
 from django_pgqueue.states import Status
+from django_pgqueue.stored_values import aware
 from django_pgqueue.testing.connection import is_broken
 from django_pgqueue.testing.run import MOST_RUNS, EndlessJobs, Work
-from django_pgqueue.testing.selection import aware, checked
+from django_pgqueue.testing.selection import checked
 
 SCHEMA = "pgqueue_testing"
 SETTING = "pgqueue.stopped_at"

@@ -9,7 +9,7 @@ from django.db import connection, transaction
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
-from django_pgqueue.cli.stats import COLUMNS, Piece, Style, clipped, in_height, painted, rows_of, short, snapshot, table
+from django_pgqueue.cli.stats import COLUMNS, Piece, Style, clipped, in_height, painted, rows_of, snapshot, table
 from django_pgqueue.insights import overview
 from django_pgqueue.insights.formatting import width
 from django_pgqueue.jobs.claim import claim
@@ -166,17 +166,6 @@ def test_no_statement_reads_a_table_of_jobs_to_its_end(queue, sql):
                     if node.get("Relation Name") == "pgqueue_jobs"
                 )
     assert 10_000 < read < 30_000
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        *((0.0004, "<1ms"), (0.012, "12ms"), (1.24, "1.2s"), (59.4, "59s"), (60, "1m"), (75, "1m15s")),
-        *((3725, "1h2m"), (90_000, "1d1h"), (86_400, "1d")),
-    ],
-)
-def test_durations_are_short(seconds, text):
-    assert short(seconds) == text
 
 
 def test_what_was_not_counted_has_no_percentile(sql):

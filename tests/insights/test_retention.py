@@ -8,7 +8,7 @@ import pytest
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many, kill
 from django_pgqueue.insights import retention
-from django_pgqueue.insights.retention import remedy, span
+from django_pgqueue.insights.retention import remedy
 from django_pgqueue.maintenance.vacuum import SnapshotHolder, oldest_snapshot
 from tests.support.retention import finish, row_of, run
 from tests.support.waiting import eventually
@@ -102,10 +102,3 @@ def test_json_says_all_of_it(queue, sql, today, old_partition):
     assert (told["dead_jobs"]["count"], told["dead_jobs"]["due"]) == (1, 0)
     assert told["timed"]["tasks"]["tests.app.tasks.kept_for_an_hour"] == 3600
     assert told["jobs"]["bytes"] > 0
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(0.5, "0.5 s"), (59, "59 s"), (90, "1.5 min"), (7200, "2 h"), (36 * 3600, "1.5 d")]
-)
-def test_span_has_the_unit_that_fits(seconds, words):
-    assert span(seconds) == words
