@@ -2,14 +2,14 @@
 
 ::
 
-    jobs, dead_jobs, finished_jobs    the tables of jobs
+    jobs, dead_jobs, finished_jobs    the tables of jobs, and dead jobs by their error
     queues, schedules                 what people set
     workers, bulk_actions             what works
     overview                          all of it at a glance
-    job_page, dead_groups             the page of one job, dead jobs by their error
+    job_page                          the page of one job
     retry_with, forms                 what people enter
     actions, confirm_all              from the button to the answer: of jobs in job_actions, of others in row_actions
-    changelist, filters, search_box   lists that cost the same whatever the size of their table, paged by keyset
+    changelist, filters, keyset       lists that cost the same whatever the size of their table, paged by keyset
     base, bounded                     what these pages share, reads with a time limit
     formatting, links, charts         what any page is made of
 """

@@ -17,12 +17,11 @@ from django_pgqueue.admin.actions import ActionsAdmin, AdminAction, act
 from django_pgqueue.admin.bounded import bounded_page
 from django_pgqueue.admin.changelist import CappedPaginator, KeysetList
 from django_pgqueue.admin.confirm_all import matching
-from django_pgqueue.admin.filters import RequestedFilter, filter_of, requested_filter
+from django_pgqueue.admin.filters import RequestedFilter, Search, filter_of, has_argument, requested_filter, shows
 from django_pgqueue.admin.formatting import json_of, live, moment_of, sentence_of
 from django_pgqueue.admin.job_page import JobPage, go_where_it_is
 from django_pgqueue.admin.keyset import IndexOrder, Route
 from django_pgqueue.admin.links import Links
-from django_pgqueue.admin.search_box import Search, has_argument, shows
 from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 

@@ -8,11 +8,10 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.actions import choose
 from django_pgqueue.admin.base import DETAILS, JobsAdmin
-from django_pgqueue.admin.filters import DayFilter, RequestedFilter, SeenQueueFilter
+from django_pgqueue.admin.filters import HELP_WITHOUT_KEY, DayFilter, RequestedFilter, SeenQueueFilter
 from django_pgqueue.admin.formatting import live, moment, moment_of
 from django_pgqueue.admin.job_actions import PURGE_FINISHED
 from django_pgqueue.admin.keyset import NEWEST, Route
-from django_pgqueue.admin.search_box import HELP_WITHOUT_KEY
 from django_pgqueue.insights.formatting import duration
 from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import FinishedJob

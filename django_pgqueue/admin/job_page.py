@@ -19,8 +19,8 @@ from django_pgqueue.admin.links import Links
 from django_pgqueue.conf import conf
 from django_pgqueue.insights.explain import why
 from django_pgqueue.insights.formatting import Ref, Sentence, job, named, status_of
+from django_pgqueue.insights.history import Step, timeline
 from django_pgqueue.insights.position import holders_of
-from django_pgqueue.insights.timeline import Step, timeline
 from django_pgqueue.jobs.redaction import scrub_json, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Schedule
 from django_pgqueue.results.lookup import may_be

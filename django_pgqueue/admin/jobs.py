@@ -8,7 +8,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.actions import AdminAction, choose
 from django_pgqueue.admin.base import DETAILS, JobsAdmin
-from django_pgqueue.admin.filters import LiveQueueFilter, RequestedFilter, StatusFilter, filter_of
+from django_pgqueue.admin.filters import HELP, LiveQueueFilter, RequestedFilter, Search, StatusFilter, filter_of
 from django_pgqueue.admin.formatting import label, live, moment
 from django_pgqueue.admin.job_actions import KILL, MOVE, RUN_NOW, SET_PRIORITY
 from django_pgqueue.admin.keyset import (
@@ -23,7 +23,6 @@ from django_pgqueue.admin.keyset import (
     IndexOrder,
     Route,
 )
-from django_pgqueue.admin.search_box import HELP, Search
 from django_pgqueue.jobs.actions import LIVE
 from django_pgqueue.jobs.search import Filter
 from django_pgqueue.models import Job, Negative, Worker

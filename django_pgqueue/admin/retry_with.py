@@ -22,12 +22,20 @@ from django_pgqueue.admin.actions import ActionsAdmin
 from django_pgqueue.admin.formatting import pretty_json
 from django_pgqueue.admin.job_page import go_where_it_is
 from django_pgqueue.admin.links import Links, crumbs
-from django_pgqueue.cli.edit_arguments import Masked, Misplaced, masked, unmasked
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import InvalidArguments
 from django_pgqueue.jobs.actions import purge
 from django_pgqueue.jobs.redaction import in_errors, shown
-from django_pgqueue.jobs.retry_with import RetryRefused, RetryWithResult, keys_of, retry_with
+from django_pgqueue.jobs.retry_with import (
+    Masked,
+    Misplaced,
+    RetryRefused,
+    RetryWithResult,
+    keys_of,
+    masked,
+    retry_with,
+    unmasked,
+)
 from django_pgqueue.jobs.serialization import check_signature, encode
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.options import Keys

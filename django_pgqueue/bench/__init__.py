@@ -2,15 +2,10 @@
 
 ::
 
-    measure    one bench from beginning to end
-      room     the bench's place in the queue's tables: who may come in, and nothing left behind
-      seed     its jobs
-      floor    the bare claim and ack statements
-      command  the worker command that is measured; ``worker`` is what runs in it
-      drain    an idle queue and a backlog, run by that command
-      usage    WAL and CPU
-    load       how much of what
-    tasks      the tasks of the jobs; known to the bench's own workers only
-    board      memory that the bench shares with them
-    report     what comes out
+    measure    one bench from beginning to end, and the bare claim and ack statements
+    room       the bench's place in the queue's tables: its jobs, who may come in, and nothing left behind
+    drain      the worker command that is measured, with an idle queue and with a backlog
+    worker     what runs in it
+    tasks      the tasks of the jobs, known to the bench's own workers only, and the memory that it shares with them
+    report     how much of what, and what comes out; WAL and CPU
 """

@@ -10,12 +10,10 @@ from typing import Any
 
 from django.db import transaction
 
-from django_pgqueue.bench.board import Board
-from django_pgqueue.bench.command import WorkerCommand
-from django_pgqueue.bench.drain import Drain, beside_backlog
-from django_pgqueue.bench.load import QUEUE, BenchFailed, Load
-from django_pgqueue.bench.report import BenchReport, Floor, Spread, spread
+from django_pgqueue.bench.drain import Drain, WorkerCommand, beside_backlog
+from django_pgqueue.bench.report import QUEUE, BenchFailed, BenchReport, Floor, Load, Spread, spread
 from django_pgqueue.bench.room import BenchQueue, Seed, bench_queue
+from django_pgqueue.bench.tasks import Board
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import QueueConnection, number_array, postgresql
 from django_pgqueue.db.queries import sized, statement

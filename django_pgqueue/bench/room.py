@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 
 from django_pgqueue import Task, enqueue_many
 from django_pgqueue.bench import tasks
-from django_pgqueue.bench.load import QUEUE, BenchFailed, Load
+from django_pgqueue.bench.report import QUEUE, BenchFailed, Load
 from django_pgqueue.db.connections import QueueConnection, postgresql
 from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker

@@ -11,14 +11,19 @@ from django_pgqueue.conf import conf
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.db.queries import statement
 from django_pgqueue.doctor.finding import Finding, Level, View
-from django_pgqueue.doctor.jobs import failing, old_jobs, unknown_tasks
-from django_pgqueue.doctor.notifications import listening
+from django_pgqueue.doctor.jobs import failing, old_jobs, unfit_arguments, unfit_schedules, unknown_tasks
 from django_pgqueue.doctor.schedules import late_schedules, refused_schedules
 from django_pgqueue.doctor.schema import checks, columns, functions, indexes, migrations
-from django_pgqueue.doctor.sessions import too_few_connections
-from django_pgqueue.doctor.signatures import unfit_arguments, unfit_schedules
 from django_pgqueue.doctor.tables import clocks, dead_rows, default_partition, old_snapshot, partitions, settings
-from django_pgqueue.doctor.workers import no_workers, polling, stalled_bulk_actions, unserved, versions
+from django_pgqueue.doctor.workers import (
+    listening,
+    no_workers,
+    polling,
+    stalled_bulk_actions,
+    too_few_connections,
+    unserved,
+    versions,
+)
 from django_pgqueue.insights.bounded import TookTooLong, bounded
 from django_pgqueue.insights.overview import QueueLine, lines
 

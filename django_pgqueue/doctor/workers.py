@@ -1,18 +1,22 @@
-"""Look whether workers are there, get notifications, and carry out what staff have begun."""
+"""Look whether workers are there, get notifications and connections, and carry out what staff have begun."""
 
 import datetime as dt
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
+from django.db import connections
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from django_pgqueue.conf import conf
+from django_pgqueue.db.queries import statement
 from django_pgqueue.doctor.finding import Finding, Level, View, named
 from django_pgqueue.insights.formatting import short
 from django_pgqueue.insights.overview import living_workers, total
 from django_pgqueue.models import BulkAction
 from django_pgqueue.version import VERSION
+from django_pgqueue.worker.listener import FULL, try_out
 
 DEAF = dt.timedelta(minutes=1)
 """A worker that is younger may just not have connected yet."""
@@ -123,4 +127,120 @@ def stalled_bulk_actions(view: View) -> Iterator[Finding]:
         % {"number": len(stalled), "bulk_actions": named([str(bulk_action) for bulk_action in stalled])},
         remedy=_("Any worker does. Start one, or look into the log of those that run; or stop the bulk action."),
         facts={"bulk_actions": [bulk_action.pk for bulk_action in stalled]},
+    )
+
+
+# Notifications: what workers try when they connect is tried here
+
+
+def listening(view: View) -> Iterator[Finding]:
+    """Say that who listens hears nothing. Takes two connections, and two seconds where nothing arrives."""
+    listens = conf.listen_database if view.alias == conf.database else view.alias
+    useless = try_out(listens, view.alias) if conf.notify else None
+    if useless is None:
+        return
+    alias = {"alias": listens}
+    if useless == FULL:
+        yield Finding(
+            name="notifications-full",
+            level=Level.ERROR,
+            what=_("The server takes no more notifications: some session does not read them, and their queue is full."),
+            remedy=_("End that session; the server's log names it: see pg_notification_queue_usage(). Workers poll."),
+            facts=alias,
+        )
+        return
+    yield Finding(
+        name="listen-behind-pooler",
+        level=Level.WARNING,
+        what=_("Who listens by way of %(alias)r hears nothing: there is a pooler in between, in transaction mode.")
+        % alias,
+        remedy=_(
+            "Set PGQUEUE['LISTEN_DATABASE'] to an alias that leads to the same database directly. Until then workers "
+            "look for jobs every %(seconds)s s."
+        )
+        % {"seconds": short(conf.poll_seconds, 6)},
+        facts=alias,
+    )
+
+
+# Connections
+
+OF_COMMAND = 4
+"""Heartbeat, maintenance, listener and now and then table-maintenance; see docs/how-to/deploy.md#connections."""
+
+OF_PROCESS = 1
+"""The consumer; every other thread that uses the database has one more."""
+
+SIZE_OF_POOL = 4
+"""That of psycopg, unless settings say so."""
+
+
+class SessionLimit(NamedTuple):
+    """A limit of sessions; the columns of ``connection_limits.sql``."""
+
+    kind: str  # server, role or database
+    name: str
+    most: int
+    used: int
+    workers: int  # of these, sessions that bear the names of workers
+    alike: int  # of these, sessions that may be those of their threads
+
+    def others(self, needed: int) -> int:
+        """Return how many sessions are surely not of the workers, which need the rest."""
+        return self.used - self.workers - min(self.alike, max(needed - self.workers, 0))
+
+
+def too_few_connections(view: View) -> Iterator[Finding]:
+    """Name the limit that the workers which are alive may reach. A pooler in between has limits of its own."""
+    if not view.workers or view.is_pooled:
+        return
+    needed = connections_of(view)
+    for limit in map(SessionLimit._make, view.database.rows(statement("connection_limits"), {})):
+        others = limit.others(needed)
+        if needed + others <= limit.most:
+            continue
+        yield Finding(
+            name="connections-short",
+            level=Level.ERROR if needed > limit.most else Level.WARNING,
+            what=_words(limit) % {"needed": needed, "name": limit.name, "most": limit.most, "others": others},
+            remedy=_(
+                "Raise that limit, run fewer processes or slots, or let the workers go through a pooler. Each command "
+                "takes 4 connections, each of its processes 1, and each slot 1 whose tasks use the database."
+            ),
+            facts={**limit._asdict(), "needed": needed, "others": others},
+        )
+        return  # the lowest limit says it all
+
+
+def connections_of(view: View) -> int:
+    """Return how many connections the living workers may open to one database, by plain tasks alone."""
+    commands = {worker.supervisor_id for worker in view.workers}
+    most = _threads_with_connections(view.alias)
+    slots = sum(worker.concurrency if most is None else min(worker.concurrency, most) for worker in view.workers)
+    return OF_COMMAND * len(commands) + OF_PROCESS * len(view.workers) + slots
+
+
+def _threads_with_connections(alias: str) -> int | None:
+    """Return how many threads of a process can have a connection at once; None: all."""
+    pool: Any = connections[alias].settings_dict["OPTIONS"].get("pool")
+    if not pool:
+        return None
+    sizes = pool if isinstance(pool, dict) else {}
+    return int(sizes.get("max_size") or sizes.get("min_size") or SIZE_OF_POOL)
+
+
+def _words(limit: SessionLimit) -> str:
+    if limit.kind == "role":
+        return _(
+            "The workers that are alive may open %(needed)s connections. ALTER ROLE %(name)s CONNECTION LIMIT allows "
+            "it %(most)s, and others have %(others)s."
+        )
+    if limit.kind == "database":
+        return _(
+            "The workers that are alive may open %(needed)s connections. ALTER DATABASE %(name)s CONNECTION LIMIT "
+            "allows %(most)s, and others have %(others)s."
+        )
+    return _(
+        "The workers that are alive may open %(needed)s connections. The server's max_connections leaves %(most)s, and "
+        "others have %(others)s."
     )

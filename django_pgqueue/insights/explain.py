@@ -13,9 +13,8 @@ from django_pgqueue import registry
 from django_pgqueue.conf import conf
 from django_pgqueue.insights.formatting import Sentence, at, duration, job, named, say, status_of
 from django_pgqueue.insights.formatting import text_of as text_of_sentence
-from django_pgqueue.insights.history import entries_of
+from django_pgqueue.insights.history import entries_of, lines, timeline
 from django_pgqueue.insights.position import WorkerSummary, obstacles, slots, turn, unknown, worker_ref
-from django_pgqueue.insights.timeline import lines, timeline
 from django_pgqueue.jobs.redaction import scrub_json, scrubber, shown, shown_by_name
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from django_pgqueue.states import MAX_LOST, NEVER, EntryKind, Reason, Scope, Status

@@ -1,17 +1,20 @@
-"""Entries of a job's history, and their words: made here, of the kind and the values of an entry."""
+"""History of a job: its entries, their words, made of the kind and the values of an entry, and its timeline."""
 
 import datetime as dt
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
-from django_pgqueue.insights.formatting import Part, Sentence, job, say, text_of
-from django_pgqueue.states import ATTEMPTS, ENDS, LATEST, NEVER, REASONS, EntryKind
+from django_pgqueue.insights.formatting import Part, Sentence, at, duration, job, say, text_of
+from django_pgqueue.models import DeadJob, FinishedJob
+from django_pgqueue.states import ATTEMPTS, ENDS, LATEST, NEVER, REASONS, EntryKind, Status
+from django_pgqueue.stored_values import aware
 
 LONGEST_SECONDS = 10 * 365 * 24 * 3600.0
 """Maximum of a run: more is an error in the data."""
@@ -111,20 +114,20 @@ def _sentence(entry: Mapping[str, Any]) -> Sentence:
 
 
 WORDS: Mapping[EntryKind, Any] = {
-    EntryKind.LOST: _("worker lost"),
-    EntryKind.KILLED: _("killed by {by}"),
-    EntryKind.EXPIRED: _("expired"),
-    EntryKind.UNKNOWN_TASK: _("unknown task"),
-    EntryKind.SUPERSEDED: _("superseded by job {conflict}"),
-    EntryKind.RETRIED: _("died ({reason}), retried by {by}"),
-    EntryKind.RETRY_REFUSED: _("not retried by {by}: job {holder} has its unique key"),
-    EntryKind.RETRIED_WITH: _("retried with changed arguments as job {retried_as} by {by}"),
-    EntryKind.MOVED: _("moved from {from} to {to} by {by}"),
-    EntryKind.PRIORITIZED: _("given priority {to} instead of {from} by {by}"),
-    EntryKind.MADE_DUE: _("made due at once by {by}"),
+    EntryKind.LOST: gettext_lazy("worker lost"),
+    EntryKind.KILLED: gettext_lazy("killed by {by}"),
+    EntryKind.EXPIRED: gettext_lazy("expired"),
+    EntryKind.UNKNOWN_TASK: gettext_lazy("unknown task"),
+    EntryKind.SUPERSEDED: gettext_lazy("superseded by job {conflict}"),
+    EntryKind.RETRIED: gettext_lazy("died ({reason}), retried by {by}"),
+    EntryKind.RETRY_REFUSED: gettext_lazy("not retried by {by}: job {holder} has its unique key"),
+    EntryKind.RETRIED_WITH: gettext_lazy("retried with changed arguments as job {retried_as} by {by}"),
+    EntryKind.MOVED: gettext_lazy("moved from {from} to {to} by {by}"),
+    EntryKind.PRIORITIZED: gettext_lazy("given priority {to} instead of {from} by {by}"),
+    EntryKind.MADE_DUE: gettext_lazy("made due at once by {by}"),
 }
 
-RETRIED_FROM = _("retried with changed arguments from job {retried_from} by {by}")
+RETRIED_FROM = gettext_lazy("retried with changed arguments from job {retried_from} by {by}")
 """The same in the history of the new job."""
 
 JOBS = ("conflict", "holder", "retried_as", "retried_from")
@@ -139,3 +142,224 @@ def _part(name: str, value: Any) -> Part:
     if name in JOBS and isinstance(value, int):
         return job(value)
     return str(REASONS.get(str(value), value)) if name == "reason" else str(value)
+
+
+# Timeline
+
+SHORTEST = 0.001
+"""Shorter waits are not told of."""
+
+BOUNDS = (1, 10, 60, 600, 3600)
+"""In seconds: between these, one step is drawn longer than another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step.
+
+    Attributes:
+        kind: enqueued, wait, backoff, failed, lost, note, gap, running, succeeded, finished, died.
+        sentence: what happened.
+        at: when it began; None where it is not known.
+        seconds: how long it took, or has taken so far, or is going to take; None for what took no time, or is unknown.
+        is_now: whether it goes on.
+    """
+
+    kind: str
+    sentence: Sentence
+    at: dt.datetime | None
+    seconds: float | None = None
+    is_now: bool = False
+
+    @property
+    def duration(self) -> str:
+        return "" if self.seconds is None else duration(self.seconds)
+
+    @property
+    def length(self) -> int:
+        """The length at which it is drawn, 0 to 5."""
+        return sum((self.seconds or 0) >= bound for bound in BOUNDS)
+
+
+def timeline(one: Any) -> list[Step]:
+    """Return the steps of a job from any of the three tables, the first one first."""
+    return list(_Telling(one).steps())
+
+
+def lines(steps: list[Step]) -> list[str]:
+    """Return the steps as text."""
+    return [
+        " ".join(filter(None, (at(step.at) if step.at else "", text_of(step.sentence), _in_brackets(step.duration))))
+        for step in steps
+    ]
+
+
+def _in_brackets(words: str) -> str:
+    return f"({words})" if words else ""
+
+
+class _Telling:
+    """One telling.
+
+    Attributes:
+        since: when the last thing ended, after which the job waits; None where it is not known.
+        is_backing_off: whether it waits because of a failure.
+        number: the number of the last attempt that was told of.
+        ended_at: when it died without another attempt, where it did.
+    """
+
+    def __init__(self, one: Any) -> None:
+        self.one = one
+        self.now = aware(timezone.now())
+        self.enqueued_at, self.due = aware(one.enqueued_at), aware(one.run_at)
+        self.first_started_at, self.started_at = aware(one.first_started_at), aware(one.started_at)
+        self.since: dt.datetime | None = self.enqueued_at
+        self.is_backing_off = False
+        self.number = 0
+        self.ended_at: dt.datetime | None = None
+
+    def steps(self) -> Iterator[Step]:
+        yield self._enqueued()
+        entries = entries_of(self.one.errors)
+        later = [entry for entry in entries if self._is_after_the_end(entry)]
+        attempts = [entry for entry in entries if entry.is_attempt]
+        for entry in entries:
+            if entry.is_note and entry not in later:
+                yield from self._note(entry)
+            elif entry.is_attempt:
+                yield from self._attempt(entry, is_first=entry is attempts[0])
+            elif entry.is_end:
+                self.ended_at = entry.at
+        if not attempts:
+            yield from self._put_back()
+        yield from self._end(is_first=not attempts)
+        yield from (Step("note", entry.sentence, entry.at) for entry in later)
+
+    def _is_after_the_end(self, entry: Entry) -> bool:
+        """Whether staff did it to a job that was dead."""
+        if not entry.is_note or entry.at is None or not isinstance(self.one, DeadJob):
+            return False
+        return entry.at > aware(self.one.died_at)
+
+    def _enqueued(self) -> Step:
+        one, words = self.one, _("Enqueued")
+        parent = job(one.parent_id) if one.parent_id is not None else ""
+        if one.parent_id is not None:
+            words = _("Enqueued by job {parent}")
+        elif one.schedule_id is not None:
+            words = _("Enqueued by a schedule")
+        return Step("enqueued", say(words, parent=parent), self.enqueued_at)
+
+    def _note(self, entry: Entry) -> Iterator[Step]:
+        """Tell what staff did, and of the part of a wait that was before it."""
+        was_dead = entry.kind is EntryKind.RETRIED
+        if entry.at is not None and (self.since is None or entry.at >= self.since):
+            yield from self._was_dead(entry.at) if was_dead else self._waits(entry.at, is_first=False)
+            self.since = entry.at
+        if was_dead:
+            self.is_backing_off, self.number, self.ended_at = False, 0, None
+        yield Step("note", entry.sentence, entry.at)
+
+    def _was_dead(self, until: dt.datetime) -> Iterator[Step]:
+        """Tell of the time before a retry by hand: of a wait that ended without an attempt, and of being dead."""
+        yield from self._waits(self.ended_at, is_first=False)
+        died_at = self.ended_at or self.since
+        if died_at is not None:
+            yield from self._wait(died_at, until, "wait", _("Was dead"))
+
+    def _attempt(self, entry: Entry, *, is_first: bool) -> Iterator[Step]:
+        number = entry.attempt or 0
+        if number > self.number + 1:
+            yield self._gap(self.number + 1, number - 1)
+        begun = self._begun(entry, is_first=is_first)
+        yield from self._waits(begun, is_first=False)
+        is_lost = entry.kind is EntryKind.LOST
+        words = _("Attempt {number}: its worker died") if is_lost else _("Attempt {number} failed with {error}")
+        seconds = (entry.at - begun).total_seconds() if begun and entry.at else entry.run_seconds
+        sentence = say(words, number=entry.attempt if entry.attempt is not None else "?", error=entry.title)
+        yield Step("lost" if is_lost else "failed", sentence, begun or entry.at, seconds)
+        self.since, self.is_backing_off, self.number = entry.at, not is_lost, max(number, self.number)
+
+    def _begun(self, entry: Entry, *, is_first: bool) -> dt.datetime | None:
+        if entry.begun_at is not None:
+            return entry.begun_at
+        if entry.run_seconds is not None and entry.at is not None:
+            return entry.at - dt.timedelta(seconds=entry.run_seconds)
+        is_known = is_first and entry.attempt == 1 and self.first_started_at != NEVER
+        return self.first_started_at if is_known else None
+
+    def _gap(self, first: int, last: int) -> Step:
+        self.since = None
+        words = _("Attempt {first} is not in the history: it asked to go on later, or is not kept any more")
+        if last > first:
+            words = _("Attempts {first} to {last} are not kept in the history")
+        return Step("gap", say(words, first=first, last=last), None)
+
+    def _waits(self, until: dt.datetime | None, *, is_first: bool) -> Iterator[Step]:
+        """Tell of the time between the last thing and the next; of the first wait, also for how long it was put off."""
+        if until is None or self.since is None:
+            return
+        due = self.due
+        if is_first and not self.is_backing_off and self.since < due <= until:
+            yield from self._wait(self.since, due, "wait", _("Put off until it was due"))
+            self.since = due
+        kind, words = "wait", _("Waited for its turn")
+        if self.is_backing_off:
+            kind, words = "backoff", _("Backed off, and waited for its turn")
+        yield from self._wait(self.since, until, kind, words)
+
+    def _wait(self, since: dt.datetime, until: dt.datetime, kind: str, words: str) -> Iterator[Step]:
+        seconds = (until - since).total_seconds()
+        if seconds >= SHORTEST:
+            yield Step(kind, say(words), since, seconds)
+
+    def _put_back(self) -> Iterator[Step]:
+        first, last = self.first_started_at, self.started_at
+        if first != NEVER and (last - first).total_seconds() >= SHORTEST and self.since and first >= self.since:
+            yield from self._waits(first, is_first=False)
+            yield Step("note", say(_("Taken by a worker for the first time, and put back")), first)
+            self.since = first
+
+    def _end(self, *, is_first: bool) -> Iterator[Step]:
+        if isinstance(self.one, FinishedJob):
+            yield from self._finished(is_first=is_first)
+        elif isinstance(self.one, DeadJob):
+            words = _("Died ({reason}), {time} after it was enqueued")
+            died = say(words, reason=self.one.get_reason_display(), time=self._total(self.one.died_at))
+            yield Step("died", died, self.one.died_at)
+        elif self.one.status == Status.RESERVED:
+            yield Step("finished", say(_("Finished; its unique key is held until {time}"), time=self.one.run_at), None)
+        elif self.one.status == Status.RUNNING:
+            yield from self._waits(self.started_at, is_first=is_first)
+            running = say(_("Attempt {number} is running"), number=self.one.attempts)
+            yield Step("running", running, self.started_at, self._until_now(self.started_at), is_now=True)
+        else:
+            yield from self._goes_on(self.due)
+
+    def _finished(self, *, is_first: bool) -> Iterator[Step]:
+        one = self.one
+        yield from self._waits(self.started_at, is_first=is_first)
+        words = say(_("Attempt {number} succeeded"), number=one.attempts)
+        yield Step("succeeded", words, self.started_at, one.run_seconds)
+        finished = say(_("Finished, {time} after it was enqueued"), time=self._total(one.finished_at))
+        yield Step("finished", finished, one.finished_at)
+
+    def _goes_on(self, due: dt.datetime) -> Iterator[Step]:
+        since = self.since or due
+        if due > self.now:
+            kind, words = "wait", _("Due later, at {time}")
+            if self.is_backing_off:
+                kind, words = "backoff", _("Backs off; due again at {time}")
+            yield Step(kind, say(words, time=due), since, (due - since).total_seconds(), is_now=True)
+            return
+        if due > since:
+            words = _("Backed off") if self.is_backing_off else _("Put off until it was due")
+            yield from self._wait(since, due, "backoff" if self.is_backing_off else "wait", words)
+        since = max(since, due)
+        yield Step("wait", say(_("Waits for its turn")), since, self._until_now(since), is_now=True)
+
+    def _until_now(self, since: dt.datetime) -> float:
+        return (self.now - since).total_seconds()
+
+    def _total(self, end: dt.datetime) -> str:
+        return duration((aware(end) - self.enqueued_at).total_seconds())

@@ -8,8 +8,8 @@ import pytest
 from django.core.management import call_command
 
 from django_pgqueue.bench import measure
-from django_pgqueue.bench.load import QUEUE, BenchFailed
 from django_pgqueue.bench.measure import ROUND_TRIPS, BareLoop
+from django_pgqueue.bench.report import QUEUE, BenchFailed
 from django_pgqueue.models import FinishedJob, Job
 from tests.support.benches import WHOLE, of_the_bench, real
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from django_pgqueue.bench.report import cpu_seconds, spread, wal_bytes
+from django_pgqueue.bench.report import Load, cpu_seconds, spread, wal_bytes
 
 
 @pytest.mark.parametrize(("count", "p50", "p99"), [(1, 1, 1), (2, 1, 2), (100, 50, 99), (101, 51, 100)])
@@ -27,3 +27,11 @@ def test_processor_time_of_a_process_that_is_gone_is_unknown():
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     assert cpu_seconds([gone.pid]) is None
+
+
+# Load
+
+
+def test_slots_are_what_sleeping_handlers_allow():
+    assert Load(processes=2, concurrency=4, sleep_ms=(1, 3)).slots_per_second == 4000
+    assert Load().slots_per_second is None

@@ -11,7 +11,7 @@ from django.db import transaction
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.bench import room, tasks
-from django_pgqueue.bench.load import QUEUE, Load
+from django_pgqueue.bench.report import QUEUE, Load
 from django_pgqueue.bench.room import BenchQueue, Seed, alone, check_others
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from tests.support.benches import everything, of_the_bench, real

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -13,8 +14,7 @@ from django_pgqueue import job, kill, move_jobs, retry, run_now, set_priority
 from django_pgqueue.backend.results import errors_of, worker_ids
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.insights.explain import find, why
-from django_pgqueue.insights.history import entries_of, title_of
-from django_pgqueue.insights.timeline import timeline
+from django_pgqueue.insights.history import entries_of, timeline, title_of
 from django_pgqueue.jobs import ack
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.failure import error_entry, unknown_task
@@ -27,8 +27,10 @@ from django_pgqueue.models import DeadJob, FinishedJob, Job
 from django_pgqueue.options import Keys
 from django_pgqueue.records import ClaimedJob, Fate, Outcome
 from django_pgqueue.states import ATTEMPTS, ENDS, EntryKind, Reason
+from tests.support.stories import HOUR, MINUTE, events, fails, kinds, steps, told
 
-HOUR = dt.timedelta(hours=1)
+pytestmark = pytest.mark.django_db
+
 TABLES = (Job, DeadJob, FinishedJob)
 
 
@@ -42,7 +44,7 @@ def write(queue: QueueConnection, outcome: Outcome) -> int:
     return outcome.job.id
 
 
-def fails(queue: QueueConnection, job_id: int, **values) -> int:
+def attempt_fails(queue: QueueConnection, job_id: int, **values) -> int:
     values = {"fate": Fate.RETRIED, "delay_seconds": 60.0, "error": error_entry(ValueError("no luck")), **values}
     return write(queue, Outcome(claimed(queue, job_id), run_seconds=3.0, **values))
 
@@ -51,11 +53,11 @@ def fails(queue: QueueConnection, job_id: int, **values) -> int:
 
 
 def failed(queue) -> int:
-    return fails(queue, app.noop.enqueue().id)
+    return attempt_fails(queue, app.noop.enqueue().id)
 
 
 def died(queue) -> int:
-    return fails(queue, app.noop.enqueue().id, fate=Fate.DIED, reason=Reason.DISCARDED)
+    return attempt_fails(queue, app.noop.enqueue().id, fate=Fate.DIED, reason=Reason.DISCARDED)
 
 
 def timed_out(queue) -> int:
@@ -82,7 +84,7 @@ def lost_at_last(queue) -> int:
 
 
 def killed(queue) -> int:
-    job_id = fails(queue, app.noop.enqueue().id)
+    job_id = attempt_fails(queue, app.noop.enqueue().id)
     kill([job_id], by="eve")
     return job_id
 
@@ -110,12 +112,12 @@ def superseded(queue) -> int:
 def retried(queue) -> int:
     job_id = died(queue)
     assert retry([job_id], by="ann").ids == [job_id]
-    return fails(queue, job_id)
+    return attempt_fails(queue, job_id)
 
 
 def retry_refused(queue) -> int:
     task = app.noop.using(unique_key="k")
-    job_id = fails(queue, task.enqueue().id, fate=Fate.DIED, reason=Reason.DISCARDED)
+    job_id = attempt_fails(queue, task.enqueue().id, fate=Fate.DIED, reason=Reason.DISCARDED)
     holder = task.enqueue().id
     assert retry([job_id], by="ann").held_by == {job_id: holder}
     return job_id
@@ -310,3 +312,97 @@ def test_entries_stand_in_the_order_of_time():
     found = entries_of([{"kind": "retried_with", "retried_as": 2, "at": late}, {"kind": "failed", "at": early}])
     assert [entry.kind for entry in found] == [EntryKind.FAILED, EntryKind.RETRIED_WITH]
     assert [(entry.is_attempt, entry.is_note) for entry in found] == [(True, False), (False, True)]
+
+
+# Timeline
+
+
+def test_timeline_of_a_job_that_fails_backs_off_and_dies(queue):
+    job_id = app.fail.enqueue().id
+    fails(queue, job_id)
+    assert events(job_id) == ["enqueued", "failed"]
+    assert kinds(job_id)[-1] == "backoff"
+    assert "Attempt 1 failed with ValueError" in steps(job_id)
+    assert re.search(r"Backs off; due again at \S+ \S+ \(1 min\)$", steps(job_id))
+    [entry] = entries_of(Job.objects.get(pk=job_id).errors)
+    assert entry.run_seconds == 3.0
+    assert entry.begun_at is not None
+    Job.objects.filter(pk=job_id).update(status="queued", run_at=timezone.now())
+    fails(queue, job_id, fate=Fate.DIED, reason=Reason.DISCARDED)
+    assert events(job_id) == ["enqueued", "failed", "failed", "died"]
+    assert "Died (discarded), " in steps(job_id)
+
+
+def test_timeline_tells_what_staff_did_in_between(queue):
+    job_id = app.fail.enqueue().id
+    fails(queue, job_id, fate=Fate.DIED, reason=Reason.DISCARDED)
+    retry([job_id], by="ann")
+    assert events(job_id) == ["enqueued", "failed", "note"]
+    assert kinds(job_id)[-1] == "wait"
+    assert "died (discarded), retried by ann" in steps(job_id)
+    assert re.search(r"Waits for its turn \([\d.]+ m?s\)$", steps(job_id))
+
+
+@pytest.mark.parametrize("fate", [Fate.RETRIED, Fate.DIED])
+def test_timeline_tells_for_how_long_a_job_was_dead(queue, fate, monkeypatch):
+    monkeypatch.setattr("django_pgqueue.insights.history.SHORTEST", 0.0)
+    job_id = app.fail.using(max_attempts=9).enqueue().id
+    fails(queue, job_id, fate=fate, **({"reason": Reason.DISCARDED} if fate is Fate.DIED else {}))
+    if fate is Fate.RETRIED:
+        kill([job_id], by="eve")
+    retry([job_id], by="ann")
+    before = steps(job_id).split(", retried by ann")[0].splitlines()
+    assert "Was dead (" in before[-2]
+    assert sum("Backed off" in line for line in before) == (fate is Fate.RETRIED)
+
+
+def test_timeline_tells_after_the_death_what_was_done_to_the_dead():
+    job_id = app.noop.using(unique_key="k").enqueue().id
+    kill([job_id], by="eve")
+    holder = app.noop.using(unique_key="k").enqueue().id
+    retry([job_id], by="ann")
+    assert events(job_id) == ["enqueued", "died", "note"]
+    assert f"not retried by ann: job {holder} has its unique key" in steps(job_id).splitlines()[-1]
+
+
+def test_timeline_of_a_lost_worker_and_of_attempts_that_are_not_kept():
+    at = "2026-01-02T03:0{}:00+00:00"
+    errors = [
+        {"kind": "lost", "worker": "web-7 7", "attempt": 1, "worker_id": 1, "at": at.format(1)},
+        {"kind": "failed", "error": "ValueError", "attempt": 14, "at": at.format(5), "started_at": at.format(2)},
+    ]
+    enqueued = dt.datetime(2026, 1, 2, 3, tzinfo=dt.UTC)
+    times = {"enqueued_at": enqueued, "first_started_at": enqueued + MINUTE / 2}
+    job_id = Job.objects.create(task="x", errors=errors, attempts=14, max_attempts=20, **times).pk
+    assert kinds(job_id)[:5] == ["enqueued", "wait", "lost", "gap", "failed"]
+    assert "Attempt 1: its worker died (30 s)" in steps(job_id)
+    assert "Attempts 2 to 13 are not kept in the history" in steps(job_id)
+    assert "Attempt 14 failed with ValueError (3 min)" in steps(job_id)
+
+
+def test_timeline_of_a_finished_job_splits_the_delay_from_the_wait(sql):
+    at = dt.datetime(2026, 1, 2, 3, tzinfo=dt.UTC)
+    now = timezone.now()
+    values = {"attempts": 1, "priority": 0, "lost": 0, "backend": "", "args": [], "kwargs": {}, "metadata": {}}
+    job_id = FinishedJob.objects.create(
+        id=4711, task="x", queue="q", enqueued_at=at, run_at=at + HOUR, first_started_at=at + HOUR + MINUTE,
+        started_at=at + HOUR + MINUTE, finished_at=now, worker_id=1, run_seconds=0.25, errors=[], **values,
+    ).pk  # fmt: skip
+    assert kinds(job_id) == ["enqueued", "wait", "wait", "succeeded", "finished"]
+    assert "Put off until it was due (1 h)" in steps(job_id)
+    assert "Waited for its turn (1 min)" in steps(job_id)
+    assert "Attempt 1 succeeded (250 ms)" in steps(job_id)
+    assert "Attempt 1 succeeded after 250 ms." in told(job_id)
+
+
+def test_timeline_of_a_running_job_goes_on(queue, worker):
+    job_id = app.noop.enqueue().id
+    claim(queue, "default", limit=1, worker_id=worker().pk)
+    assert events(job_id) == ["enqueued", "running"]
+    assert timeline(find(job_id, "default"))[-1].is_now
+
+
+def test_timeline_of_a_job_that_is_due_later():
+    job_id = app.noop.using(run_at=HOUR).enqueue().id
+    assert kinds(job_id) == ["enqueued", "wait"]
+    assert re.search(r"Due later, at \S+ \S+ \(1 h\)", steps(job_id))

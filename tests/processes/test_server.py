@@ -13,7 +13,7 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import POSTGRESQL_17
 from django_pgqueue.db.notify import CHANNEL
 from django_pgqueue.doctor import findings
-from django_pgqueue.doctor.notifications import listening
+from django_pgqueue.doctor.workers import listening
 from django_pgqueue.models import FinishedJob, Job
 from django_pgqueue.worker import listener as listener_module
 from django_pgqueue.worker.heartbeat import Liveness

@@ -10,7 +10,7 @@ import pytest
 from django.utils import timezone
 
 import django_pgqueue.bench.tasks  # noqa: F401 - registers its tasks, once for all tests
-from django_pgqueue.bench.load import QUEUE
+from django_pgqueue.bench.report import QUEUE
 from django_pgqueue.models import DeadJob, FinishedJob, Job, Worker
 from tests.support.waiting import LONG_PATIENCE_SECONDS
 from tests.support.workers import MANAGE, database_url

@@ -4,7 +4,7 @@ import datetime as dt
 
 from django_pgqueue.insights.explain import find, why
 from django_pgqueue.insights.formatting import text_of
-from django_pgqueue.insights.timeline import lines, timeline
+from django_pgqueue.insights.history import lines, timeline
 from django_pgqueue.jobs.ack import write
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.records import Fate, Outcome

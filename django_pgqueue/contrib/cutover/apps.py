@@ -10,4 +10,4 @@ class CutoverConfig(AppConfig):
     verbose_name = _("Switch to the job queue")
 
     def ready(self) -> None:
-        from django_pgqueue.contrib.cutover import checks  # noqa: F401, PLC0415 - it registers itself, once apps are loaded
+        from django_pgqueue.contrib.cutover import enqueue  # noqa: F401, PLC0415 - its check registers itself, once apps are loaded

@@ -9,6 +9,7 @@ from typing import Any, Generic, ParamSpec
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
+from django.core.checks import CheckMessage, Error, register
 from django.db import connections, transaction
 
 from django_pgqueue.conf import conf
@@ -167,3 +168,19 @@ def _commits_by_hand() -> bool:
     """Whether autocommit is off, as by ``set_autocommit(False)``: hooks are refused, or run once it is on again."""
     connection = connections[conf.database]
     return not (connection.commit_on_exit if connection.in_atomic_block else connection.get_autocommit())
+
+
+# Checks
+
+
+@register("pgqueue")
+def check_stages(**_: Any) -> list[CheckMessage]:
+    """Find every wrong stage of the flag; what a function will return is not known."""
+    given = flag()
+    if callable(given):
+        return []
+    return [
+        Error(f"PGQUEUE_CUTOVER has {stage!r}.", hint=f"Stages are: {', '.join(STAGES)}.", id="pgqueue_cutover.E001")
+        for stage in (given.values() if isinstance(given, Mapping) else [given])
+        if stage not in STAGES
+    ]

@@ -12,9 +12,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
 from django.db import Error
 
-from django_pgqueue.bench.load import QUEUE, BenchFailed, Load
 from django_pgqueue.bench.measure import measure
-from django_pgqueue.bench.report import BenchReport, Spread
+from django_pgqueue.bench.report import QUEUE, BenchFailed, BenchReport, Load, Spread
 from django_pgqueue.cli.arguments import check_database
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import postgresql

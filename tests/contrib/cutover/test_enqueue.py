@@ -9,7 +9,7 @@ from django.db import connections, transaction
 
 import tests.app.tasks as app
 from django_pgqueue.contrib.cutover import Cutover
-from django_pgqueue.contrib.cutover.checks import check_stages
+from django_pgqueue.contrib.cutover.enqueue import check_stages
 from django_pgqueue.contrib.cutover.models import Call
 from django_pgqueue.exceptions import ConfigurationError, InvalidArguments
 from django_pgqueue.models import FinishedJob, Job

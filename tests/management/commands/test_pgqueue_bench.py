@@ -8,7 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.core.management.base import CommandParser, OutputWrapper
 
-from django_pgqueue.bench.load import QUEUE
+from django_pgqueue.bench.report import QUEUE
 from django_pgqueue.management.commands.pgqueue_bench import Command, Progress, duration, load_from
 from django_pgqueue.models import FinishedJob, Job
 from tests.support.benches import ROOT, of_the_bench, real

@@ -57,7 +57,7 @@ def test_exit_code_tells_a_deploy_script(other, stage, transactional_db):
 
 
 def test_prune_removes_old_calls(other, stage, sql, monkeypatch):
-    monkeypatch.setattr("django_pgqueue.contrib.cutover.report.SLICE", 2)
+    monkeypatch.setattr("django_pgqueue.contrib.cutover.management.commands.pgqueue_cutover.SLICE", 2)
     stage("old_leads")
     for number in range(6):
         Cutover(new=app.switched, old=other.delay).enqueue(str(number))
