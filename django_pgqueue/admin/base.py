@@ -8,13 +8,13 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.admin.views.main import PAGE_VAR
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.actions import ActionsAdmin, AdminAction, act
-from django_pgqueue.admin.bounded import bounded_page
+from django_pgqueue.admin.bounded import ReadOnlyAdmin, bounded_page
 from django_pgqueue.admin.changelist import CappedPaginator, KeysetList
 from django_pgqueue.admin.confirm_all import matching
 from django_pgqueue.admin.filters import RequestedFilter, Search, filter_of, has_argument, requested_filter, shows
@@ -93,7 +93,7 @@ class ActingAdmin(ActionsAdmin):
         return act(self, request, verb)
 
 
-class JobsAdmin(ActingAdmin):
+class JobsAdmin(ReadOnlyAdmin, ActingAdmin):
     """Reading a table of jobs. Rows change by verbs only.
 
     Attributes:
@@ -129,15 +129,6 @@ class JobsAdmin(ActingAdmin):
     @admin.display(description=_("attempts"))
     def attempts_of(self, job: Any) -> str:
         return live(f"{job.pk} attempts", f"{job.attempts}/{job.max_attempts}")
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
 
     def get_urls(self) -> list[URLPattern]:
         return [

@@ -70,6 +70,19 @@ def too_long(model_admin: Any, request: HttpRequest) -> HttpResponse:
     return TemplateResponse(request, "admin/django_pgqueue/too_long.html", context, status=503)
 
 
+class ReadOnlyAdmin(ModelAdmin):
+    """An admin whose rows change by actions only, if at all."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
 class BoundedAdmin(ModelAdmin):
     """An admin whose own pages are bounded; what it adds to them is to be a ``bounded_page`` too.
 

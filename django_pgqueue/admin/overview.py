@@ -1,5 +1,5 @@
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
@@ -9,7 +9,7 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from django_pgqueue.admin.bounded import bounded_page
+from django_pgqueue.admin.bounded import ReadOnlyAdmin, bounded_page
 from django_pgqueue.admin.charts import STYLES, throughput_chart
 from django_pgqueue.admin.links import Links, crumbs
 from django_pgqueue.conf import conf
@@ -31,15 +31,9 @@ from django_pgqueue.insights.throughput import LATE
 from django_pgqueue.models import Overview, Worker
 from django_pgqueue.states import Status
 
-if TYPE_CHECKING:
-    ModelAdmin = admin.ModelAdmin[Overview]
-else:
-    ModelAdmin = admin.ModelAdmin  # generic for the type checker only
-
 TEMPLATE = "admin/django_pgqueue/overview.html"
 MOST_SHOWN = 100
 PERCENT = 100
-MOST_FAIL = 0.5
 
 
 PAGES = {
@@ -94,7 +88,7 @@ class QueueRow(NamedTuple):
 
 
 @admin.register(Overview)
-class OverviewAdmin(ModelAdmin):
+class OverviewAdmin(ReadOnlyAdmin):
     """One page: is the queue healthy, and what is going on in it."""
 
     class Media:
@@ -106,15 +100,6 @@ class OverviewAdmin(ModelAdmin):
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return bool(request.user.has_perm(f"{self.opts.app_label}.view_overview"))
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     @bounded_page
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
@@ -226,7 +211,6 @@ def _tiles(
 
 
 def _row(queue: QueueLine, pace: QueuePace, links: Links) -> QueueRow:
-    is_waiting = queue.has_work and not queue.is_paused
     wait = pace.hour.wait_seconds(LATE)
     return QueueRow(
         Cell(queue.name, links.to_row("queue", queue.name)),
@@ -242,7 +226,7 @@ def _row(queue: QueueLine, pace: QueuePace, links: Links) -> QueueRow:
             _done(pace.hour.counts),
             _done(pace.day),
             Cell("-" if wait is None else duration(wait)),
-            Cell(str(queue.workers), links.to_list("worker"), "bad" if is_waiting and not queue.workers else ""),
+            Cell(str(queue.workers), links.to_list("worker"), "bad" if queue.is_unserved else ""),
         ],
     )
 
@@ -271,4 +255,4 @@ def _drain(queue: QueueLine, pace: QueuePace) -> Cell:
 def _done(counts: throughput.StatsCounts) -> Cell:
     rate = counts.failure_rate
     failed = _("%(percent)s %% failed") % {"percent": short(PERCENT * rate, 2)} if rate else ""
-    return Cell(whole(counts.succeeded), kind="bad" if (rate or 0.0) >= MOST_FAIL else "", note=failed)
+    return Cell(whole(counts.succeeded), kind="bad" if counts.is_failing else "", note=failed)

@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue.admin.actions import AdminAction, choose
 from django_pgqueue.admin.base import ActingAdmin
+from django_pgqueue.admin.bounded import ReadOnlyAdmin
 from django_pgqueue.admin.changelist import CappedPaginator, JobList
 from django_pgqueue.admin.formatting import exact_moment, label, live, sentence_of
 from django_pgqueue.admin.links import Links
@@ -25,7 +26,7 @@ PROCESS = ("host", "said_pid", "name", "said_version", "said_concurrency", "star
 
 
 @admin.register(Worker)
-class WorkerAdmin(ActingAdmin):
+class WorkerAdmin(ReadOnlyAdmin, ActingAdmin):
     """Worker processes: whether they live, what they are at, and how to have them stopped."""
 
     verbs = (STOP,)
@@ -64,15 +65,6 @@ class WorkerAdmin(ActingAdmin):
 
     def has_stop_permission(self, request: HttpRequest) -> bool:
         return self.may(request, STOP)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     def offers(self, verb: AdminAction, row: Any) -> bool:
         return row.stop_requested_at is None

@@ -28,8 +28,6 @@ MINUTES = 5
 NUMBERS = ("queued", "scheduled", "waiting", "running", "dead")
 DONE = ("succeeded", "failed", "retried", "died", "lost", "stale")
 
-MOST_FAIL = 0.5
-OLD_SECONDS = 900
 FEW = 10
 
 GAP = "  "
@@ -325,7 +323,7 @@ def oldest(row: TableRow) -> Piece:
     seconds = row.queue.line.oldest_seconds
     if seconds is None:
         return NONE
-    is_old = seconds >= OLD_SECONDS and not row.queue.line.is_paused
+    is_old = seconds >= overview.OLD_SECONDS and not row.queue.line.is_paused
     return Piece(compact(seconds), Style.BAD if is_old else Style.PLAIN)
 
 
@@ -334,12 +332,7 @@ def workers(row: TableRow) -> Piece:
     if row.queue is None:
         return Piece("")
     line = row.queue.line
-    return Piece(str(line.workers), Style.BAD if is_left_alone(line) else Style.PLAIN)
-
-
-def is_left_alone(line: QueueLine) -> bool:
-    """Whether jobs wait there in vain."""
-    return line.has_work and not line.is_paused and not line.workers
+    return Piece(str(line.workers), Style.BAD if line.is_unserved else Style.PLAIN)
 
 
 def rate(name: str, row: TableRow) -> Piece:
@@ -350,7 +343,7 @@ def rate(name: str, row: TableRow) -> Piece:
     words = f"{often:,.0f}" if often >= FEW else f"{often:.1f}" if often >= 1 / FEW else "<0.1"
     if name == "succeeded":
         return Piece(words)
-    is_bad = name == "failed" and (row.done.counts.failure_rate or 0.0) >= MOST_FAIL
+    is_bad = name == "failed" and row.done.counts.is_failing
     return Piece(words, Style.BAD if is_bad else Style.WARNING)
 
 

@@ -13,16 +13,13 @@ from django_pgqueue.doctor.finding import Finding, Level, View, named
 from django_pgqueue.doctor.schedules import MOST_LOOKED_AT
 from django_pgqueue.insights import throughput
 from django_pgqueue.insights.formatting import duration, whole
+from django_pgqueue.insights.overview import OLD_SECONDS
 from django_pgqueue.jobs.executor import find_at
 from django_pgqueue.models import Schedule
 
 logger = logging.getLogger("django_pgqueue")
 
-OLD_SECONDS = 15 * 60
-"""From then on a job that could run has waited too long."""
-
 FAILING_MINUTES = 15
-FAILING_SHARE = 0.5
 FEWEST_ATTEMPTS = 10  # that a share is reckoned from
 
 MOST_QUEUES = 100
@@ -109,7 +106,7 @@ def task_of(name: str, backend: str) -> registry.TaskDefinition | None:
 
 
 def _is_failing(counts: throughput.StatsCounts) -> bool:
-    return _attempts(counts) >= FEWEST_ATTEMPTS and (counts.failure_rate or 0.0) >= FAILING_SHARE
+    return _attempts(counts) >= FEWEST_ATTEMPTS and counts.is_failing
 
 
 def _attempts(counts: throughput.StatsCounts) -> int:

@@ -24,6 +24,9 @@ from django_pgqueue.models import Queue, Worker
 
 MOST_QUEUES = 1000
 
+OLD_SECONDS = 15 * 60
+"""From then on a job that could run has waited too long."""
+
 NUMBERS = ("queued", "running", "waiting")
 HEAD = ("queue", *NUMBERS, "limits", "paused")
 
@@ -128,6 +131,11 @@ class QueueLine:
     def has_work(self) -> bool:
         """Whether jobs are there that want to run now."""
         return bool(self.queued.value or self.waiting.value)
+
+    @property
+    def is_unserved(self) -> bool:
+        """Whether jobs wait there in vain: no worker serves it."""
+        return self.has_work and not self.is_paused and not self.workers
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ MOST_COUNTED = 10_000
 
 LATE = 0.95
 
+FAILING_SHARE = 0.5
+
 MOST_TASKS = 1_000
 
 
@@ -53,6 +55,11 @@ class StatsCounts(NamedTuple):
         """The share of attempts that failed or were lost, 0 to 1; None where there were none."""
         attempts = self.ended + self.lost
         return (self.failed + self.lost) / attempts if attempts else None
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether most attempts failed or were lost."""
+        return (self.failure_rate or 0.0) >= FAILING_SHARE
 
     @property
     def mean_wait_seconds(self) -> float | None:

@@ -3,8 +3,7 @@
 ::
 
     families   the metrics: their names, what they tell, and the state of the queues for any registry
-    worker     the counters of one worker command, and its page
-    page       the state of the queues as a page of the project, and counters of what it enqueues
+    page       the state of the queues as a page of the project, counters of what it enqueues, and a worker's own page
     urls       where that page is
 """
 

@@ -28,7 +28,7 @@ from django_pgqueue.worker.reloader import Reloader, hold
 from django_pgqueue.worker.supervisor import Supervisor, stop_signals
 from django_pgqueue.worker.worker_process import UNGUARDED, can_read_memory
 
-PAGE_OF_METRICS = "django_pgqueue.contrib.prometheus.worker.page_of"
+PAGE_OF_METRICS = "django_pgqueue.contrib.prometheus.page.page_of"
 """Imported for ``--metrics-port`` alone: it needs an extra."""
 
 HOW_TO_EXCLUDE = "To exclude a queue, write --queues=-slow, with an equals sign"

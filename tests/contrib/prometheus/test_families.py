@@ -7,7 +7,7 @@ import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.contrib.prometheus import QueueCollector
 from django_pgqueue.contrib.prometheus.families import OF_TABLES, OF_WORKERS, observed
-from django_pgqueue.contrib.prometheus.worker import WorkerCollector
+from django_pgqueue.contrib.prometheus.page import WorkerCollector
 from django_pgqueue.insights import overview
 from django_pgqueue.jobs.stats import BOUNDS, RUN_BUCKETS, RUN_SECONDS, SUCCEEDED
 from django_pgqueue.models import Queue
