@@ -163,7 +163,7 @@ FROM generate_series(1, 40) AS number
 """
 
 BULK_ACTIONS = """
-INSERT INTO pgqueue_bulk_actions (verb, source, by, filter, looked, done, expected, started_at, ended_at)
+INSERT INTO pgqueue_bulk_actions (action, source, by, filter, looked, done, expected, started_at, ended_at)
 SELECT 'retry', 'dead', 'eve', '{"queues": ["mails"]}', 5000, 4000, 4000, now() - interval '1 hour',
     now() - interval '50 min'
 FROM generate_series(1, 200)

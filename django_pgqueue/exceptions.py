@@ -69,7 +69,7 @@ class InvalidLimit(PgQueueError, ValueError):  # noqa: N818 - the name says what
 
 
 class InvalidBulkAction(PgQueueError, ValueError):  # noqa: N818 - the name says what is wrong
-    """A bulk action can never be done: its verb or its filter is unknown, or its rate is none."""
+    """A bulk action can never be done: its action or its filter is unknown, or its rate is none."""
 
 
 class NoResult(PgQueueError):  # noqa: N818 - the name says what is wrong

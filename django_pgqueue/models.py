@@ -623,15 +623,15 @@ class BulkAction(models.Model):
     done = models.BigIntegerField(_("done"), db_default=0)
     expected = models.BigIntegerField(null=True, help_text=_("How many matched when it was asked for."))
     rate = models.FloatField(_("rate"), null=True, help_text=_("Jobs a second; empty: as fast as it goes."))
-    verb = models.TextField(_("verb"))
+    action = models.TextField(_("action"))
     source = models.TextField(help_text=_("Which table: live, dead or finished."))
     by = models.TextField(pgettext_lazy("who asked for it", "by"))
     stopped_by = models.TextField(_("stopped by"), db_default="")
     last_error = models.TextField(_("last error"), db_default="")
     filter = StoredJSON(_("filter"), db_default=EMPTY_OBJECT)
-    said = StoredJSON(db_default=EMPTY_OBJECT, help_text=_("What else the verb needs: a queue, a priority."))
+    params = StoredJSON(db_default=EMPTY_OBJECT, help_text=_("What else the action needs: a queue, a priority."))
     outcome = StoredJSON(db_default=EMPTY_OBJECT, help_text=_("How many, by what was done to them."))
-    left = StoredJSON(_("left alone"), db_default=EMPTY_OBJECT, help_text=_("How many, by the reason."))
+    skipped = StoredJSON(_("left alone"), db_default=EMPTY_OBJECT, help_text=_("How many, by the reason."))
 
     class Meta:
         db_table = "pgqueue_bulk_actions"
@@ -650,4 +650,4 @@ class BulkAction(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.verb} #{self.pk}"
+        return f"{self.action} #{self.pk}"

@@ -50,28 +50,28 @@ def of_settings() -> Iterator[Row]:
         yield Row(f"[`{key}`](#{key.lower()})", facts)
 
 
-def of_verbs(command: str) -> Iterator[Row]:
-    """Yield the verbs of a command, each with its other names."""
-    verbs = verbs_of(command)
-    for action in verbs._choices_actions:
-        names = [name for name, parser in verbs.choices.items() if parser is verbs.choices[action.dest]]
-        yield Row(listed(names), draft=str(action.help))
+def of_actions(command: str) -> Iterator[Row]:
+    """Yield the actions of a command, each with its other names."""
+    subparsers = subparsers_of(command)
+    for one in subparsers._choices_actions:
+        names = [name for name, parser in subparsers.choices.items() if parser is subparsers.choices[one.dest]]
+        yield Row(listed(names), draft=str(one.help))
 
 
 def of_options(command: str, *chosen: str, but: Sequence[str] = ()) -> Iterator[Row]:
-    """Yield the options of a command; only these, or those of these verbs, where some are chosen."""
+    """Yield the options of a command; only these, or those of these actions, where some are chosen."""
     parsers = parsers_of(command)
     takers: dict[str, list[str]] = {}
-    actions: dict[str, argparse.Action] = {}
-    for verb, parser in parsers.items():
-        for option, action in taken(parser):
-            if option not in but and (not chosen or {option, verb} & {*chosen}):
-                actions.setdefault(option, action)
-                takers.setdefault(option, []).append(verb)
-    for option in [one for one in chosen if one in actions] or actions:
+    options: dict[str, argparse.Action] = {}
+    for action, parser in parsers.items():
+        for option, facts in taken(parser):
+            if option not in but and (not chosen or {option, action} & {*chosen}):
+                options.setdefault(option, facts)
+                takers.setdefault(option, []).append(action)
+    for option in [one for one in chosen if one in options] or options:
         of = {"of": "all" if len(takers[option]) == len(parsers) else listed(takers[option])}
-        names = [name for name in actions[option].option_strings if name.startswith("--")]
-        yield Row(listed(names), of | facts_of(actions[option]), str(actions[option].help))
+        names = [name for name in options[option].option_strings if name.startswith("--")]
+        yield Row(listed(names), of | facts_of(options[option]), str(options[option].help))
 
 
 def of_signals(*names: str) -> Iterator[Row]:
@@ -161,18 +161,18 @@ def parser_of(command: str) -> CommandParser:
     return made
 
 
-def verbs_of(command: str) -> Any:
-    """Return the action that holds the verbs of a command; None where it has none."""
-    actions = [one for one in parser_of(command)._actions if isinstance(one, argparse._SubParsersAction)]
-    return actions[0] if actions else None
+def subparsers_of(command: str) -> Any:
+    """Return what holds the actions of a command; None where it has none."""
+    found = [one for one in parser_of(command)._actions if isinstance(one, argparse._SubParsersAction)]
+    return found[0] if found else None
 
 
 def parsers_of(command: str) -> dict[str, argparse.ArgumentParser]:
-    """Return the parser of each verb, aliases left out; of a command without verbs its own, under no name."""
-    verbs = verbs_of(command)
-    if verbs is None:
+    """Return the parser of each action, aliases left out; of a command without actions its own, under no name."""
+    subparsers = subparsers_of(command)
+    if subparsers is None:
         return {"": parser_of(command)}
-    return {action.dest: verbs.choices[action.dest] for action in verbs._choices_actions}
+    return {one.dest: subparsers.choices[one.dest] for one in subparsers._choices_actions}
 
 
 def taken(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:

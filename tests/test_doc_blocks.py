@@ -123,9 +123,9 @@ def test_commands_in_lines_have_the_options_that_are_named(page):
 
 
 def options_of(parser: argparse.ArgumentParser) -> set[str]:
-    """Return the options of a command, with those of its verbs."""
-    verbs = [action.choices.values() for action in parser._actions if isinstance(action.choices, dict)]
-    below = [options_of(verb) for verb in itertools.chain(*verbs)]
+    """Return the options of a command, with those of its actions."""
+    parsers = [action.choices.values() for action in parser._actions if isinstance(action.choices, dict)]
+    below = [options_of(below) for below in itertools.chain(*parsers)]
     return set().union(*(action.option_strings for action in parser._actions), *below)
 
 

@@ -207,15 +207,15 @@ def say_everything() -> None:
 
 def do_everything(queue) -> None:
     """Carry bulk actions to their end, those that compare arguments too; none fails by a row."""
-    for verb, chosen in (
+    for action, chosen in (
         *((KILL, Filter(argument="17")), (KILL, Filter(argument="17", argument_name="password"))),
         *((RETRY, Filter()), (SET_PRIORITY, Filter()), (MOVE, Filter()), (KILL, Filter()), (PURGE, Filter())),
     ):
         begin(
-            verb,
+            action,
             chosen,
             by="ann",
-            said={"priority": 5} if verb is SET_PRIORITY else {"queue": "x"} if verb is MOVE else {},
+            params={"priority": 5} if action is SET_PRIORITY else {"queue": "x"} if action is MOVE else {},
         )
         while carry_on(queue, limit=1000).bulk_action_id is not None:
             pass

@@ -115,7 +115,7 @@ def keeping_history(is_on: bool):
 
 
 class Lifecycle(RuleBasedStateMachine):
-    """Each rule calls one verb, or a few, and compares the answer with that of the model."""
+    """Each rule calls one action, or a few, and compares the answer with that of the model."""
 
     def __init__(self):
         super().__init__()
@@ -420,10 +420,10 @@ class Lifecycle(RuleBasedStateMachine):
 
     # Staff, and what is due
 
-    @rule(name=staff, verb=st.sampled_from(["kill", "retry", "run now"]), ids=any_jobs)
-    def intervene(self, name, verb, ids):
+    @rule(name=staff, action=st.sampled_from(["kill", "retry", "run now"]), ids=any_jobs)
+    def intervene(self, name, action, ids):
         with self.parties.acting(name) as (_, book):
-            match verb:
+            match action:
                 case "kill":
                     killed = kill(ids, by="eve")
                     assert (sorted(killed.dead), sorted(killed.requested)) == book.kill(ids, by="eve")

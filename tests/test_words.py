@@ -10,7 +10,7 @@ from django_pgqueue.states import EntryKind, Reason, Status
 
 GONE = re.compile(
     r"whoever|somebody|nobody|anybody|everybody|someone|anyone|\bso[ _]many(?![a-z])"  # the actor, the number
-    r"|\b(pump|requeue|tombstone|twin|crew|steward)",
+    r"|\b(pump|requeue|tombstone|twin|crew|steward)|(\b|_)verbs?(\b|_)",
     re.IGNORECASE,
 )
 """Words that do not come back: a sentence names its actor and its number; the rest was renamed."""

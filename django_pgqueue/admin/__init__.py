@@ -8,7 +8,7 @@
     overview                          all of it at a glance
     job_page                          the page of one job
     retry_with, forms                 what people enter
-    actions, confirm_all              from the button to the answer: of jobs in job_actions, of others in row_actions
+    actions, confirm_all              from the button to the answer, for the actions in row_actions
     changelist, filters, keyset       lists that cost the same whatever the size of their table, paged by keyset
     base, bounded                     what these pages share, reads with a time limit
     formatting, links, charts         what any page is made of

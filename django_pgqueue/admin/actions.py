@@ -1,7 +1,7 @@
 """Actions of the admin: choose, confirm, act, and say what was done."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,11 +27,8 @@ from django_pgqueue.admin.links import Links
 from django_pgqueue.conf import conf
 from django_pgqueue.insights.bounded import bounded
 from django_pgqueue.insights.formatting import whole
-from django_pgqueue.jobs import actions
+from django_pgqueue.jobs.actions import Action, Params
 from django_pgqueue.jobs.search import Filter
-
-Said = Mapping[str, Any]
-"""What was filled in, by field."""
 
 MOST_JOBS = 1000  # that one action takes
 
@@ -49,21 +46,22 @@ class Change(NamedTuple):
     rows: Sequence[Model] | None = None  # as they were, where they stand nowhere now
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class AdminAction:
-    """One thing that staff may do.
+    """One thing that staff may do: a button on a row's page, and one of the ``actions`` of Django's list.
 
     Attributes:
         name: the action, and the last part of its address.
         permission: codename; checked when the action is offered, when it is confirmed and when it is done.
         label: what the button says.
+        selected: what the list says, with %(verbose_name_plural)s. Empty: it is not offered there.
         question: lazy text with %(count)d.
         consequence: what will happen, for the confirmation.
         perform: does it, in the open transaction on the queue's database: ids, who, alias, what the form says.
-        explain: counts why the other jobs were left alone: ids, alias.
+        explain: counts why the other rows were skipped: ids, alias.
         form: what else has to be known; asked for along with the confirmation.
         is_destructive: whether the button warns.
-        many: the same for all jobs that match a filter, in the background; its name is that of this verb.
+        many: the same for all jobs that match a filter, in the background.
         question_for_all: what the confirmation of that asks.
     """
 
@@ -72,12 +70,27 @@ class AdminAction:
     label: Any
     question: Any
     consequence: Any
-    perform: Callable[[Collection[Any], str, str, Said], list[Change]]
+    perform: Callable[[Collection[Any], str, str, Params], list[Change]]
     explain: Callable[[Collection[Any], str], Counter[Any]]
-    form: type[forms.Form] | None = None
+    form: Callable[..., forms.Form] | None = None
     is_destructive: bool = False
-    many: actions.Action | None = None
+    many: Action | None = None
+    selected: Any = ""
     question_for_all: Any = ""
+
+    do_not_call_in_templates = True  # they call what can be called
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    @property
+    def short_description(self) -> Any:
+        return self.selected
+
+    def __call__(self, admin: Any, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse:
+        """Ask for confirmation, as Django calls an action of a list."""
+        return choose(admin, request, self, queryset)
 
 
 # The table with actions
@@ -87,32 +100,37 @@ class ActionsAdmin(BoundedAdmin):
     """A table to whose rows something can be done.
 
     Attributes:
-        verbs: what can be done here.
+        actions: what can be done here; each has a route.
         named_by: the columns that the name of a row is made of.
         largest_selection: how many rows one action takes.
         takes_all: whether actions are done to everything that matches, in the background.
     """
 
-    verbs: tuple[AdminAction, ...] = ()
+    actions: tuple[AdminAction, ...] = ()
     named_by: tuple[str, ...] = ("task",)
     largest_selection = MOST_JOBS
     takes_all = False
 
-    def may(self, request: HttpRequest, verb: AdminAction) -> bool:
-        """Whether this user sees these rows and may do that to them."""
-        return self.has_view_permission(request) and request.user.has_perm(f"{self.opts.app_label}.{verb.permission}")
+    def may(self, request: HttpRequest, permission: str) -> bool:
+        """Whether this user sees these rows and may do to them what this permission is for."""
+        return self.has_view_permission(request) and request.user.has_perm(f"{self.opts.app_label}.{permission}")
+
+    def get_actions(self, request: HttpRequest) -> Any:
+        """Leave out what this user may not do, and what is only done on a row's page."""
+        hidden = {one.name for one in self.actions if not (one.selected and self.may(request, one.permission))}
+        return {name: found for name, found in super().get_actions(request).items() if name not in hidden}
 
     def keys(self, texts: Iterable[str]) -> list[Any]:
         """Return the primary keys that stand in a request, each once; BadRequest where one cannot be."""
         return job_ids(texts)
 
     def address(self, name: str, *args: Any) -> str:
-        """Return the address of the list, of a row's page or of a verb."""
+        """Return the address of the list, of a row's page or of a action."""
         route = f"admin:{self.opts.app_label}_{self.opts.model_name}_{name}"
         return reverse(route, args=args, current_app=self.admin_site.name)
 
-    def offers(self, verb: AdminAction, row: Any) -> bool:
-        """Whether the verb can do anything to this row."""
+    def offers(self, action: AdminAction, row: Any) -> bool:
+        """Whether the action can do anything to this row."""
         return True
 
     def chosen(self, request: HttpRequest) -> Filter | None:
@@ -126,51 +144,51 @@ class ActionsAdmin(BoundedAdmin):
 # The steps of an action
 
 
-def choose(admin: ActionsAdmin, request: HttpRequest, verb: AdminAction, queryset: QuerySet[Any]) -> HttpResponse:
+def choose(admin: ActionsAdmin, request: HttpRequest, action: AdminAction, queryset: QuerySet[Any]) -> HttpResponse:
     """Take the selection of the list to the confirmation.
 
     The ids are those that were ticked: a job that has left the filter since then is not dropped in silence. Everything
     that matches is for the background.
     """
     is_for_all = request.POST.get("select_across", "0") not in {"", "0"}
-    if is_for_all and verb.many:
-        return HttpResponseRedirect(f"{admin.address(f'{verb.name}_matching')}?{_narrowed(request).urlencode()}")
+    if is_for_all and action.many:
+        return HttpResponseRedirect(f"{admin.address(f'{action.name}_matching')}?{_narrowed(request).urlencode()}")
     if not is_for_all:
         ids = admin.keys(request.POST.getlist(ACTION_CHECKBOX_NAME))
     else:
         with bounded(queryset.db):
             ids = list(queryset.values_list("pk", flat=True)[: MOST_JOBS + 1])
-    return confirm(admin, request, verb, ids)
+    return confirm(admin, request, action, ids)
 
 
-def act(admin: ActionsAdmin, request: HttpRequest, verb: AdminAction) -> HttpResponse:
+def act(admin: ActionsAdmin, request: HttpRequest, action: AdminAction) -> HttpResponse:
     """Ask for confirmation, or do it where that has been given."""
     if request.method != "POST":  # a login in between turned the button's POST into a GET
         return HttpResponseRedirect(_back(admin, request, []))
     ids = admin.keys(map(unquote, filter(None, request.POST.get("ids", "").split(","))))
     if "confirmed" not in request.POST:
-        return confirm(admin, request, verb, ids)
-    return perform(admin, request, verb, ids)
+        return confirm(admin, request, action, ids)
+    return perform(admin, request, action, ids)
 
 
 def confirm(
-    admin: ActionsAdmin, request: HttpRequest, verb: AdminAction, ids: Sequence[Any], form: Form | None = None
+    admin: ActionsAdmin, request: HttpRequest, action: AdminAction, ids: Sequence[Any], form: Form | None = None
 ) -> HttpResponse:
     """Show what would happen to how many jobs; ask for what else has to be known.
 
     Args:
         form: as it was filled in, if that cannot be.
     """
-    if refusal := _refusal(admin, request, verb, ids):
+    if refusal := _refusal(admin, request, action, ids):
         return refusal
     context = {
         **admin.admin_site.each_context(request),
-        "title": verb.question % {"count": len(ids)},
+        "title": action.question % {"count": len(ids)},
         "opts": admin.opts,
         "media": admin.media,
-        "verb": verb,
-        "form": form or (verb.form() if verb.form else None),
-        "address": admin.address(verb.name),
+        "action": action,
+        "form": form or (action.form() if action.form else None),
+        "address": admin.address(action.name),
         "ids": ",".join(quote(str(row_id)) for row_id in ids),
         "filters": _filters(request),
         "is_page": "page" in request.POST,
@@ -182,24 +200,24 @@ def confirm(
     return TemplateResponse(request, "admin/django_pgqueue/confirmation.html", context)
 
 
-def perform(admin: ActionsAdmin, request: HttpRequest, verb: AdminAction, ids: Sequence[Any]) -> HttpResponse:
+def perform(admin: ActionsAdmin, request: HttpRequest, action: AdminAction, ids: Sequence[Any]) -> HttpResponse:
     """Do it and write the audit log, both or neither; then say what came of it.
 
     Where the log is in another database, it commits first: a crash in between leaves an entry too many, not too few.
     """
-    if refusal := _refusal(admin, request, verb, ids):
+    if refusal := _refusal(admin, request, action, ids):
         return refusal
-    form = verb.form(request.POST) if verb.form else None
+    form = action.form(request.POST) if action.form else None
     if form is not None and not form.is_valid():
-        return confirm(admin, request, verb, ids, form)
-    said, by = form.cleaned_data if form else {}, request.user.get_username()
+        return confirm(admin, request, action, ids, form)
+    params, by = form.cleaned_data if form else {}, request.user.get_username()
     with transaction.atomic(using=conf.database), transaction.atomic(using=router.db_for_write(LogEntry)):
-        changes = [change for change in verb.perform(ids, by, conf.database, said) if change.ids]
+        changes = [change for change in action.perform(ids, by, conf.database, params) if change.ids]
         for change in changes:
             _log(request, change)
     for change in changes:
         admin.message_user(request, _message(admin, request, change), messages.SUCCESS)
-    _tell_skipped(admin, request, verb, set(ids).difference(*(change.ids for change in changes)))
+    _tell_skipped(admin, request, action, set(ids).difference(*(change.ids for change in changes)))
     return HttpResponseRedirect(_back(admin, request, ids))
 
 
@@ -215,8 +233,8 @@ def _message(admin: ActionsAdmin, request: HttpRequest, change: Change) -> str:
     return format_html('{} <a href="{}">{}</a>', message, address, _("Show job %(id)s") % {"id": row_id})
 
 
-def _refusal(admin: ActionsAdmin, request: HttpRequest, verb: AdminAction, ids: Sequence[Any]) -> HttpResponse | None:
-    if not admin.may(request, verb):
+def _refusal(admin: ActionsAdmin, request: HttpRequest, action: AdminAction, ids: Sequence[Any]) -> HttpResponse | None:
+    if not admin.may(request, action.permission):
         raise PermissionDenied
     if not ids:
         text = _("Nothing was selected, so nothing was changed.")
@@ -238,8 +256,8 @@ def _log(request: HttpRequest, change: Change) -> None:
     LogEntry.objects.log_actions(request.user.pk, changed, flag, change.entry)  # type: ignore[arg-type]
 
 
-def _tell_skipped(admin: ActionsAdmin, request: HttpRequest, verb: AdminAction, ids: Collection[Any]) -> None:
-    reasons = verb.explain(ids, conf.database) if ids else {}
+def _tell_skipped(admin: ActionsAdmin, request: HttpRequest, action: AdminAction, ids: Collection[Any]) -> None:
+    reasons = action.explain(ids, conf.database) if ids else {}
     for why, count in reasons.items():
         text = _("Left alone: %(count)s (%(why)s).") % {"count": whole(count), "why": why}
         admin.message_user(request, text, messages.WARNING)

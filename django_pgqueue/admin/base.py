@@ -1,4 +1,4 @@
-"""Base of the admins of the queue's tables: read-only, closed to other lookups, acting by verbs."""
+"""Base of the admins of the queue's tables: read-only, closed to other lookups, changed by actions."""
 
 import functools
 from typing import Any
@@ -53,11 +53,11 @@ DETAILS: tuple[Any, ...] = (
 
 
 class ActingAdmin(ActionsAdmin):
-    """A table whose rows change by verbs, from the list and from a row's page.
+    """A table whose rows change by actions, from the list and from a row's page.
 
     The buttons of a row's page are ours on every Django. From 6.1 on actions can be located there: as a list to choose
-    from and a button that runs the choice. Ours take one press, are there only if the verb can do anything to this row,
-    and warn by their colour. Both lead to the same confirmation.
+    from and a button that runs the choice. Ours take one press, are there only if the action can do anything to this
+    row, and warn by their colour. Both lead to the same confirmation.
     """
 
     class Media:
@@ -66,11 +66,11 @@ class ActingAdmin(ActionsAdmin):
     def get_urls(self) -> list[URLPattern]:
         return [
             path(
-                f"{verb.name}/",
-                self.admin_site.admin_view(functools.partial(self._act, verb)),
-                name=f"{self.opts.app_label}_{self.opts.model_name}_{verb.name}",
+                f"{action.name}/",
+                self.admin_site.admin_view(functools.partial(self._act, action)),
+                name=f"{self.opts.app_label}_{self.opts.model_name}_{action.name}",
             )
-            for verb in self.verbs
+            for action in self.actions
         ] + super().get_urls()
 
     def render_change_form(  # noqa: PLR0917 - the same
@@ -82,19 +82,19 @@ class ActingAdmin(ActionsAdmin):
         form_url: str = "",
         obj: Any = None,
     ) -> HttpResponse:
-        verbs = [verb for verb in self.verbs if obj and self.may(request, verb) and self.offers(verb, obj)]
-        context["buttons"] = [(verb, self.address(verb.name)) for verb in verbs]
+        offered = [one for one in self.actions if obj and self.may(request, one.permission) and self.offers(one, obj)]
+        context["buttons"] = [(action, self.address(action.name)) for action in offered]
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         return None if NUL in object_id else super().get_object(request, object_id, from_field)
 
-    def _act(self, verb: AdminAction, request: HttpRequest) -> HttpResponse:
-        return act(self, request, verb)
+    def _act(self, action: AdminAction, request: HttpRequest) -> HttpResponse:
+        return act(self, request, action)
 
 
 class JobsAdmin(ReadOnlyAdmin, ActingAdmin):
-    """Reading a table of jobs. Rows change by verbs only.
+    """Reading a table of jobs. Rows change by actions only.
 
     Attributes:
         heavy: columns that the list leaves in the database.
@@ -133,17 +133,17 @@ class JobsAdmin(ReadOnlyAdmin, ActingAdmin):
     def get_urls(self) -> list[URLPattern]:
         return [
             path(
-                f"{verb.name}/matching/",
-                self.admin_site.admin_view(functools.partial(self._match, verb=verb)),
-                name=f"{self.opts.app_label}_{self.opts.model_name}_{verb.name}_matching",
+                f"{action.name}/matching/",
+                self.admin_site.admin_view(functools.partial(self._match, action=action)),
+                name=f"{self.opts.app_label}_{self.opts.model_name}_{action.name}_matching",
             )
-            for verb in self.verbs
-            if verb.many
+            for action in self.actions
+            if action.many
         ] + super().get_urls()
 
     @bounded_page
-    def _match(self, request: HttpRequest, *, verb: AdminAction) -> HttpResponse:
-        return matching(self, request, verb)
+    def _match(self, request: HttpRequest, *, action: AdminAction) -> HttpResponse:
+        return matching(self, request, action)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeysetList]:
         return KeysetList
@@ -214,7 +214,7 @@ class JobsAdmin(ReadOnlyAdmin, ActingAdmin):
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     def ways_on(self, request: HttpRequest, job: Any) -> list[tuple[Any, str]]:
-        """Return what leads on from the page of a job, besides its verbs: words and addresses."""
+        """Return what leads on from the page of a job, besides its actions: words and addresses."""
         return []
 
     def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> HttpResponse:

@@ -15,18 +15,16 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_pgqueue.admin.actions import AdminAction
 from django_pgqueue.admin.bounded import BoundedAdmin, bounded_page
 from django_pgqueue.admin.changelist import CAP, CappedPaginator
 from django_pgqueue.admin.confirm_all import LISTS, counted, in_words, query, sentence
 from django_pgqueue.admin.formatting import exact_moment, label, moment
-from django_pgqueue.admin.job_actions import TOLD, VERBS, WORDS
 from django_pgqueue.admin.links import Links, crumbs
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import InvalidBulkAction
 from django_pgqueue.insights.formatting import short, whole
-from django_pgqueue.insights.worker_info import has_living_worker, left_of, seen
-from django_pgqueue.jobs.actions import JobChange
+from django_pgqueue.insights.worker_info import has_living_worker, seen, skipped_of
+from django_pgqueue.jobs.actions import PRIORITY, QUEUE, Action, JobChange, action_named
 from django_pgqueue.jobs.bulk_actions import filter_of, stop
 from django_pgqueue.jobs.search import Filter, Source
 from django_pgqueue.models import BulkAction
@@ -133,12 +131,12 @@ class BulkActionAdmin(BoundedAdmin):
             "words": in_words(chosen, source) if chosen and source else [],
             "is_readable": chosen is not None,
             "list_address": links.to_list(LISTS[source], **filters) if source and filters is not None else "",
-            "said": params_of(bulk_action),
+            "params": params_of(bulk_action),
             "rate": rate_of(bulk_action),
             "bar": progress_bar(bulk_action),
             "expected": counted(bulk_action.expected),
             "outcome": list(outcome_of(bulk_action)),
-            "left": [(WORDS[why], whole(count)) for why, count in left_of(bulk_action)],
+            "skipped": [(why.words, whole(count)) for why, count in skipped_of(bulk_action)],
             "times": [
                 (_("asked for"), exact_moment(bulk_action.created_at)),
                 (_("begun"), exact_moment(bulk_action.started_at)),
@@ -155,12 +153,10 @@ class BulkActionAdmin(BoundedAdmin):
 
     @admin.display(description=gettext_lazy("bulk action"))
     def what(self, bulk_action: BulkAction) -> str:
-        verb = action_label(bulk_action)
-        words = str(verb.label).rstrip("…") if verb else bulk_action.verb
-        said = (
-            ", ".join(str(value) for value in bulk_action.said.values()) if isinstance(bulk_action.said, dict) else ""
-        )
-        return f"{words}: {said}" if said else words
+        action = action_of(bulk_action)
+        words = str(action.label).rstrip("…") if action else bulk_action.action
+        params = ", ".join(str(value) for _name, value in params_of(bulk_action))
+        return f"{words}: {params}" if params else words
 
     @admin.display(description=gettext_lazy("jobs"))
     def filter_words(self, bulk_action: BulkAction) -> str:
@@ -218,15 +214,14 @@ def state_of(bulk_action: BulkAction) -> tuple[str, Any]:
 def outcome_of(bulk_action: BulkAction) -> list[str]:
     """Return what was done to how many, each in a sentence."""
     counts = bulk_action.outcome if isinstance(bulk_action.outcome, dict) else {}
-    told = [(TOLD[JobChange(name)].message, count) for name, count in counts.items() if name in set(JobChange)]
-    return [str(message % {"count": count}) for message, count in told]
+    return [str(change.message % {"count": counts[change]}) for change in JobChange if change in counts]
 
 
 def params_of(bulk_action: BulkAction) -> list[tuple[str, Any]]:
-    """Return what else the verb was told: names and values."""
-    names: dict[Any, str] = {"queue": _("queue"), "priority": _("priority")}
-    said = bulk_action.said if isinstance(bulk_action.said, dict) else {}
-    return [(names.get(name) or name, value) for name, value in sorted(said.items())]
+    """Return what the action was given besides the jobs: names and values."""
+    labels: dict[Any, str] = {param.name: str(param.label) for param in (QUEUE, PRIORITY)}
+    params = bulk_action.params if isinstance(bulk_action.params, dict) else {}
+    return [(labels.get(name) or name, value) for name, value in sorted(params.items())]
 
 
 def rate_of(bulk_action: BulkAction) -> str:
@@ -249,10 +244,9 @@ def stored_filter(bulk_action: BulkAction) -> Filter | None:
         return None
 
 
-def action_label(bulk_action: BulkAction) -> AdminAction | None:
-    """Return its verb in the words of the admin; None where this code does not know it."""
-    wanted = (bulk_action.verb, bulk_action.source)
-    for verb in VERBS:
-        if verb.many and (verb.many.name, verb.many.source.name.lower()) == wanted:
-            return verb
-    return None
+def action_of(bulk_action: BulkAction) -> Action | None:
+    """Return its action; None where this code does not know it."""
+    try:
+        return action_named(bulk_action.action, bulk_action.source)
+    except InvalidBulkAction:
+        return None

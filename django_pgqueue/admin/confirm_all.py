@@ -24,8 +24,7 @@ from django_pgqueue.insights.bounded import TookTooLong, bounded
 from django_pgqueue.insights.formatting import at_most, duration
 from django_pgqueue.insights.history import title_of
 from django_pgqueue.insights.worker_info import has_living_worker
-from django_pgqueue.jobs import actions
-from django_pgqueue.jobs.actions import LIVE
+from django_pgqueue.jobs.actions import LIVE, Action
 from django_pgqueue.jobs.bulk_actions import FASTEST, begin
 from django_pgqueue.jobs.search import Filter, Source
 from django_pgqueue.models import BulkAction, DeadJob
@@ -131,12 +130,12 @@ class RateForm(forms.Form):
     )
 
 
-def matching(admin: ActionsAdmin, request: HttpRequest, verb: AdminAction) -> HttpResponse:
+def matching(admin: ActionsAdmin, request: HttpRequest, action: AdminAction) -> HttpResponse:
     """Ask whether it is to be done to everything that the list of this address shows, or begin it.
 
     The filter is that of the address; the form is sent to the same one.
     """
-    if not admin.may(request, verb) or verb.many is None:
+    if not admin.may(request, action.permission) or action.many is None:
         raise PermissionDenied
     back = f"{admin.address('changelist')}?{request.GET.urlencode()}"
     try:
@@ -147,7 +146,7 @@ def matching(admin: ActionsAdmin, request: HttpRequest, verb: AdminAction) -> Ht
         text = _("What was searched for cannot be said as a filter. Nothing was changed; select the jobs one by one.")
         admin.message_user(request, text, messages.ERROR)
         return HttpResponseRedirect(back)
-    question = Confirmation(admin, request, verb, verb.many, chosen, count, back)
+    question = Confirmation(admin, request, action, action.many, chosen, count, back)
     forms_asked = question.needed()
     if request.method == "POST" and all(form.is_valid() for form in forms_asked):
         return question.begin({name: value for form in forms_asked for name, value in form.cleaned_data.items()})
@@ -172,12 +171,12 @@ def _count(admin: ActionsAdmin, request: HttpRequest) -> int | None:
 
 @dataclasses.dataclass(frozen=True)
 class Confirmation:
-    """Whether a verb is to be done to everything that matches."""
+    """Whether a action is to be done to everything that matches."""
 
     admin: ActionsAdmin
     request: HttpRequest
-    verb: AdminAction
-    many: actions.Action
+    action: AdminAction
+    many: Action
     chosen: Filter
     count: int | None
     back: str  # where the list is
@@ -185,17 +184,17 @@ class Confirmation:
     def needed(self) -> list[forms.Form]:
         """Return what else has to be known, as it was filled in if it was."""
         given = self.request.POST if self.request.method == "POST" else None
-        return [form(given) for form in (self.verb.form, RateForm) if form]
+        return [form(given) for form in (self.action.form, RateForm) if form]
 
     def ask(self, forms_asked: Sequence[forms.Form]) -> HttpResponse:
         """Show what would happen to how many jobs."""
         context = {
             **self.admin.admin_site.each_context(self.request),
-            "title": self.verb.question_for_all,
+            "title": self.action.question_for_all,
             "opts": self.admin.opts,
-            "crumbs": crumbs(self.admin.admin_site, self.admin.opts, (self.verb.question_for_all, "")),
+            "crumbs": crumbs(self.admin.admin_site, self.admin.opts, (self.action.question_for_all, "")),
             "media": self.admin.media + forms.Media(css={"all": ["django_pgqueue/bulk_actions.css"]}),
-            "verb": self.verb,
+            "action": self.action,
             "forms": forms_asked,
             "count": counted(self.count),
             "words": in_words(self.chosen, self.many.source),
@@ -205,10 +204,10 @@ class Confirmation:
         self.request.current_app = self.admin.admin_site.name
         return TemplateResponse(self.request, "admin/django_pgqueue/matching.html", context)
 
-    def begin(self, said: dict[str, Any]) -> HttpResponse:
+    def begin(self, params: dict[str, Any]) -> HttpResponse:
         """Begin it and write the audit log, both or neither; then show how far it is to those who may see that."""
         with transaction.atomic(using=conf.database), transaction.atomic(using=router.db_for_write(LogEntry)):
-            bulk_action_id = self._begin(said, rate=said.pop("rate"))
+            bulk_action_id = self._begin(params, rate=params.pop("rate"))
         page = Links(self.request, self.admin.admin_site).to_row("bulkaction", bulk_action_id)
         if page:
             text = _("It has begun, in the background. This page shows how far it is.")
@@ -217,14 +216,14 @@ class Confirmation:
         self.admin.message_user(self.request, text, messages.SUCCESS)
         return HttpResponseRedirect(page or self.back)
 
-    def _begin(self, said: dict[str, Any], *, rate: float | None) -> int:
+    def _begin(self, params: dict[str, Any], *, rate: float | None) -> int:
         by = self.request.user.get_username()
         bulk_action_id = begin(
-            self.many, self.chosen, by=by, said=said, rate=rate, expected=self.count, database=conf.database
+            self.many, self.chosen, by=by, params=params, rate=rate, expected=self.count, database=conf.database
         )
         with override("en"):  # stored, so not translated
             words = sentence(self.chosen, self.many.source)
-            entry = f"Begun: {self.verb.name}, {words}; {counted(self.count)} matched."
+            entry = f"Begun: {self.action.name}, {words}; {counted(self.count)} matched."
         begun: Any = [BulkAction.objects.using(conf.database).get(pk=bulk_action_id)]
         LogEntry.objects.log_actions(self.request.user.pk, begun, ADDITION, entry)  # type: ignore[arg-type]
         return bulk_action_id

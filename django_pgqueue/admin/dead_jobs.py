@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.db.models.fields.json import KeyTransform
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
@@ -17,7 +17,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.actions import ActionsAdmin, choose
+from django_pgqueue.admin.actions import ActionsAdmin
 from django_pgqueue.admin.base import DETAILS, JobsAdmin
 from django_pgqueue.admin.bounded import bounded_page
 from django_pgqueue.admin.changelist import names
@@ -30,13 +30,15 @@ from django_pgqueue.admin.filters import (
     RequestedFilter,
 )
 from django_pgqueue.admin.formatting import label, live, moment, moment_of, one_line
-from django_pgqueue.admin.job_actions import PURGE, RETRY
 from django_pgqueue.admin.keyset import DIED_AT, ID, BadCursor, IndexOrder, Route
 from django_pgqueue.admin.links import crumbs
-from django_pgqueue.admin.retry_with import may_retry, retry_view
+from django_pgqueue.admin.retry_with import PERMISSION, retry_view
+from django_pgqueue.admin.row_actions import JOB_ACTIONS
 from django_pgqueue.conf import conf
 from django_pgqueue.insights.dead_groups import CAP, DeadGroup, HourCount, dead_groups
 from django_pgqueue.insights.formatting import at_most, whole
+from django_pgqueue.jobs.actions import PURGE, RETRY
+from django_pgqueue.jobs.search import Source
 from django_pgqueue.models import DeadJob
 from django_pgqueue.states import REASONS
 
@@ -50,9 +52,8 @@ INDEXED = ("task", "queue", "reason")  # the one that is likely to narrow the mo
 class DeadJobAdmin(JobsAdmin):
     """Jobs that will not run again by themselves, the latest first."""
 
-    verbs = (RETRY, PURGE)
+    actions = JOB_ACTIONS[Source.DEAD]
     lookups = ("reason", "queue", "task", "cause")
-    actions = ("retry", "purge")
     ordering = ("-died_at", "-id")
     list_display = ("id", "task_and_error", "died", "reason_label", "queue", "attempts_of")
     change_list_template = "admin/django_pgqueue/deadjob/change_list.html"
@@ -78,20 +79,6 @@ class DeadJobAdmin(JobsAdmin):
 
     died_time = moment_of("died_at", _("died at"))
 
-    @admin.action(permissions=["retry"], description=_("Retry selected %(verbose_name_plural)s"))
-    def retry(self, request: HttpRequest, queryset: QuerySet[DeadJob]) -> HttpResponse:
-        return choose(self, request, RETRY, queryset)
-
-    @admin.action(permissions=["purge"], description=_("Purge selected %(verbose_name_plural)s (remove for good)"))
-    def purge(self, request: HttpRequest, queryset: QuerySet[DeadJob]) -> HttpResponse:
-        return choose(self, request, PURGE, queryset)
-
-    def has_retry_permission(self, request: HttpRequest) -> bool:
-        return self.may(request, RETRY)
-
-    def has_purge_permission(self, request: HttpRequest) -> bool:
-        return self.may(request, PURGE)
-
     def get_urls(self) -> list[URLPattern]:
         retry = self.admin_site.admin_view(functools.partial(retry_view, self))
         causes = self.admin_site.admin_view(functools.partial(dead_groups_view, self))
@@ -102,7 +89,7 @@ class DeadJobAdmin(JobsAdmin):
         ]
 
     def ways_on(self, request: HttpRequest, job: Any) -> list[tuple[Any, str]]:
-        if not may_retry(self, request):
+        if not self.may(request, PERMISSION):
             return []
         return [(_("Retry with changed arguments…"), self.address("retry_with", job.pk))]
 
@@ -220,7 +207,7 @@ def _cursor(cause: DeadGroup) -> str:
 
 def _line(cause: DeadGroup, admin: ActionsAdmin, request: HttpRequest) -> GroupRow:
     narrowed = urlencode({"cause": cause.number})
-    verbs = [(RETRY, gettext("Retry these…")), (PURGE, gettext("Purge these…"))]
+    actions = [(RETRY, gettext("Retry these…")), (PURGE, gettext("Purge these…"))]
     return GroupRow(
         cause=cause,
         reason=label(cause.reason, str(REASONS.get(cause.reason, cause.reason))),
@@ -233,9 +220,9 @@ def _line(cause: DeadGroup, admin: ActionsAdmin, request: HttpRequest) -> GroupR
         address=f"{admin.address('changelist')}?{narrowed}",
         latest=admin.address("change", cause.job_id),
         ways_on=[
-            (words, f"{admin.address(f'{verb.name}_matching')}?{narrowed}")
-            for verb, words in verbs
-            if admin.may(request, verb)
+            (words, f"{admin.address(f'{action.name}_matching')}?{narrowed}")
+            for action, words in actions
+            if admin.may(request, action.permission)
         ],
     )
 

@@ -2,18 +2,17 @@ import datetime as dt
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.db.models import Q
+from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.actions import choose
 from django_pgqueue.admin.base import DETAILS, JobsAdmin
 from django_pgqueue.admin.filters import HELP_WITHOUT_KEY, DayFilter, RequestedFilter, SeenQueueFilter
 from django_pgqueue.admin.formatting import live, moment, moment_of
-from django_pgqueue.admin.job_actions import PURGE_FINISHED
 from django_pgqueue.admin.keyset import NEWEST, Route
+from django_pgqueue.admin.row_actions import JOB_ACTIONS
 from django_pgqueue.insights.formatting import duration
-from django_pgqueue.jobs.search import Filter
+from django_pgqueue.jobs.search import Filter, Source
 from django_pgqueue.models import FinishedJob
 
 GONE = {"said_timeout", "said_lease", "said_keep", "said_keep_seconds", "said_scope", "said_limit"}
@@ -27,8 +26,7 @@ KEPT: tuple[Any, ...] = tuple(
 class FinishedJobAdmin(JobsAdmin):
     """Jobs that succeeded, for as long as they are kept; the newest job first, which need not have finished last."""
 
-    verbs = (PURGE_FINISHED,)
-    actions = ("purge",)
+    actions = JOB_ACTIONS[Source.FINISHED]
     heavy = (*JobsAdmin.heavy, "result")
     lookups = ("queue", "day")
     list_display = ("id", "task", "queue", "run", "attempts", "finished")
@@ -47,13 +45,6 @@ class FinishedJobAdmin(JobsAdmin):
     )
 
     finished_time = moment_of("finished_at", _("finished at"))
-
-    @admin.action(permissions=["purge"], description=_("Purge selected %(verbose_name_plural)s (remove for good)"))
-    def purge(self, request: HttpRequest, queryset: QuerySet[FinishedJob]) -> HttpResponse:
-        return choose(self, request, PURGE_FINISHED, queryset)
-
-    def has_purge_permission(self, request: HttpRequest) -> bool:
-        return self.may(request, PURGE_FINISHED)
 
     def chosen(self, request: HttpRequest) -> Filter | None:
         if self.asked(request).search.unique_key is not None:  # finished jobs have none

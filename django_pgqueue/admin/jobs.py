@@ -1,16 +1,15 @@
 from dataclasses import replace
 
 from django.contrib import admin
-from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.db.models import Q
+from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.actions import AdminAction, choose
+from django_pgqueue.admin.actions import AdminAction
 from django_pgqueue.admin.base import DETAILS, JobsAdmin
 from django_pgqueue.admin.filters import HELP, LiveQueueFilter, RequestedFilter, Search, StatusFilter, filter_of
 from django_pgqueue.admin.formatting import label, live, moment
-from django_pgqueue.admin.job_actions import KILL, MOVE, RUN_NOW, SET_PRIORITY
 from django_pgqueue.admin.keyset import (
     CONCURRENCY_KEY,
     ID,
@@ -23,8 +22,9 @@ from django_pgqueue.admin.keyset import (
     IndexOrder,
     Route,
 )
+from django_pgqueue.admin.row_actions import JOB_ACTIONS
 from django_pgqueue.jobs.actions import LIVE
-from django_pgqueue.jobs.search import Filter
+from django_pgqueue.jobs.search import Filter, Source
 from django_pgqueue.models import Job, Negative, Worker
 from django_pgqueue.states import Scope, Status
 
@@ -55,9 +55,8 @@ KEYED = [Scope.LIVE, Scope.START]
 class JobAdmin(JobsAdmin):
     """Live jobs: scheduled, queued, running."""
 
-    verbs = (RUN_NOW, MOVE, SET_PRIORITY, KILL)
+    actions = JOB_ACTIONS[Source.LIVE]
     lookups = ("status", "queue")
-    actions = ("run_now", "move", "set_priority", "kill")
     list_display = ("id", "task", "queue", "status_label", "due", "attempts_of", "worker", "priority")
     list_display_links = ("id", "task")
     list_filter = (StatusFilter, LiveQueueFilter)
@@ -73,40 +72,8 @@ class JobAdmin(JobsAdmin):
         *DETAILS,
     )
 
-    @admin.action(permissions=["run"], description=_("Run selected %(verbose_name_plural)s now"))
-    def run_now(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse:
-        return choose(self, request, RUN_NOW, queryset)
-
-    @admin.action(permissions=["move"], description=_("Move selected %(verbose_name_plural)s to a queue…"))
-    def move(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse:
-        return choose(self, request, MOVE, queryset)
-
-    @admin.action(
-        permissions=["reprioritize"], description=_("Change the priority of selected %(verbose_name_plural)s…")
-    )
-    def set_priority(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse:
-        return choose(self, request, SET_PRIORITY, queryset)
-
-    @admin.action(permissions=["kill"], description=_("Kill selected %(verbose_name_plural)s"))
-    def kill(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse:
-        return choose(self, request, KILL, queryset)
-
-    def has_run_permission(self, request: HttpRequest) -> bool:
-        return self.may(request, RUN_NOW)
-
-    def has_move_permission(self, request: HttpRequest) -> bool:
-        return self.may(request, MOVE)
-
-    def has_reprioritize_permission(self, request: HttpRequest) -> bool:
-        return self.may(request, SET_PRIORITY)
-
-    def has_kill_permission(self, request: HttpRequest) -> bool:
-        return self.may(request, KILL)
-
-    def offers(self, verb: AdminAction, job: Job) -> bool:
-        if verb is RUN_NOW:
-            return job.status == Status.SCHEDULED
-        return verb is KILL or job.status not in {Status.RUNNING, Status.RESERVED}
+    def offers(self, action: AdminAction, job: Job) -> bool:
+        return action.many is None or action.many.suits(job.status)
 
     def asked(self, request: HttpRequest) -> RequestedFilter:
         """Read the address; a queue alone means its queued jobs."""

@@ -4,12 +4,12 @@ from typing import Any
 from django.contrib import admin
 from django.core.exceptions import BadRequest
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext, pgettext
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.actions import AdminAction, choose
+from django_pgqueue.admin.actions import AdminAction
 from django_pgqueue.admin.base import NUL, ActingAdmin
 from django_pgqueue.admin.changelist import CappedPaginator, JobList
 from django_pgqueue.admin.charts import STYLES, throughput_chart
@@ -42,10 +42,9 @@ class QueueAdmin(ActingAdmin):
     """Queues: how many jobs they have, who has paused them and why, how they are limited."""
 
     form = LimitsForm  # type: ignore[assignment]  # generic for the type checker only
-    verbs = (PAUSE_QUEUES, RESUME_QUEUES)
+    actions = (PAUSE_QUEUES, RESUME_QUEUES)
     named_by = ()
     heavy: tuple[str, ...] = ()
-    actions = ("pause", "resume")
     list_display = ("name", "state", *NUMBERS, *PACE, "limits")
     search_fields = ("name",)
     ordering = ("name",)
@@ -66,23 +65,12 @@ class QueueAdmin(ActingAdmin):
 
     created_time = moment_of("created_at", _("first seen"))
 
-    @admin.action(permissions=["pause"], description=_("Pause selected %(verbose_name_plural)s"))
-    def pause(self, request: HttpRequest, queryset: QuerySet[Queue]) -> HttpResponse:
-        return choose(self, request, PAUSE_QUEUES, queryset)
-
-    @admin.action(permissions=["pause"], description=_("Resume selected %(verbose_name_plural)s"))
-    def resume(self, request: HttpRequest, queryset: QuerySet[Queue]) -> HttpResponse:
-        return choose(self, request, RESUME_QUEUES, queryset)
-
-    def has_pause_permission(self, request: HttpRequest) -> bool:
-        return self.may(request, PAUSE_QUEUES)
-
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Limits are changed by those who see queues and may pause them."""
-        return self.may(request, PAUSE_QUEUES)
+        return self.may(request, PAUSE_QUEUES.permission)
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         names = (f"{self.opts.app_label}.{right}_queue" for right in ("view", "change"))
@@ -97,8 +85,8 @@ class QueueAdmin(ActingAdmin):
             raise BadRequest("A queue's name has 1 to 128 characters.")
         return names
 
-    def offers(self, verb: AdminAction, row: Any) -> bool:
-        return verb is not RESUME_QUEUES or row.is_paused
+    def offers(self, action: AdminAction, row: Any) -> bool:
+        return action is not RESUME_QUEUES or row.is_paused
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         queues: QuerySet[Any] = super().get_queryset(request).annotate(is_paused=PAUSED)
@@ -147,14 +135,14 @@ class QueueAdmin(ActingAdmin):
         return super().render_change_form(request, context, *args, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's
-        """Set the limits as the verb does, which also tells the workers; tokens stay where the rate does."""
-        said, has_rate = form.cleaned_data, RATE & set(form.changed_data)
+        """Set the limits as ``limit_queue`` does, which also tells the workers; tokens stay where the rate does."""
+        limits, has_rate = form.cleaned_data, RATE & set(form.changed_data)
         limit_queue(
             obj.pk,
-            max_running=said["max_running"],
-            rate=said["rate_limit"] if has_rate else UNCHANGED,
-            period=said["rate_period_seconds"] or 1.0 if has_rate else 1.0,
-            burst=said["rate_burst"] if has_rate else None,
+            max_running=limits["max_running"],
+            rate=limits["rate_limit"] if has_rate else UNCHANGED,
+            period=limits["rate_period_seconds"] or 1.0 if has_rate else 1.0,
+            burst=limits["rate_burst"] if has_rate else None,
             database=conf.database,
         )
 

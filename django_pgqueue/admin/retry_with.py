@@ -22,9 +22,10 @@ from django_pgqueue.admin.actions import ActionsAdmin
 from django_pgqueue.admin.formatting import pretty_json
 from django_pgqueue.admin.job_page import go_where_it_is
 from django_pgqueue.admin.links import Links, crumbs
+from django_pgqueue.admin.row_actions import field_of
 from django_pgqueue.conf import conf
 from django_pgqueue.exceptions import InvalidArguments
-from django_pgqueue.jobs.actions import purge
+from django_pgqueue.jobs.actions import PRIORITY, PURGE, purge
 from django_pgqueue.jobs.redaction import in_errors, shown
 from django_pgqueue.jobs.retry_with import (
     Masked,
@@ -40,14 +41,13 @@ from django_pgqueue.jobs.serialization import check_signature, encode
 from django_pgqueue.models import DeadJob, Job
 from django_pgqueue.options import Keys
 from django_pgqueue.registry import TaskDefinition
-from django_pgqueue.states import HIGHEST_PRIORITY, LONGEST_QUEUE, LOWEST_PRIORITY
+from django_pgqueue.states import LONGEST_QUEUE
 from django_pgqueue.stored_values import Unreadable, is_whole
 
 KINDS: dict[str, type] = {"args": list, "kwargs": dict}
 EXAMPLES = {"args": '[17, "x"]', "kwargs": '{"order_id": 17}'}
 
-PERMISSION = "django_pgqueue.change_deadjob"
-REMOVAL = "django_pgqueue.delete_deadjob"
+PERMISSION = "change_deadjob"
 
 
 def _json_field(label: Any, help_text: Any) -> forms.CharField:
@@ -67,12 +67,7 @@ class RetryForm(forms.Form):
     args = _json_field(_("Positional arguments"), _("A JSON array, in the order of the parameters."))
     kwargs = _json_field(_("Keyword arguments"), _("A JSON object of names and values."))
     queue = forms.CharField(label=_("Queue"), max_length=LONGEST_QUEUE, strip=False)
-    priority = forms.IntegerField(
-        label=_("Priority"),
-        min_value=LOWEST_PRIORITY,
-        max_value=HIGHEST_PRIORITY,
-        help_text=_("-100 to 100; larger runs sooner."),
-    )
+    priority = field_of(PRIORITY)
     removes = forms.BooleanField(
         label=_("Purge the dead job"),
         required=False,
@@ -174,15 +169,10 @@ def _pretty(value: Any) -> str:
 # The page
 
 
-def may_retry(admin: ActionsAdmin, request: HttpRequest) -> bool:
-    """Whether this user may retry dead jobs with changed arguments."""
-    return admin.has_view_permission(request) and request.user.has_perm(PERMISSION)
-
-
 def retry_view(admin: ActionsAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
     """Show the form; then what would be enqueued; then enqueue it."""
-    may_remove = request.user.has_perm(REMOVAL)
-    if not may_retry(admin, request) or ("removes" in request.POST and not may_remove):
+    may_remove = admin.may(request, PURGE.permission)
+    if not admin.may(request, PERMISSION) or ("removes" in request.POST and not may_remove):
         raise PermissionDenied
     dead: Any = admin.get_object(request, unquote(object_id))
     if dead is None:

@@ -1,27 +1,95 @@
-"""Actions on queues, schedules and workers."""
+"""Actions of the admin: on jobs those of ``jobs/actions.py``, and those on queues, schedules and workers."""
 
 import datetime as dt
+import functools
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from django import forms
 from django.db import transaction
+from django.db.models import Model
+from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
-from django_pgqueue.admin.actions import AdminAction, Change, Said
+from django_pgqueue.admin.actions import AdminAction, Change
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.flow.queue_limits import pause_queue, resume_queue
 from django_pgqueue.insights.overview import lines_of
+from django_pgqueue.jobs.actions import ACTIONS, PURGE, Action, JobChange, Param, Params, why_skipped
 from django_pgqueue.jobs.leases import request_stop
-from django_pgqueue.models import Queue, Schedule, Worker
+from django_pgqueue.jobs.search import Source
+from django_pgqueue.models import DeadJob, FinishedJob, Job, Queue, Schedule, Worker
 from django_pgqueue.schedules.manage import pause_schedules, restore_schedules, resume_schedules, run_schedules
 
 LONGEST_REASON = 1000
 MOST_MINUTES = 366 * 24 * 60
 
 GONE = _("not here any more")
+
+# Jobs
+
+MODELS: dict[Source, type[Model]] = {Source.LIVE: Job, Source.DEAD: DeadJob, Source.FINISHED: FinishedJob}
+
+
+def field_of(param: Param) -> forms.Field:
+    """Return the form field of what an action needs."""
+    if param.value_type is str:
+        return forms.CharField(label=capfirst(param.label), max_length=param.highest)
+    return forms.IntegerField(
+        label=capfirst(param.label), min_value=param.lowest, max_value=param.highest, help_text=param.help
+    )
+
+
+class ParamForm(forms.Form):
+    """What an action on jobs needs."""
+
+    def __init__(self, param: Param, data: Any = None) -> None:
+        super().__init__(data)
+        self.fields[param.name] = field_of(param)
+
+
+def _perform(action: Action, ids: Collection[int], by: str, alias: str, params: Params) -> list[Change]:
+    before: list[Model] = []
+    if action.name == PURGE.name:  # the log names what is not there any more
+        rows = MODELS[action.source]._default_manager.using(alias)  # noqa: SLF001 - Django's own idiom
+        before = list(rows.only("pk", "task").filter(pk__in=ids))
+    done = action.change(list(ids), by=by, params=params, where=alias)
+    return [_change(action, change, list(changed), params, before) for change, changed in done.items()]
+
+
+def _change(action: Action, change: JobChange, ids: list[int], params: Params, before: Sequence[Model]) -> Change:
+    there, entry = set(ids), f"{change.words.format(**params)}."
+    rows = None if change.source else [row for row in before if row.pk in there]
+    return Change(MODELS[change.source or action.source], ids, entry, change.message, rows=rows)
+
+
+def _explain(action: Action, ids: Collection[int], alias: str) -> Counter[Any]:
+    return Counter(reason.words for reason in why_skipped(ids, action.why, database=alias).values())
+
+
+def _on_jobs(action: Action) -> AdminAction:
+    return AdminAction(
+        name=action.name,
+        permission=action.permission,
+        label=action.label,
+        selected=action.selected,
+        question=action.question,
+        question_for_all=action.question_for_all,
+        consequence=action.consequence,
+        perform=functools.partial(_perform, action),
+        explain=functools.partial(_explain, action),
+        form=functools.partial(ParamForm, action.param) if action.param else None,
+        is_destructive=action.is_destructive,
+        many=action,
+    )
+
+
+JOB_ACTIONS = {source: tuple(_on_jobs(one) for one in ACTIONS if one.source is source) for source in Source}
+
+
+# Queues
 
 
 class PauseForm(forms.Form):
@@ -48,17 +116,17 @@ def _there_or_with_jobs(names: Collection[str], alias: str) -> list[str]:
     return sorted([*there, *(line.name for line in lines_of(others, alias) if line.is_known)])
 
 
-def _pause(names: Collection[str], by: str, alias: str, said: Said) -> list[Change]:
+def _pause(names: Collection[str], by: str, alias: str, params: Params) -> list[Change]:
     message = ngettext_lazy("%(count)d queue is paused.", "%(count)d queues are paused.", "count")
-    resume_at = dt.timedelta(minutes=said["minutes"]) if said["minutes"] else None
+    resume_at = dt.timedelta(minutes=params["minutes"]) if params["minutes"] else None
     there = _there_or_with_jobs(names, alias)
     for name in there:
-        pause_queue(name, by=by, reason=said["reason"], resume_at=resume_at, database=alias)
-    entry = f"Paused: {said['reason']}" if said["reason"] else "Paused."
+        pause_queue(name, by=by, reason=params["reason"], resume_at=resume_at, database=alias)
+    entry = f"Paused: {params['reason']}" if params["reason"] else "Paused."
     return [Change(Queue, there, entry, message, "name")]
 
 
-def _resume(names: Collection[str], by: str, alias: str, _said: Said) -> list[Change]:
+def _resume(names: Collection[str], by: str, alias: str, _params: Params) -> list[Change]:
     message = ngettext_lazy("%(count)d queue was resumed.", "%(count)d queues were resumed.", "count")
     done = [name for name in _there(names, alias) if resume_queue(name, by=by, database=alias)]
     return [Change(Queue, done, "Resumed.", message, "name")]
@@ -77,6 +145,7 @@ PAUSE_QUEUES = AdminAction(
     name="pause",
     permission="pause_queue",
     label=_("Pause"),
+    selected=_("Pause selected %(verbose_name_plural)s"),
     question=ngettext_lazy("Pause %(count)d queue?", "Pause %(count)d queues?", "count"),
     consequence=_(
         "No worker starts their jobs any more. Jobs that run are left alone, and jobs can still be enqueued. A queue "
@@ -90,6 +159,7 @@ RESUME_QUEUES = AdminAction(
     name="resume",
     permission="pause_queue",
     label=_("Resume"),
+    selected=_("Resume selected %(verbose_name_plural)s"),
     question=ngettext_lazy("Resume %(count)d queue?", "Resume %(count)d queues?", "count"),
     consequence=_("Workers start their jobs again, as far as their limits allow."),
     perform=_resume,
@@ -108,8 +178,8 @@ def _names(ids: Collection[int], alias: str) -> dict[str, int]:
 
 def _performs(
     act: Callable[..., Collection[str]], entry: str, message: Any
-) -> Callable[[Collection[int], str, str, Said], list[Change]]:
-    def perform(ids: Collection[int], by: str, alias: str, _said: Said) -> list[Change]:
+) -> Callable[[Collection[int], str, str, Params], list[Change]]:
+    def perform(ids: Collection[int], by: str, alias: str, _params: Params) -> list[Change]:
         names = _names(ids, alias)
         done = act(list(names), by=by, database=alias)
         return [Change(Schedule, [names[name] for name in done], entry, message, "name")]
@@ -155,6 +225,7 @@ PAUSE_SCHEDULES = AdminAction(
     name="pause",
     permission="pause_schedule",
     label=_("Pause"),
+    selected=_("Pause selected %(verbose_name_plural)s"),
     question=ngettext_lazy("Pause %(count)d schedule?", "Pause %(count)d schedules?", "count"),
     consequence=_("They miss their ticks until they are resumed. Jobs that are enqueued or run are left alone."),
     perform=_performs(
@@ -168,6 +239,7 @@ RESUME_SCHEDULES = AdminAction(
     name="resume",
     permission="pause_schedule",
     label=_("Resume"),
+    selected=_("Resume selected %(verbose_name_plural)s"),
     question=ngettext_lazy("Resume %(count)d schedule?", "Resume %(count)d schedules?", "count"),
     consequence=_("They go on with their next tick. Those that they missed meanwhile are not made up."),
     perform=_performs(
@@ -181,6 +253,7 @@ RUN = AdminAction(
     name="run",
     permission="run_schedule",
     label=_("Run now"),
+    selected=_("Run selected %(verbose_name_plural)s now"),
     question=ngettext_lazy("Run %(count)d schedule now?", "Run %(count)d schedules now?", "count"),
     consequence=_("A job of each is enqueued now, besides those of its ticks, whether it is paused or not."),
     perform=_performs(
@@ -215,7 +288,7 @@ RESTORE = AdminAction(
 WORKER_GONE = _("not here any more, or just being changed by its heartbeat; try again")
 
 
-def _stop(ids: Collection[int], by: str, alias: str, _said: Said) -> list[Change]:
+def _stop(ids: Collection[int], by: str, alias: str, _params: Params) -> list[Change]:
     message = ngettext_lazy(
         "%(count)d worker process was asked to stop.", "%(count)d worker processes were asked to stop.", "count"
     )
@@ -231,6 +304,7 @@ STOP = AdminAction(
     name="stop",
     permission="stop_worker",
     label=_("Ask to stop"),
+    selected=_("Ask selected %(verbose_name_plural)s to stop"),
     question=ngettext_lazy("Ask %(count)d worker process to stop?", "Ask %(count)d worker processes to stop?", "count"),
     consequence=_(
         "The whole command stops, with all its processes, also those that are not named here. It takes no more jobs, "

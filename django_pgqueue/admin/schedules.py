@@ -3,13 +3,13 @@ from typing import Any
 from django.contrib import admin
 from django.db import connections
 from django.db.models import Case, QuerySet, Value, When
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext, pgettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from django_pgqueue import registry
-from django_pgqueue.admin.actions import AdminAction, choose
+from django_pgqueue.admin.actions import AdminAction
 from django_pgqueue.admin.base import ActingAdmin
 from django_pgqueue.admin.changelist import JobList
 from django_pgqueue.admin.formatting import arguments_of, label, linked, live, moment, moment_of
@@ -34,10 +34,9 @@ class ScheduleAdmin(ActingAdmin):
     """Schedules: those of the code, whose edits here win, and those that are made here."""
 
     form = ScheduleForm  # type: ignore[assignment]  # generic for the type checker only
-    verbs = (RUN, PAUSE_SCHEDULES, RESUME_SCHEDULES, RESTORE)
+    actions = (RUN, PAUSE_SCHEDULES, RESUME_SCHEDULES, RESTORE)
     named_by = ("name",)
     heavy = ("args", "kwargs", "options")
-    actions = ("run", "pause", "resume")
     list_display = ("name", "timing", "next_time", "outcome", "state", "origin")
     search_fields = ("name", "task")
     ordering = ("name",)
@@ -56,37 +55,19 @@ class ScheduleAdmin(ActingAdmin):
     hidden_args = arguments_of("args", _("args"))
     hidden_kwargs = arguments_of("kwargs", _("kwargs"))
 
-    @admin.action(permissions=["run"], description=_("Run selected %(verbose_name_plural)s now"))
-    def run(self, request: HttpRequest, queryset: Any) -> HttpResponse:
-        return choose(self, request, RUN, queryset)
-
-    @admin.action(permissions=["pause"], description=_("Pause selected %(verbose_name_plural)s"))
-    def pause(self, request: HttpRequest, queryset: Any) -> HttpResponse:
-        return choose(self, request, PAUSE_SCHEDULES, queryset)
-
-    @admin.action(permissions=["pause"], description=_("Resume selected %(verbose_name_plural)s"))
-    def resume(self, request: HttpRequest, queryset: Any) -> HttpResponse:
-        return choose(self, request, RESUME_SCHEDULES, queryset)
-
-    def has_run_permission(self, request: HttpRequest) -> bool:
-        return self.may(request, RUN)
-
-    def has_pause_permission(self, request: HttpRequest) -> bool:
-        return self.may(request, PAUSE_SCHEDULES)
-
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Keep what the code declares: it would be back within a minute. It can be paused."""
         if obj is not None and obj.source == "code" and obj.name in declared():
             return False
         return super().has_delete_permission(request, obj)
 
-    def offers(self, verb: AdminAction, row: Any) -> bool:
+    def offers(self, action: AdminAction, row: Any) -> bool:
         conditions = {
             PAUSE_SCHEDULES.name: row.is_enabled,
             RESUME_SCHEDULES.name: not row.is_enabled,
             RESTORE.name: bool(row.edited_at),
         }
-        return bool(conditions.get(verb.name, True))
+        return bool(conditions.get(action.name, True))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         is_late = Case(When(IS_LATE, then=Value(True)), default=Value(False))

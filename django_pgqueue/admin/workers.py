@@ -3,13 +3,13 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.template.defaultfilters import filesizeformat
 from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext, pgettext
 from django.utils.translation import gettext_lazy as _
 
-from django_pgqueue.admin.actions import AdminAction, choose
+from django_pgqueue.admin.actions import AdminAction
 from django_pgqueue.admin.base import ActingAdmin
 from django_pgqueue.admin.bounded import ReadOnlyAdmin
 from django_pgqueue.admin.changelist import CappedPaginator, JobList
@@ -29,10 +29,9 @@ PROCESS = ("host", "said_pid", "name", "said_version", "said_concurrency", "star
 class WorkerAdmin(ReadOnlyAdmin, ActingAdmin):
     """Worker processes: whether they live, what they are at, and how to have them stopped."""
 
-    verbs = (STOP,)
+    actions = (STOP,)
     named_by = ("host", "pid")
     heavy: tuple[str, ...] = ("metadata",)
-    actions = ("stop",)
     list_display = ("process", "name", "state", "lease", "slots", "memory", "up", "hears", "served", "said_version")
     ordering = ("host", "name", "pid", "id")
     sortable_by = ()
@@ -59,14 +58,7 @@ class WorkerAdmin(ReadOnlyAdmin, ActingAdmin):
     said_version = sentence_of("version", _("version"), Worker)
     said_concurrency = sentence_of("concurrency", _("concurrency"), Worker)
 
-    @admin.action(permissions=["stop"], description=_("Ask selected %(verbose_name_plural)s to stop"))
-    def stop(self, request: HttpRequest, queryset: QuerySet[Worker]) -> HttpResponse:
-        return choose(self, request, STOP, queryset)
-
-    def has_stop_permission(self, request: HttpRequest) -> bool:
-        return self.may(request, STOP)
-
-    def offers(self, verb: AdminAction, row: Any) -> bool:
+    def offers(self, action: AdminAction, row: Any) -> bool:
         return row.stop_requested_at is None
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:

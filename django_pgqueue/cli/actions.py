@@ -3,8 +3,7 @@
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django.core.management.base import CommandError, OutputWrapper
@@ -12,97 +11,24 @@ from django.db import Error
 
 from django_pgqueue.exceptions import InvalidJob
 from django_pgqueue.insights.formatting import Row, plain, rows_of, table
-from django_pgqueue.jobs import actions
-from django_pgqueue.jobs.actions import JobChange, Why
+from django_pgqueue.jobs.actions import ACTIONS, Action, ActionResult, Ids
 from django_pgqueue.jobs.bulk_actions import BulkActionResult, in_slices
 from django_pgqueue.jobs.search import Filter, Source, pages
 
-Ids = Sequence[int]
 Options = Mapping[str, Any]
-
-WORDS = {
-    JobChange.RETRIED: "Retried",
-    JobChange.DUE: "Due now",
-    JobChange.KILLED: "Killed",
-    JobChange.ASKED: "Asked to stop, because it is running",
-    JobChange.MOVED: "Moved to {to}",
-    JobChange.PRIORITIZED: "Given priority {to}",
-    JobChange.PURGED: "Purged",
-}
-
-TYPES: dict[str, tuple[Callable[[str], Any], str]] = {"queue": (str, "QUEUE"), "priority": (int, "N")}
-"""Of what a verb needs: the type, and its word in the help."""
 
 SLICE = 1000
 SAMPLE = 10
 
 
-@dataclass(frozen=True, kw_only=True)
-class CommandAction:
-    """One verb as it is typed.
-
-    Attributes:
-        name: what is typed.
-        help: what it does.
-        does: the verb.
-        finished: the same for finished jobs, where there is one.
-    """
-
-    name: str
-    help: str
-    does: actions.Action
-    finished: actions.Action | None = None
-
-    @property
-    def asks(self) -> bool:
-        """Whether the user has to say yes where many are chosen."""
-        return self.does.is_destructive
-
-    def chosen(self, options: Options) -> actions.Action:
-        """Return the verb for the jobs that the options are about."""
-        return self.finished if self.finished and options.get("finished") else self.does
-
-    def source(self, options: Options) -> Source:
-        return self.chosen(options).source
-
-    def act(self, ids: Ids, options: Options) -> Mapping[str, Ids]:
-        """Do it to a slice of jobs, inside a transaction; return which it was done to, by words that say what."""
-        verb = self.chosen(options)
-        did = verb.act_on_chosen(
-            ids,
-            by=options["by"],
-            said={verb.needs: options["to"]} if verb.needs else {},
-            statuses=options.get("status") or (),
-            where=options["database"],
-        )
-        return {WORDS[what].format(to=options.get("to")): done for what, done in did.items()}
-
-    def why_for(self, options: Options) -> Why:
-        """Return what says why jobs were left alone."""
-        return self.chosen(options).why_for(options.get("status") or ())
+def typed(action: Action) -> str:
+    """Return the name of an action as it is typed."""
+    return action.name.replace("_", "-")
 
 
-VERBS = (
-    CommandAction(
-        name="retry",
-        help="send dead jobs back to be run, with all their attempts before them",
-        does=actions.RETRY,
-    ),
-    CommandAction(name="run-now", help="make scheduled jobs due at once", does=actions.RUN_NOW),
-    CommandAction(
-        name="kill",
-        help="kill jobs: those that wait go to the dead jobs at once, those that run are stopped by their workers",
-        does=actions.KILL,
-    ),
-    CommandAction(name="move", help="move jobs that do not run to another queue", does=actions.MOVE),
-    CommandAction(name="priority", help="give jobs that do not run another priority", does=actions.SET_PRIORITY),
-    CommandAction(
-        name="purge",
-        help="remove dead jobs for good, or with --finished the finished ones",
-        does=actions.PURGE,
-        finished=actions.PURGE_FINISHED,
-    ),
-)
+def for_finished(action: Action) -> Action | None:
+    """Return the action of the same name for finished jobs, which ``--finished`` chooses; None where there is none."""
+    return next((one for one in ACTIONS if one.name == action.name and one.source is Source.FINISHED), None)
 
 
 # Actions on chosen jobs
@@ -142,26 +68,28 @@ def must_choose(options: Mapping[str, Any]) -> None:
 
 
 class SelectedJobs:
-    """The jobs that a verb is to act on.
+    """The jobs that an action is for.
 
     Args:
         options: what the command line says.
         out: where to say how far it has come.
     """
 
-    def __init__(self, verb: CommandAction, options: Options, out: "ProgressLine") -> None:
+    def __init__(self, action: Action, options: Options, out: "ProgressLine") -> None:
         must_choose(options)
-        self.verb = verb
+        self.action = (options.get("finished") and for_finished(action)) or action
         self.database = options["database"]
-        self.source = verb.source(options)
+        self.source = self.action.source
         self.ids = list(dict.fromkeys(options["ids"]))
         self.tally = BulkActionResult()
         self.is_stopping = False  # Ctrl-C was pressed: begin no other slice
         self._options = options
         self._out = out
-        self._filter = filter_from(options, tuple(options.get("status") or options.get("reason") or verb.does.statuses))
+        self._statuses = tuple(options.get("status") or ())
+        self._params = {action.param.name: options["to"]} if action.param else {}
+        self._filter = filter_from(options, self._statuses or tuple(options.get("reason") or action.statuses))
 
-    def slices(self) -> Iterator[Sequence[int]]:
+    def slices(self) -> Iterator[Ids]:
         """Yield their ids, up to 1,000 at a time.
 
         Raises:
@@ -176,7 +104,7 @@ class SelectedJobs:
             if self.is_stopping:
                 raise KeyboardInterrupt
 
-    def _pages(self) -> Iterator[tuple[Sequence[int], int]]:
+    def _pages(self) -> Iterator[tuple[Ids, int]]:
         if self.ids:
             for at in range(0, len(self.ids), SLICE):
                 yield self.ids[at : at + SLICE], len(self.ids[at : at + SLICE])
@@ -201,10 +129,9 @@ class SelectedJobs:
             CommandError: a queue or a priority cannot be, or the database has failed; says what had been done.
             KeyboardInterrupt: after the slice that was under way; at once and rolling it back by a second Ctrl-C.
         """
-        why = self.verb.why_for(self._options)
         try:
             with self._patient():
-                for _ in in_slices(self.slices(), self._act, why, tally=self.tally, database=self.database):
+                for _ in in_slices(self.slices(), self._act, tally=self.tally, database=self.database):
                     pass
         except InvalidJob as error:
             raise CommandError(str(error)) from error
@@ -228,19 +155,22 @@ class SelectedJobs:
         finally:
             signal.signal(signal.SIGINT, before)
 
-    def _act(self, ids: Sequence[int]) -> Mapping[str, Sequence[int]]:
-        return self.verb.act(ids, self._options)
+    def _act(self, ids: Ids) -> ActionResult:
+        return self.action.do(
+            ids, by=self._options["by"], params=self._params, statuses=self._statuses, where=self.database
+        )
 
     def done(self) -> str:
         """Say what has been done."""
-        parts = [f"{plain(words)}: {count:,}." for words, count in self.tally.done.items() if count]
+        counts = {change.words.format(**self._params): count for change, count in self.tally.done.items() if count}
+        parts = [f"{plain(words)}: {count:,}." for words, count in counts.items()]
         return " ".join(parts) or "Nothing was changed."
 
-    def left(self) -> str:
-        """Say what was left alone, and why; with a few ids of each."""
+    def skipped(self) -> str:
+        """Say what was skipped, and why; with a few ids of each."""
         return "\n".join(
-            f"Left alone: {count:,} ({why.value}), as {', '.join(map(str, sorted(self.tally.examples[why])))}."
-            for why, count in self.tally.left.items()
+            f"Left alone: {count:,} ({why.words}), as {', '.join(map(str, sorted(self.tally.examples[why])))}."
+            for why, count in self.tally.skipped.items()
         )
 
 

@@ -15,13 +15,14 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.dateparse import parse_datetime
 
 from django_pgqueue import registry
-from django_pgqueue.cli.actions import TYPES, CommandAction
+from django_pgqueue.cli.actions import for_finished
 from django_pgqueue.conf import conf
 from django_pgqueue.db.connections import own_wrapper, postgresql
 from django_pgqueue.db.errors import one_line
 from django_pgqueue.exceptions import ConfigurationError, PgQueueError
 from django_pgqueue.insights.formatting import UNITS, plain
 from django_pgqueue.insights.overview import QueueLine
+from django_pgqueue.jobs.actions import Action
 from django_pgqueue.jobs.search import Source
 from django_pgqueue.results.handle import JobHandle
 from django_pgqueue.retry_policy import reconnect_delay
@@ -187,11 +188,9 @@ def add_enqueue(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--metadata", type=json_object, metavar="JSON", help="travels with the job")
 
 
-def add_everywhere(
-    parser: argparse.ArgumentParser, call: Callable[..., None], verb: CommandAction | None = None
-) -> None:
-    """Add what every verb takes: the database, and Django's own options also behind the verb."""
-    parser.set_defaults(call=call, doing=verb)
+def add_everywhere(parser: argparse.ArgumentParser, call: Callable[..., None], action: Action | None = None) -> None:
+    """Add what every action takes: the database, and Django's own options also behind the action."""
+    parser.set_defaults(call=call, action=action)
     parser.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['DATABASE']")
     for option in ("--settings", "--pythonpath"):
         parser.add_argument(option, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
@@ -244,23 +243,23 @@ def add_show(parser: argparse.ArgumentParser) -> None:
     _add_format(parser)
 
 
-def add_action(parser: argparse.ArgumentParser, verb: CommandAction) -> None:
-    """Add those of a verb that acts on many jobs."""
+def add_action(parser: argparse.ArgumentParser, action: Action) -> None:
+    """Add those of an action on many jobs."""
     parser.add_argument("ids", nargs="*", type=job_id, metavar="ID", help="of these jobs; or choose by a filter")
-    if verb.does.needs:
-        to, word = TYPES[verb.does.needs]
-        parser.add_argument("--to", type=to, required=True, metavar=word, help="the new one")
+    if action.param:
+        param = action.param
+        parser.add_argument("--to", type=param.value_type, required=True, metavar=param.metavar, help="the new one")
     _add_filter(parser)
-    if len(verb.does.statuses) > 1:
-        _add_status(parser, verb.does.statuses)
-    if verb.does.source is Source.DEAD:
+    if len(action.statuses) > 1:
+        _add_status(parser, action.statuses)
+    if action.source is Source.DEAD:
         _add_reason(parser)
-    if verb.finished is not None:
+    if for_finished(action) is not None:
         parser.add_argument("--finished", action="store_true", help="finished jobs, not dead ones")
     parser.add_argument("--all", action="store_true", help="all of them")
     parser.add_argument("--dry-run", action="store_true", help="only say how many, and show the first")
     parser.add_argument("--by", default="", help="who does it, for history and log; default: the user's name here")
-    if verb.asks:
+    if action.is_destructive:
         parser.add_argument("--yes", action="store_true", help="do not ask")
 
 

@@ -365,11 +365,11 @@ class QueueConnection:
 
 
 Where = str | Database | None
-"""Where a verb acts: an alias, None for ``PGQUEUE["DATABASE"]``, or a connection whose transaction it joins."""
+"""Where an action acts: an alias, None for ``PGQUEUE["DATABASE"]``, or a connection whose transaction it joins."""
 
 
 def caller_of(where: Where) -> Database:
-    """Return the connection that a verb is to use."""
+    """Return the connection that an action is to use."""
     return CallerConnection(where) if where is None or isinstance(where, str) else where
 
 

@@ -113,14 +113,12 @@ def has_living_worker(alias: str) -> bool:
     return living_workers(alias).exists()
 
 
-def left_of(bulk_action: BulkAction) -> list[tuple[SkipReason, int]]:
-    """Return why jobs were left alone, and how many."""
-    counts = bulk_action.left if isinstance(bulk_action.left, dict) else {}
-    return [
-        (SkipReason[name.upper()], count) for name, count in counts.items() if name.upper() in SkipReason.__members__
-    ]
+def skipped_of(bulk_action: BulkAction) -> list[tuple[SkipReason, int]]:
+    """Return why jobs were skipped, and how many."""
+    counts = bulk_action.skipped if isinstance(bulk_action.skipped, dict) else {}
+    return [(reason, counts[reason]) for reason in SkipReason if reason in counts]
 
 
 def seen(bulk_action: BulkAction) -> int:
-    """Return how many matching jobs it has come by: those that were changed, and those left alone."""
-    return bulk_action.done + sum(count for _, count in left_of(bulk_action))
+    """Return how many matching jobs it has come by: those that were changed, and those skipped."""
+    return bulk_action.done + sum(count for _, count in skipped_of(bulk_action))

@@ -5,7 +5,7 @@ import json
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from django_pgqueue.db.connections import CallerConnection
 from django_pgqueue.db.notify import notify_bulk_action
 from django_pgqueue.db.queries import statement
 from django_pgqueue.exceptions import InvalidBulkAction
-from django_pgqueue.jobs.actions import Action, Said, SkipReason, Why, why_skipped
+from django_pgqueue.jobs.actions import Action, ActionResult, Ids, JobChange, Params, SkipReason
 from django_pgqueue.jobs.search import Filter
 
 logger = logging.getLogger("django_pgqueue")
@@ -28,22 +28,22 @@ MOST_EXAMPLES = 10
 
 
 def begin(
-    verb: Action,
+    action: Action,
     chosen: Filter,
     *,
     by: str,
-    said: Said | None = None,
+    params: Params | None = None,
     rate: float | None = None,
     expected: int | None = None,
     database: str | None = None,
 ) -> int:
-    """Have a verb done to all jobs that match now, by whichever worker is free, in the caller's transaction.
+    """Have an action done to all jobs that match now, by whichever worker is free, in the caller's transaction.
 
     Jobs that are enqueued, die or finish after this are left out. Nothing is changed before the commit.
 
     Args:
         by: who wants it; stands in the history of the jobs.
-        said: what the verb needs.
+        params: what the action needs.
         rate: maximum number of jobs a second, above 0. None: no limit.
         expected: how many match now, where that is known, for the progress that is shown.
 
@@ -51,30 +51,30 @@ def begin(
         The id of the bulk action.
 
     Raises:
-        InvalidJob: what was said cannot be.
+        InvalidJob: a param is missing or cannot be.
         InvalidBulkAction: the rate cannot be, or these jobs have nothing of what the filter asks for.
     """
-    said = said or {}
-    verb.check(said)
+    params = params or {}
+    action.check(params)
     try:
-        chosen.must_fit(verb.source)
+        chosen.must_fit(action.source)
     except ValueError as error:
         raise InvalidBulkAction(str(error)) from error
     if rate is not None and not (math.isfinite(rate) and 0 < rate <= FASTEST):
         raise InvalidBulkAction(f"A rate is above 0 and up to {FASTEST} jobs a second, not {rate!r}.")
     caller = CallerConnection(database)
     parameters = {
-        "verb": verb.name,
-        "source": verb.source.name.lower(),
+        "action": action.name,
+        "source": action.source.name.lower(),
         "by": by,
         "filter": json.dumps(stored(chosen)),
-        "said": json.dumps(dict(said)),
+        "params": json.dumps(dict(params)),
         "rate": rate,
         "expected": expected,
     }
     [(bulk_action_id,)] = caller.rows(statement("begin_bulk_action"), parameters)
     notify_bulk_action(caller.alias)
-    logger.info("Bulk action %d begun by %s: %s %s", bulk_action_id, by, verb.name, parameters["filter"])
+    logger.info("Bulk action %d begun by %s: %s %s", bulk_action_id, by, action.name, parameters["filter"])
     return int(bulk_action_id)
 
 
@@ -120,45 +120,39 @@ def filter_of(stored_filter: Any) -> Filter:
 
 # Carrying out in slices
 
-Act = Callable[[Sequence[int]], Mapping[str, Sequence[int]]]
-"""Does something to a slice of jobs; returns which it was done to, by words that say what."""
-
 
 @dataclass
 class BulkActionResult:
     """Result so far."""
 
-    done: Counter[str] = field(default_factory=Counter)
-    left: Counter[SkipReason] = field(default_factory=Counter)
+    done: Counter[JobChange] = field(default_factory=Counter)
+    skipped: Counter[SkipReason] = field(default_factory=Counter)
     examples: dict[SkipReason, list[int]] = field(default_factory=dict)  # a few ids of each
 
-    def add(self, done: Mapping[str, Sequence[int]], left: Mapping[int, SkipReason]) -> None:
-        self.done.update({words: len(ids) for words, ids in done.items()})
-        self.left.update(left.values())
-        for job_id, why in left.items():
+    def add(self, result: ActionResult) -> None:
+        self.done.update({change: len(ids) for change, ids in result.done.items()})
+        self.skipped.update(result.skipped.values())
+        for job_id, why in result.skipped.items():
             some = self.examples.setdefault(why, [])
             if len(some) < MOST_EXAMPLES:
                 some.append(job_id)
 
 
 def in_slices(
-    slices: Iterable[Sequence[int]], act: Act, why: Why, *, tally: BulkActionResult, database: str | None = None
+    slices: Iterable[Ids], do: Callable[[Ids], ActionResult], *, tally: BulkActionResult, database: str | None = None
 ) -> Iterator[BulkActionResult]:
     """Act on slice after slice, each in a transaction of its own; yield the tally whenever one has been committed.
 
     Whatever ends it, and wherever, the slices before stay done, and the tally counts no others.
 
     Args:
-        act: is called inside the transaction.
-        why: says why the others of a slice were left alone.
+        do: is called inside the transaction.
 
     Raises:
         RuntimeError: a transaction is open.
     """
-    alias = database or conf.database
     for ids in slices:
-        with transaction.atomic(using=alias, durable=True):
-            done = act(ids)
-            left = why_skipped(set(ids).difference(*done.values()), why, database=alias)
-        tally.add(done, left)
+        with transaction.atomic(using=database or conf.database, durable=True):
+            result = do(ids)
+        tally.add(result)
         yield tally

@@ -46,13 +46,13 @@ class DueBulkAction(NamedTuple):
     after_id: int
     until_id: int | None
     rate: float | None
-    verb: str
+    action: str
     source: str
     by: str
     filter: str  # JSON
-    said: str  # JSON
+    params: str  # JSON
     outcome: str  # JSON: how many, by what was done
-    left: str  # JSON: how many, by the reason
+    skipped: str  # JSON: how many, by the reason
     is_stopped: bool
 
 
@@ -63,13 +63,13 @@ class BatchResult(NamedTuple):
     until_id: int | None
     is_over: bool = False
     looked: int = 0
-    did: Mapping[str, int] = {}
-    left: Mapping[str, int] = {}
+    changed: Mapping[str, int] = {}
+    skipped: Mapping[str, int] = {}
     error: str = ""
 
     @property
     def done(self) -> int:
-        return sum(self.did.values())
+        return sum(self.changed.values())
 
 
 class BulkPassResult(NamedTuple):
@@ -84,7 +84,7 @@ def carry_on(database: QueueConnection, *, limit: int = LARGEST) -> BulkPassResu
     """Do a slice of up to ``limit`` jobs, 1 to 1,000, of one bulk action that is due, within its rate.
 
     A job that the database refuses to change, or for which it would have to wait, is found by halving the slice and
-    left alone. Whatever else will not go away by itself ends the bulk action, with the error.
+    skipped. Whatever else will not go away by itself ends the bulk action, with the error.
 
     Raises:
         django.db.Error: a transient one; nothing was changed.
@@ -106,7 +106,7 @@ def carry_on(database: QueueConnection, *, limit: int = LARGEST) -> BulkPassResu
             return carry_on(database, limit=limit // 2)
         return _give_up(database, bulk_action, error, is_about_jobs=is_about_jobs)
     if step.is_over:
-        logger.info("Bulk action %d (%s, by %s) has ended", bulk_action.id, bulk_action.verb, bulk_action.by)
+        logger.info("Bulk action %d (%s, by %s) has ended", bulk_action.id, bulk_action.action, bulk_action.by)
     return BulkPassResult(bulk_action.id, step.done, connection.announcements)
 
 
@@ -125,22 +125,24 @@ def _step(connection: MaintenanceConnection, bulk_action: DueBulkAction, limit: 
     """Do the next slice, in the transaction that is open."""
     if bulk_action.is_stopped:
         return BatchResult(bulk_action.after_id, bulk_action.until_id, is_over=True)
-    verb, said, chosen = (
-        action_named(bulk_action.verb, bulk_action.source),
-        json.loads(bulk_action.said),
+    action, params, chosen = (
+        action_named(bulk_action.action, bulk_action.source),
+        json.loads(bulk_action.params),
         _filter(bulk_action),
     )
-    verb.check(said)
-    page = _page(connection, bulk_action, verb, chosen, limit)
-    statuses = chosen.kinds if verb.source is Source.LIVE else ()
-    done = verb.do(page.ids, by=bulk_action.by, said=said, statuses=statuses, where=connection) if page.ids else NONE
+    action.check(params)
+    page = _page(connection, bulk_action, action, chosen, limit)
+    statuses = chosen.kinds if action.source is Source.LIVE else ()
+    result = NONE
+    if page.ids:
+        result = action.do(page.ids, by=bulk_action.by, params=params, statuses=statuses, where=connection)
     return BatchResult(
         after_id=bulk_action.after_id if page.next_id is None else page.next_id,
         until_id=page.until_id,
         is_over=page.next_id is None,
         looked=page.looked,
-        did={what.value: len(ids) for what, ids in done.did.items() if ids},
-        left=Counter(why.name.lower() for why in done.left.values()),
+        changed={change.value: len(ids) for change, ids in result.done.items() if ids},
+        skipped=Counter(why.value for why in result.skipped.values()),
     )
 
 
@@ -155,13 +157,13 @@ def _filter(bulk_action: DueBulkAction) -> Filter:
 
 
 def _page(
-    connection: MaintenanceConnection, bulk_action: DueBulkAction, verb: Action, chosen: Filter, limit: int
+    connection: MaintenanceConnection, bulk_action: DueBulkAction, action: Action, chosen: Filter, limit: int
 ) -> SearchPage:
     """Return the next jobs that match, and no more of them than the limit and the rate allow."""
-    kinds = tuple(kind for kind in chosen.kinds if kind in verb.statuses) or chosen.kinds or verb.statuses
+    kinds = tuple(kind for kind in chosen.kinds if kind in action.statuses) or chosen.kinds or action.statuses
     wanted = dataclasses.replace(chosen, kinds=kinds)
     try:
-        page = page_of(connection, verb.source, wanted, after_id=bulk_action.after_id, until_id=bulk_action.until_id)
+        page = page_of(connection, action.source, wanted, after_id=bulk_action.after_id, until_id=bulk_action.until_id)
     except (DataError, psycopg.DataError) as error:  # it becomes Django's where the transaction is left
         raise InvalidBulkAction(f"The stored filter cannot be used: {_told(error)}") from error
     most = limit if bulk_action.rate is None else min(limit, max(int(bulk_action.rate), 1))
@@ -180,8 +182,8 @@ def _write(database: QueueConnection, bulk_action: DueBulkAction, step: BatchRes
         "until_id": step.until_id,
         "looked": step.looked,
         "done": step.done,
-        "outcome": _added(bulk_action.outcome, step.did),
-        "left": _added(bulk_action.left, step.left),
+        "outcome": _added(bulk_action.outcome, step.changed),
+        "skipped": _added(bulk_action.skipped, step.skipped),
         "error": step.error,
     }
     database.rows(statement("save_bulk_action"), parameters)
@@ -194,7 +196,7 @@ def _added(counts: str, more: Mapping[str, int]) -> str:
 def _give_up(
     database: QueueConnection, bulk_action: DueBulkAction, error: Exception, *, is_about_jobs: bool
 ) -> BulkPassResult:
-    """Leave the job alone that the slice consisted of, or end the bulk action, in a transaction of its own."""
+    """Skip the job that the slice consisted of, or end the bulk action, in a transaction of its own."""
     with database.transaction():
         again = _take(database, bulk_action.id)
         if again is None or again.after_id != bulk_action.after_id:
@@ -204,21 +206,21 @@ def _give_up(
         else:
             step = BatchResult(again.after_id, again.until_id, is_over=True, error=_told(error))
         _write(database, again, step)
-    logger.warning("Bulk action %d (%s, by %s): %s", bulk_action.id, bulk_action.verb, bulk_action.by, _told(error))
+    logger.warning("Bulk action %d (%s, by %s): %s", bulk_action.id, bulk_action.action, bulk_action.by, _told(error))
     return BulkPassResult(bulk_action.id)
 
 
 def _without_next(connection: MaintenanceConnection, bulk_action: DueBulkAction, error: Exception) -> BatchResult:
-    """Leave the next job alone."""
-    verb = action_named(bulk_action.verb, bulk_action.source)
-    page = _page(connection, bulk_action, verb, _filter(bulk_action), 1)
+    """Skip the next job."""
+    action = action_named(bulk_action.action, bulk_action.source)
+    page = _page(connection, bulk_action, action, _filter(bulk_action), 1)
     why = SkipReason.CHANGING if is_locked(error) else SkipReason.REFUSED
     return BatchResult(
         after_id=bulk_action.after_id if page.next_id is None else page.next_id,
         until_id=page.until_id,
         is_over=page.next_id is None,
         looked=page.looked,
-        left=Counter({why.name.lower(): len(page.ids)}),
+        skipped=Counter({why.value: len(page.ids)}),
         error="" if is_locked(error) else f"Job {', '.join(map(str, page.ids))}: {_told(error)}",
     )
 

@@ -661,20 +661,23 @@ class Migration(QueueMigration):
                 ("done", models.BigIntegerField("done", db_default=0)),
                 ("expected", models.BigIntegerField(null=True, help_text="How many matched when it was asked for.")),
                 ("rate", models.FloatField("rate", null=True, help_text="Jobs a second; empty: as fast as it goes.")),
-                ("verb", models.TextField("verb")),
+                ("action", models.TextField("action")),
                 ("source", models.TextField(help_text="Which table: live, dead or finished.")),
                 ("by", models.TextField("by")),
                 ("stopped_by", models.TextField("stopped by", db_default="")),
                 ("last_error", models.TextField("last error", db_default="")),
                 ("filter", models.JSONField("filter", db_default=EMPTY_OBJECT)),
                 (
-                    "said",
+                    "params",
                     models.JSONField(
-                        db_default=EMPTY_OBJECT, help_text="What else the verb needs: a queue, a priority."
+                        db_default=EMPTY_OBJECT, help_text="What else the action needs: a queue, a priority."
                     ),
                 ),
                 ("outcome", models.JSONField(db_default=EMPTY_OBJECT, help_text="How many, by what was done to them.")),
-                ("left", models.JSONField("left alone", db_default=EMPTY_OBJECT, help_text="How many, by the reason.")),
+                (
+                    "skipped",
+                    models.JSONField("left alone", db_default=EMPTY_OBJECT, help_text="How many, by the reason."),
+                ),
             ],
             options={
                 "db_table": "pgqueue_bulk_actions",

@@ -263,7 +263,7 @@ class MaintenanceRunner:
             send_or_warn(self.database, sorted(payloads))
 
     def _forward_progress(self, announcements: Mapping[str, set[str]]) -> None:
-        """Send what verbs have announced."""
+        """Send what actions have announced."""
         for channel, payloads in announcements.items():
             if channel == CHANNEL:
                 self._wake_children(payloads)

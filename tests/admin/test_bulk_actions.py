@@ -1,4 +1,4 @@
-"""The list and the pages of bulk actions: how far each is, why jobs were left alone, and the button that stops it."""
+"""The list and the pages of bulk actions: how far each is, why jobs were skipped, and the button that stops it."""
 
 import datetime as dt
 import re
@@ -41,7 +41,7 @@ def test_no_user_adds_changes_or_deletes_bulk_actions(admin_client):
 def test_page_shows_how_far_it_is_and_why_jobs_were_left_alone(staff, worker):
     bulk_action_id = begin(actions.RETRY, Filter(queues=("mail",)), by="bob", rate=5, expected=20)
     BulkAction.objects.filter(pk=bulk_action_id).update(
-        done=8, outcome={"retried": 8}, left={"key_held": 2, "gone": 1}, started_at=timezone.now()
+        done=8, outcome={"retried": 8}, skipped={"key_held": 2, "gone": 1}, started_at=timezone.now()
     )
     response = staff.get(f"{BULK_ACTIONS}{bulk_action_id}/change/")
     page, markup = text_of(response), response.content.decode()
@@ -69,8 +69,8 @@ def test_page_says_when_no_worker_is_alive_to_do_it(staff):
         ({}, "not begun yet"),
         ({"started_at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}, "under way"),
         ({"ended_at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}, "done"),
-        ({"ended_at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "last_error": "no <verb>"}, "failed"),
-        ({"ended_at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "last_error": "Job 7: DataError: <verb>"}, "done"),
+        ({"ended_at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "last_error": "no <action>"}, "failed"),
+        ({"ended_at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "last_error": "Job 7: DataError: <action>"}, "done"),
         (
             {
                 "ended_at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
@@ -87,7 +87,7 @@ def test_state_is_said_in_words(staff, values, words):
     for address in (BULK_ACTIONS, f"{BULK_ACTIONS}{bulk_action_id}/change/"):
         response = staff.get(address)
         assert words in text_of(response)
-        assert "<verb>" not in response.content.decode()
+        assert "<action>" not in response.content.decode()
 
 
 def test_stop_button_ends_it_with_an_entry_in_the_log(staff):
@@ -124,11 +124,11 @@ def test_bulk_action_that_is_not_there_leads_away(staff, object_id):
     [
         {"filter": {"colour": "red"}},
         {"filter": []},
-        {"verb": "<b>drop</b>"},
+        {"action": "<b>drop</b>"},
         {"source": "nowhere"},
-        {"said": []},
-        {"outcome": {"strange": 1}, "left": {"strange": 2}},
-        {"outcome": [], "left": []},
+        {"params": []},
+        {"outcome": {"strange": 1}, "skipped": {"strange": 2}},
+        {"outcome": [], "skipped": []},
     ],
     ids=str,
 )
@@ -144,7 +144,7 @@ def test_odd_bulk_actions_do_not_break_the_pages(staff, odd):
 def test_markup_in_a_bulk_action_is_shown_as_text(staff):
     evil = "<script>alert(1)</script>"
     chosen = Filter(queues=(evil,), tasks=(evil,), error=evil)
-    bulk_action_id = begin(actions.MOVE, chosen, by=evil, said={"queue": evil})
+    bulk_action_id = begin(actions.MOVE, chosen, by=evil, params={"queue": evil})
     BulkAction.objects.update(last_error=evil, stopped_by=evil, stopped_at=timezone.now(), ended_at=timezone.now())
     for address in (BULK_ACTIONS, f"{BULK_ACTIONS}{bulk_action_id}/change/"):
         page = staff.get(address).content.decode()

@@ -11,7 +11,6 @@ from django.test import Client
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.admin.confirm_all import in_words, query, sentence
-from django_pgqueue.admin.job_actions import VERBS
 from django_pgqueue.jobs import actions
 from django_pgqueue.jobs.bulk_actions import begin
 from django_pgqueue.jobs.search import Filter, Source
@@ -99,7 +98,7 @@ def test_yes_begins_a_bulk_action_with_an_entry_in_the_log_and_shows_it(staff, w
     bulk_action = BulkAction.objects.get()
     assert response.redirect_chain == [(f"{BULK_ACTIONS}{bulk_action.pk}/change/", 302)]
     assert messages_of(response) == ["It has begun, in the background. This page shows how far it is."]
-    assert (bulk_action.verb, bulk_action.source, bulk_action.by) == ("retry", "dead", "ann")
+    assert (bulk_action.action, bulk_action.source, bulk_action.by) == ("retry", "dead", "ann")
     assert (bulk_action.rate, bulk_action.expected, bulk_action.filter) == (2.5, 3, {"queues": ["mail"]})
     [entry] = LogEntry.objects.all()
     assert (entry.object_id, entry.content_type.model, entry.user.username) == (
@@ -142,14 +141,14 @@ def test_rate_that_cannot_be_is_asked_for_again(staff, rate):
     assert not LogEntry.objects.exists()
 
 
-def test_what_the_verb_needs_is_asked_for_too(staff):
+def test_what_the_action_needs_is_asked_for_too(staff):
     enqueue_many(app.noop, [(), ()])
     address = f"{JOBS}move/matching/?status=queued"
     assert 'name="queue"' in staff.get(address).content.decode()
     assert "This field is required" in text_of(staff.post(address, {"queue": ""}))
     staff.post(address, {"queue": "bulk", "rate": ""})
     bulk_action = BulkAction.objects.get()
-    assert (bulk_action.said, bulk_action.filter) == ({"queue": "bulk"}, {"kinds": ["queued"]})
+    assert (bulk_action.params, bulk_action.filter) == ({"queue": "bulk"}, {"kinds": ["queued"]})
 
 
 def test_question_says_when_no_worker_would_do_it(staff):
@@ -179,29 +178,29 @@ def test_forged_posts_without_the_right_begin_and_stop_nothing(viewer):
     bury(2)
     enqueue_many(app.noop, [(), ()])
     bulk_action_id = begin(actions.PURGE, Filter(), by="bob")
-    for verb in VERBS:
-        url = {Source.LIVE: JOBS, Source.DEAD: DEAD, Source.FINISHED: FINISHED}[verb.many.source]
-        said = {"rate": "", "queue": "x", "priority": 1}
-        assert viewer.post(f"{url}{verb.name}/matching/", said).status_code == 403
-        assert viewer.get(f"{url}{verb.name}/matching/").status_code == 403
+    for action in actions.ACTIONS:
+        url = {Source.LIVE: JOBS, Source.DEAD: DEAD, Source.FINISHED: FINISHED}[action.source]
+        params = {"rate": "", "queue": "x", "priority": 1}
+        assert viewer.post(f"{url}{action.name}/matching/", params).status_code == 403
+        assert viewer.get(f"{url}{action.name}/matching/").status_code == 403
     assert viewer.post(f"{BULK_ACTIONS}{bulk_action_id}/stop/").status_code == 403
     assert viewer.post(f"{BULK_ACTIONS}{bulk_action_id}/change/", {"by": "eve"}).status_code == 403
     assert [bulk_action.pk for bulk_action in BulkAction.objects.filter(ended_at=None)] == [bulk_action_id]
     assert (Job.objects.count(), DeadJob.objects.count(), LogEntry.objects.count()) == (2, 2, 0)
 
 
-@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.permission)
-def test_each_verb_has_a_permission_of_its_own_for_all_too(verb):
+@pytest.mark.parametrize("action", actions.ACTIONS, ids=lambda action: action.permission)
+def test_each_action_has_a_permission_of_its_own_for_all_too(action):
     url, view = {
         Source.LIVE: (JOBS, "view_job"),
         Source.DEAD: (DEAD, "view_deadjob"),
         Source.FINISHED: (FINISHED, "view_finishedjob"),
-    }[verb.many.source]
-    others = {other.permission for other in VERBS} - {verb.permission}
-    may, may_not = user_with(view, verb.permission, name="ann"), user_with(view, *others, name="bob")
-    said = {"rate": "", "queue": "x", "priority": 1}
-    assert may_not.post(f"{url}{verb.name}/matching/", said).status_code == 403
-    assert may.post(f"{url}{verb.name}/matching/", said).status_code == 302
+    }[action.source]
+    others = {other.permission for other in actions.ACTIONS} - {action.permission}
+    may, may_not = user_with(view, action.permission, name="ann"), user_with(view, *others, name="bob")
+    params = {"rate": "", "queue": "x", "priority": 1}
+    assert may_not.post(f"{url}{action.name}/matching/", params).status_code == 403
+    assert may.post(f"{url}{action.name}/matching/", params).status_code == 302
     assert BulkAction.objects.get().by == "ann"
 
 

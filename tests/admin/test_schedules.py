@@ -171,7 +171,7 @@ def test_what_the_code_declares_is_not_deleted(staff, monkeypatch):
         (("view", "change"), ["add/", "run/", "pause/", "resume/"]),
     ],
 )
-def test_each_verb_needs_its_permission(permissions, refused):
+def test_each_action_needs_its_permission(permissions, refused):
     row = make()
     client = user_with(*(f"{what}_schedule" for what in permissions))
     for address in refused:
@@ -185,7 +185,7 @@ def test_viewer_sees_and_cannot_change():
     text = user_with("view_schedule").get(page(row)).content.decode()
     assert "hunter2" not in text
     assert "<textarea" not in text
-    assert 'class="pgqueue-verb"' not in text
+    assert 'class="pgqueue-action"' not in text
 
 
 def test_nothing_selected_changes_nothing(staff):

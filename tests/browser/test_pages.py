@@ -35,7 +35,7 @@ def life(live_server) -> None:
     make("hourly")
     begun = begin(RETRY, Filter(queues=("default",)), by="eve", rate=5, expected=20)
     BulkAction.objects.filter(pk=begun).update(
-        done=8, outcome={"retried": 8}, left={"key_held": 2}, started_at=timezone.now()
+        done=8, outcome={"retried": 8}, skipped={"key_held": 2}, started_at=timezone.now()
     )
     holds = worker(memory_bytes=80 * 2**20, queues=["mail", "default"]).pk
     Job.objects.create(task=app.record.name, status="running", lease_token=1, worker_id=holds)
@@ -197,7 +197,7 @@ def evil(live_server) -> None:
     pause_queue(MARKUP, by=MARKUP, reason=MARKUP)
     make(MARKUP, last_error=MARKUP)
     Schedule.objects.update(task=MARKUP, args=[MARKUP], kwargs={MARKUP: MARKUP})
-    begin(MOVE, Filter(queues=(MARKUP,), tasks=(MARKUP,)), by=MARKUP, said={"queue": MARKUP[:128]})
+    begin(MOVE, Filter(queues=(MARKUP,), tasks=(MARKUP,)), by=MARKUP, params={"queue": MARKUP[:128]})
     BulkAction.objects.update(last_error=MARKUP)
 
 

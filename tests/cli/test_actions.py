@@ -1,4 +1,4 @@
-"""Actions on jobs by pgqueue_jobs: those named or those that match, slice by slice, and what was left alone."""
+"""Actions on jobs by pgqueue_jobs: those named or those that match, slice by slice, and what was skipped."""
 
 import datetime as dt
 import io
@@ -11,7 +11,9 @@ from django.db import OperationalError
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
 from django_pgqueue.cli import actions
+from django_pgqueue.jobs.actions import ACTIONS
 from django_pgqueue.jobs.claim import claim
+from django_pgqueue.jobs.search import Source
 from django_pgqueue.models import DeadJob, FinishedJob, Job
 from tests.support.jobs_command import Terminal, dead, finish, ids_of, jobs, refused
 
@@ -25,24 +27,31 @@ def test_kill_says_what_became_of_each_job(queue):
     out = io.StringIO()
     with pytest.raises(CommandError, match=rf"Left alone: 1 \(not here any more.*\), as {waiting + 1000}\."):
         call_command("pgqueue_jobs", "kill", str(waiting), str(running), str(waiting + 1000), by="eve", stdout=out)
-    assert out.getvalue() == "Killed: 1. Asked to stop, because it is running: 1.\n"
+    assert out.getvalue() == "Killed: 1. Asked to stop: 1.\n"
     buried = DeadJob.objects.get()
     assert (buried.id, buried.reason, buried.cancelled_by) == (waiting, "killed", "eve")
     assert (Job.objects.get().id, Job.objects.get().cancelled_by) == (running, "eve")
 
 
-@pytest.mark.parametrize("verb", ["retry"])
-def test_retry_by_filter(verb):
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda action: f"{action.name} {action.source.name}")
+def test_each_action_is_a_subcommand_named_as_in_python(action):
+    words = ["--to", action.param.lowest] if action.param else []
+    finished = ["--finished"] if action.source is Source.FINISHED else []
+    assert jobs(action.name.replace("_", "-"), *words, *finished, "--all", "--dry-run") == "0 jobs match.\n"
+
+
+@pytest.mark.parametrize("action", ["retry"])
+def test_retry_by_filter(action):
     mail, other = dead(queue="mail"), dead()
     Job.objects.all().delete()
-    assert jobs(verb, "--queue", "mail", "--reason", "killed", "--error", "killed by eve") == "Retried: 1.\n"
+    assert jobs(action, "--queue", "mail", "--reason", "killed", "--error", "killed by eve") == "Retried: 1.\n"
     assert (ids_of(Job), ids_of(DeadJob)) == (mail, other)
-    assert jobs(verb, "--reason", "lost") == "Nothing was changed.\n"
+    assert jobs(action, "--reason", "lost") == "Nothing was changed.\n"
 
 
 def test_run_now_takes_scheduled_jobs_only():
     ready, later = app.noop.enqueue().id, app.noop.using(run_at=dt.timedelta(hours=1)).enqueue().id
-    assert jobs("run-now", "--all") == "Due now: 1.\n"
+    assert jobs("run-now", "--all") == "Made due at once: 1.\n"
     assert set(Job.objects.values_list("status", flat=True)) == {"queued"}
     assert "Left alone: 2 (queued already)" in refused("run-now", ready, later)
 
@@ -52,7 +61,7 @@ def test_move_and_priority_by_filter_leave_what_runs_and_say_so(queue):
     claim(queue, "default", limit=1, worker_id=1)
     assert f"Left alone: 1 (running already), as {running}." in refused("move", "--to", "new", "--queue", "default")
     assert list(Job.objects.filter(queue="new").values_list("pk", flat=True)) == others
-    assert jobs("priority", "--to", "-5", "--queue", "new", "--status", "queued") == "Given priority -5: 2.\n"
+    assert jobs("set-priority", "--to", "-5", "--queue", "new", "--status", "queued") == "Given priority -5: 2.\n"
     assert dict(Job.objects.values_list("pk", "priority")) == {running: 0, others[0]: -5, others[1]: -5}
 
 
@@ -73,7 +82,7 @@ def test_purge_takes_dead_jobs_or_finished_ones(sql):
         ["purge", "--yes"],
         ["kill", "--yes"],
         ["move", "--to", "new"],
-        ["priority", "--to", "9"],
+        ["set-priority", "--to", "9"],
         ["run-now"],
     ],
 )
@@ -92,14 +101,14 @@ def test_dry_run_changes_nothing_and_shows_a_few(words, by_ids):
 def test_2500_jobs_are_moved_in_slices_with_a_line_on_a_terminal():
     enqueue_many(app.noop, [()] * 2500)
     errors = Terminal()
-    assert jobs("move", "--to", "new", "--queue", "default", stderr=errors) == "Moved to new: 2,500.\n"
+    assert jobs("move", "--to", "new", "--queue", "default", stderr=errors) == "Moved to queue new: 2,500.\n"
     steps = [line.strip() for line in errors.getvalue().split("\r")[1:]]
     assert steps == [
         "2,500 jobs looked at, 0 done",
         "4,000 jobs looked at, 1,000 done",
         "4,500 jobs looked at, 2,000 done",
     ]
-    assert jobs("move", "--to", "new", "--all", "-v", "0", stderr=errors) == "Moved to new: 2,500.\n"
+    assert jobs("move", "--to", "new", "--all", "-v", "0", stderr=errors) == "Moved to queue new: 2,500.\n"
     assert Job.objects.filter(queue="new").count() == 2500
 
 

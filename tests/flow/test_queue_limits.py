@@ -238,7 +238,7 @@ def test_open_transaction_that_changes_a_limit_is_not_waited_for(queue):
     assert count(queue, name="mail") > 0
 
 
-# Verbs
+# Actions
 
 
 def test_pause_is_written_down_and_taken_back(transactional_db):
@@ -268,7 +268,7 @@ def test_pause_ends_by_the_clock_of_the_database(queue):
     assert not resume_queue("default", by="ann"), "its time had passed"
 
 
-def test_verbs_are_undone_with_the_callers_transaction(transactional_db):
+def test_changes_are_undone_with_the_callers_transaction(transactional_db):
     with contextlib.suppress(ZeroDivisionError), transaction.atomic():
         pause_queue("default", by="ann")
         limit_queue("default", max_running=1)
@@ -309,7 +309,7 @@ def test_burst_is_a_fifth_of_a_second_by_default(rate, period, burst):
 
 
 @pytest.mark.parametrize(
-    ("verb", "options", "message"),
+    ("action", "options", "message"),
     [
         (pause_queue, {"name": "", "by": "ann"}, "The name of a queue is a name of 1 to 128 characters, not ''"),
         (pause_queue, {"name": "x" * 129, "by": "ann"}, "1 to 128"),
@@ -331,9 +331,9 @@ def test_burst_is_a_fifth_of_a_second_by_default(rate, period, burst):
         (limit_queue, {"rate": None, "period": 60}, "belong to a rate, and rate is None"),
     ],
 )
-def test_what_cannot_work_is_refused(transactional_db, verb, options, message):
+def test_what_cannot_work_is_refused(transactional_db, action, options, message):
     with pytest.raises(InvalidLimit, match=re.escape(message)):
-        verb(**{"name": "default", **options})
+        action(**{"name": "default", **options})
     assert not Queue.objects.exists()
 
 

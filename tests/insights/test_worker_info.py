@@ -9,9 +9,9 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.insights.worker_info import (
     has_living_worker,
     jobs_of,
-    left_of,
     seen,
     served_text,
+    skipped_of,
     states_of,
     with_clock,
 )
@@ -78,7 +78,7 @@ def test_no_worker_lives_once_its_lease_is_over():
 
 
 @pytest.mark.parametrize(
-    ("left", "told", "number"),
+    ("skipped", "told", "number"),
     [
         ({"gone": 2, "key_held": 1}, [(SkipReason.GONE, 2), (SkipReason.KEY_HELD, 1)], 10),
         ({"of another version": 5, "gone": 1}, [(SkipReason.GONE, 1)], 8),
@@ -86,7 +86,7 @@ def test_no_worker_lives_once_its_lease_is_over():
         (None, [], 7),
     ],
 )
-def test_jobs_that_were_left_alone_were_come_by_too(left, told, number):
-    bulk_action = BulkAction(done=7, left=left)
-    assert left_of(bulk_action) == told
+def test_jobs_that_were_skipped_were_come_by_too(skipped, told, number):
+    bulk_action = BulkAction(done=7, skipped=skipped)
+    assert skipped_of(bulk_action) == told
     assert seen(bulk_action) == number

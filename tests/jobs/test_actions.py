@@ -15,7 +15,7 @@ from django_pgqueue.db.notify import CHANNEL
 from django_pgqueue.exceptions import InvalidBulkAction, InvalidJob
 from django_pgqueue.insights.history import title_of
 from django_pgqueue.jobs.actions import (
-    VERBS,
+    ACTIONS,
     JobChange,
     SkipReason,
     action_named,
@@ -237,50 +237,50 @@ def test_note_of_a_job_that_has_not_failed_is_its_first_entry(db):
     assert set(titles(Job.objects.get(pk=job_id))) == {"moved from default to bulk by eve", "made due at once by eve"}
 
 
-def test_every_verb_is_found_by_name_and_source():
-    for verb in VERBS:
-        assert action_named(verb.name, verb.source.name.lower()) is verb
+def test_every_action_is_found_by_name_and_source():
+    for action in ACTIONS:
+        assert action_named(action.name, action.source.name.lower()) is action
     for name, source in (("kill", "dead"), ("drop", "live"), ("purge", "live"), ("retry", "nowhere")):
-        with pytest.raises(InvalidBulkAction, match=f"no verb '{name}' for '{source}' jobs"):
+        with pytest.raises(InvalidBulkAction, match=f"no action '{name}' for '{source}' jobs"):
             action_named(name, source)
 
 
-def test_what_a_verb_needs_is_checked():
+def test_what_an_action_needs_is_checked():
     action_named("move", "live").check({"queue": "bulk"})
     action_named("kill", "live").check({})
-    for name, said in (
+    for name, params in (
         ("move", {}),
         ("move", {"queue": ""}),
         ("set_priority", {"priority": 101}),
         ("set_priority", {}),
     ):
         with pytest.raises(InvalidJob):
-            action_named(name, "live").check(said)
+            action_named(name, "live").check(params)
 
 
-def test_verb_says_what_it_did_and_why_others_were_left(queue):
+def test_action_tells_what_it_did_and_why_others_were_skipped(queue):
     waits, runs = enqueue_many(app.noop, [(), ()])
     queue.rows("UPDATE pgqueue_jobs SET status='running', lease_token=1 WHERE id=%(id)s RETURNING id", {"id": runs})
-    said = {"queue": "bulk"}
-    done = action_named("move", "live").do([waits, runs, 10**9], by="eve", said=said, statuses=(), where=None)
+    params = {"queue": "bulk"}
+    done = action_named("move", "live").do([waits, runs, 10**9], by="eve", params=params, statuses=(), where=None)
     assert done == ({JobChange.MOVED: [waits]}, {runs: SkipReason.RUNNING, 10**9: SkipReason.GONE})
 
 
-def test_verb_spares_jobs_that_are_not_what_they_were_chosen_for(queue):
+def test_action_spares_jobs_that_are_not_what_they_were_chosen_for(queue):
     job_id = app.noop.enqueue().id
     queue.rows("UPDATE pgqueue_jobs SET status='running', lease_token=1 RETURNING id", {})
-    done = action_named("kill", "live").do([job_id], by="eve", said={}, statuses=("queued",), where=None)
+    done = action_named("kill", "live").do([job_id], by="eve", params={}, statuses=("queued",), where=None)
     assert done == ({JobChange.KILLED: [], JobChange.ASKED: []}, {job_id: SkipReason.RUNNING})
     assert Job.objects.get().cancel_requested_at is None
 
 
-def test_pass_of_maintenance_announces_what_its_verbs_did_after_its_commit(queue):
+def test_pass_of_maintenance_announces_what_its_actions_did_after_its_commit(queue):
     ids = died(queue, 2)
     connection = MaintenanceConnection(queue)
     with queue.transaction():
-        done = action_named("retry", "dead").do(ids, by="eve", said={}, statuses=(), where=connection)
+        done = action_named("retry", "dead").do(ids, by="eve", params={}, statuses=(), where=connection)
         assert Job.objects.count() == 0
-    assert sorted(done.did[JobChange.RETRIED]) == ids
+    assert sorted(done.done[JobChange.RETRIED]) == ids
     assert connection.announcements == {CHANNEL: {"default"}}
     assert Job.objects.count() == 2
 

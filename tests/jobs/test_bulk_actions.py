@@ -8,7 +8,7 @@ from django.db import transaction
 from django.utils import timezone
 
 import tests.app.tasks as app
-from django_pgqueue import enqueue_many, kill, move_jobs, retry
+from django_pgqueue import enqueue_many, kill
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import OPERATE, Notification
 from django_pgqueue.exceptions import InvalidBulkAction, InvalidJob
@@ -17,9 +17,8 @@ from django_pgqueue.jobs.actions import (
     MOVE,
     PURGE,
     RETRY,
+    ActionResult,
     SkipReason,
-    why_not_changed,
-    why_not_retried,
 )
 from django_pgqueue.jobs.bulk_actions import BulkActionResult, begin, filter_of, in_slices, stop, stored
 from django_pgqueue.jobs.claim import claim
@@ -33,11 +32,11 @@ from tests.support.waiting import beside, eventually
 
 def test_bulk_action_is_stored_and_announced_after_the_commit(db, django_capture_on_commit_callbacks):
     with django_capture_on_commit_callbacks() as hooks:
-        bulk_action_id = begin(MOVE, Filter(queues=("mail",)), by="ann", said={"queue": "bulk"}, rate=2.5, expected=7)
+        bulk_action_id = begin(MOVE, Filter(queues=("mail",)), by="ann", params={"queue": "bulk"}, rate=2.5, expected=7)
     assert hooks == [Notification("default", (OPERATE,))]
     bulk_action = BulkAction.objects.get(pk=bulk_action_id)
-    assert (bulk_action.verb, bulk_action.source, bulk_action.by) == ("move", "live", "ann")
-    assert (bulk_action.filter, bulk_action.said) == ({"queues": ["mail"]}, {"queue": "bulk"})
+    assert (bulk_action.action, bulk_action.source, bulk_action.by) == ("move", "live", "ann")
+    assert (bulk_action.filter, bulk_action.params) == ({"queues": ["mail"]}, {"queue": "bulk"})
     assert (bulk_action.rate, bulk_action.expected, bulk_action.ended_at) == (2.5, 7, None)
 
 
@@ -48,10 +47,10 @@ def test_rate_that_cannot_be_is_refused(db, rate):
     assert not BulkAction.objects.exists()
 
 
-@pytest.mark.parametrize("said", [{}, {"queue": ""}, {"queue": "x" * 129}, {"queue": 7}])
-def test_what_a_verb_needs_has_to_be_said(db, said):
+@pytest.mark.parametrize("params", [{}, {"queue": ""}, {"queue": "x" * 129}, {"queue": 7}])
+def test_what_an_action_needs_has_to_be_given(db, params):
     with pytest.raises(InvalidJob):
-        begin(MOVE, Filter(), by="ann", said=said)
+        begin(MOVE, Filter(), by="ann", params=params)
     assert not BulkAction.objects.exists()
 
 
@@ -136,14 +135,14 @@ def dead(queue):
     return make
 
 
-def moved(ids):
-    return {"moved": move_jobs(ids, queue="new", by="eve")}
+def move(ids) -> ActionResult:
+    return MOVE.do(ids, by="eve", params={"queue": "new"}, statuses=(), where=None)
 
 
-def run(source, act, why, **chosen) -> BulkActionResult:
+def retry_all() -> BulkActionResult:
     tally = BulkActionResult()
-    batches = (page.ids for page in pages(source, Filter(**chosen)))
-    for _ in in_slices(batches, act, why, tally=tally):
+    batches = (page.ids for page in pages(Source.DEAD, Filter()))
+    for _ in in_slices(batches, lambda ids: RETRY.do(ids, by="eve", params={}, statuses=(), where=None), tally=tally):
         pass
     return tally
 
@@ -152,11 +151,11 @@ def test_2500_jobs_are_moved_in_slices_each_a_transaction_of_its_own(queue):
     ids = enqueue_many(app.noop, [()] * 2500)
     tally, seen = BulkActionResult(), []
     batches = (page.ids for page in pages(Source.LIVE, Filter()))
-    for _ in in_slices(batches, moved, why_not_changed, tally=tally):
+    for _ in in_slices(batches, move, tally=tally):
         [(committed,)] = queue.rows("SELECT count(*) FROM pgqueue_jobs WHERE queue = 'new'", {})
         seen.append(committed)
     assert seen == [1000, 2000, 2500]
-    assert (tally.done, tally.left) == ({"moved": 2500}, {})
+    assert (tally.done, tally.skipped) == ({"moved": 2500}, {})
     assert Job.objects.filter(queue="new").count() == len(ids)
 
 
@@ -165,7 +164,7 @@ def test_interrupted_slice_is_rolled_back_and_those_before_stay(queue):
     tally, slices = BulkActionResult(), []
 
     def act(ids):
-        done = moved(ids)
+        done = move(ids)
         slices.append(ids)
         if len(slices) == 2:
             raise KeyboardInterrupt
@@ -173,7 +172,7 @@ def test_interrupted_slice_is_rolled_back_and_those_before_stay(queue):
 
     batches = (page.ids for page in pages(Source.LIVE, Filter()))
     with pytest.raises(KeyboardInterrupt):
-        for _ in in_slices(batches, act, why_not_changed, tally=tally):
+        for _ in in_slices(batches, act, tally=tally):
             pass
     assert tally.done == {"moved": 1000}
     assert Job.objects.filter(queue="new").count() == 1000
@@ -182,7 +181,7 @@ def test_interrupted_slice_is_rolled_back_and_those_before_stay(queue):
 @pytest.mark.django_db(transaction=True)
 def test_slices_refuse_to_be_part_of_a_transaction():
     with transaction.atomic(), pytest.raises(RuntimeError, match="durable"):
-        list(in_slices([[1]], moved, why_not_changed, tally=BulkActionResult()))
+        list(in_slices([[1]], move, tally=BulkActionResult()))
 
 
 def test_what_is_locked_or_running_is_left_and_said(queue, other_queue):
@@ -191,7 +190,7 @@ def test_what_is_locked_or_running_is_left_and_said(queue, other_queue):
     tally = BulkActionResult()
     with other_queue.transaction():
         other_queue.rows("SELECT id FROM pgqueue_jobs WHERE id = %(id)s FOR UPDATE", {"id": locked})
-        list(in_slices([[running, locked, free, gone]], moved, why_not_changed, tally=tally))
+        list(in_slices([[running, locked, free, gone]], move, tally=tally))
     assert tally.done == {"moved": 1}
     assert tally.examples == {SkipReason.RUNNING: [running], SkipReason.CHANGING: [locked], SkipReason.GONE: [gone]}
     assert Job.objects.get(queue="new").id == free
@@ -204,7 +203,7 @@ def test_job_that_the_live_table_would_refuse_stays_dead_and_the_others_go(dead,
     """As one that SQL has inserted before the table had its checks."""
     refused, free = dead(2)
     sql(f"UPDATE pgqueue_dead_jobs SET {wrong} WHERE id = %s", refused)
-    tally = run(Source.DEAD, lambda ids: {"retried": retry(ids, by="eve").ids}, why_not_retried)
+    tally = retry_all()
     assert (tally.done, tally.examples) == ({"retried": 1}, {SkipReason.OUT_OF_BOUNDS: [refused]})
     assert DeadJob.objects.get().pk == refused
     assert Job.objects.get().pk == free
@@ -214,6 +213,6 @@ def test_job_whose_unique_key_is_held_stays_dead_and_says_so(dead, sql):
     held, free = dead(2)
     sql("UPDATE pgqueue_dead_jobs SET unique_key = 'k', unique_scope = 'live' WHERE id = %s", held)
     sql("INSERT INTO pgqueue_jobs (task, unique_key, unique_scope) VALUES ('x', 'k', 'live')")
-    tally = run(Source.DEAD, lambda ids: {"retried": retry(ids, by="eve").ids}, why_not_retried)
+    tally = retry_all()
     assert (tally.done, tally.examples) == ({"retried": 1}, {SkipReason.KEY_HELD: [held]})
     assert Job.objects.filter(pk=free).exists()

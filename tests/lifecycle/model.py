@@ -147,7 +147,7 @@ class Model:
 class Book:
     """The lifecycle as one party sees it: what is committed, and above it what this party has changed.
 
-    Each verb returns what the verb of the same name is to return.
+    Each method returns what the action of the same name is to return.
     """
 
     def __init__(self, model: Model) -> None:

@@ -11,7 +11,7 @@ from django_pgqueue import enqueue_many
 from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.notify import ADMIT, CANCEL, CHANNEL
 from django_pgqueue.insights.history import title_of
-from django_pgqueue.jobs.actions import KILL, MOVE, PURGE, PURGE_FINISHED, RETRY, RUN_NOW, SET_PRIORITY, VERBS, Action
+from django_pgqueue.jobs.actions import ACTIONS, KILL, MOVE, PURGE, PURGE_FINISHED, RETRY, RUN_NOW, SET_PRIORITY, Action
 from django_pgqueue.jobs.bulk_actions import begin, stop
 from django_pgqueue.jobs.claim import claim
 from django_pgqueue.jobs.dead_letter import DeadLetter, dead_letter
@@ -44,7 +44,7 @@ def test_each_dead_job_is_retried_once_and_its_history_says_by_whom(queue):
     bulk_action_id = begin(RETRY, Filter(), by="ann")
     assert work(queue) == 3
     bulk_action = ended(bulk_action_id)
-    assert (bulk_action.done, bulk_action.outcome, bulk_action.left) == (2500, {"retried": 2500}, {})
+    assert (bulk_action.done, bulk_action.outcome, bulk_action.skipped) == (2500, {"retried": 2500}, {})
     assert bulk_action.looked >= 2500
     assert bulk_action.started_at <= bulk_action.ended_at
     assert (bulk_action.last_error, DeadJob.objects.count()) == ("", 0)
@@ -54,8 +54,8 @@ def test_each_dead_job_is_retried_once_and_its_history_says_by_whom(queue):
     assert {len(job.errors) for job in jobs} == {2}
 
 
-@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: f"{verb.name} {verb.source.name}")
-def test_every_verb_can_be_done_in_the_background(queue, sql, verb: Action):
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda action: f"{action.name} {action.source.name}")
+def test_every_action_can_be_done_in_the_background(queue, sql, action: Action):
     app.noop.using(run_at=dt.timedelta(hours=1)).enqueue()
     [dead_id] = bury(queue, 1)
     columns = (
@@ -66,7 +66,7 @@ def test_every_verb_can_be_done_in_the_background(queue, sql, verb: Action):
         f"INSERT INTO pgqueue_finished_jobs ({columns}, run_seconds) "
         f"SELECT 1000000, {columns.partition(', ')[2]}, 1 FROM pgqueue_dead_jobs"
     )
-    bulk_action_id = begin(verb, Filter(), by="ann", said={"queue": "new", "priority": 7})
+    bulk_action_id = begin(action, Filter(), by="ann", params={"queue": "new", "priority": 7})
     work(queue)
     assert ended(bulk_action_id).done == 1
     done = {
@@ -78,7 +78,7 @@ def test_every_verb_can_be_done_in_the_background(queue, sql, verb: Action):
         PURGE: lambda: not (DeadJob.objects.exists() or Job.objects.filter(pk=dead_id).exists()),
         PURGE_FINISHED: lambda: not FinishedJob.objects.exists(),
     }
-    assert [candidate.name for candidate, was_done in done.items() if was_done()] == [verb.name]
+    assert [candidate.name for candidate, was_done in done.items() if was_done()] == [action.name]
 
 
 def test_only_what_matches_is_changed(queue):
@@ -98,22 +98,22 @@ def test_jobs_chosen_by_status_are_spared_once_they_run(queue, sql):
     assert Job.objects.get(pk=runs).cancel_requested_at is None
 
 
-def test_jobs_of_a_status_that_the_verb_is_not_for_are_not_even_looked_at(queue):
+def test_jobs_of_a_status_that_the_action_is_not_for_are_not_even_looked_at(queue):
     enqueue_many(app.noop, [()] * 5)
     app.noop.using(run_at=dt.timedelta(hours=1)).enqueue()
     for kinds in ((), ("queued", "scheduled")):
         Job.objects.filter(errors__0__by="ann").update(status="scheduled")
         bulk_action_id = begin(RUN_NOW, Filter(kinds=kinds), by="ann")
         work(queue)
-        assert (ended(bulk_action_id).done, ended(bulk_action_id).left) == (1, {})
+        assert (ended(bulk_action_id).done, ended(bulk_action_id).skipped) == (1, {})
     bulk_action_id = begin(RUN_NOW, Filter(kinds=("queued",)), by="ann")
     work(queue)
-    assert (ended(bulk_action_id).done, ended(bulk_action_id).left) == (0, {"queued": 6})
+    assert (ended(bulk_action_id).done, ended(bulk_action_id).skipped) == (0, {"queued": 6})
 
 
 def test_next_bulk_action_is_found_along_its_index(queue, sql):
     sql(
-        "INSERT INTO pgqueue_bulk_actions (verb, source, by, ended_at) "
+        "INSERT INTO pgqueue_bulk_actions (action, source, by, ended_at) "
         "SELECT 'kill', 'live', 'ann', now() FROM generate_series(1, 5000)"
     )
     begin(RETRY, Filter(), by="ann")
@@ -133,7 +133,7 @@ def test_why_jobs_were_left_alone_is_counted(queue, sql):
     bulk_action_id = begin(RETRY, Filter(), by="ann")
     work(queue)
     bulk_action = ended(bulk_action_id)
-    assert (bulk_action.outcome, bulk_action.left) == ({"retried": 1}, {"key_held": 1})
+    assert (bulk_action.outcome, bulk_action.skipped) == ({"retried": 1}, {"key_held": 1})
     assert Job.objects.filter(pk=free).exists()
 
 
@@ -143,11 +143,11 @@ def test_jobs_that_a_session_is_changing_are_left_alone_without_waiting(queue, o
     with other_queue.transaction():
         other_queue.rows("SELECT id FROM pgqueue_dead_jobs WHERE id = %(id)s FOR UPDATE", {"id": locked})
         work(queue)
-    assert (ended(bulk_action_id).done, ended(bulk_action_id).left) == (1, {"changing": 1})
+    assert (ended(bulk_action_id).done, ended(bulk_action_id).skipped) == (1, {"changing": 1})
     assert Job.objects.filter(pk=free).exists()
 
 
-def test_what_verbs_announce_is_handed_over_after_the_commit(queue, sql):
+def test_what_actions_announce_is_handed_over_after_the_commit(queue, sql):
     enqueue_many(app.noop.using(run_at=dt.timedelta(hours=1), queue="mail"), [(), ()])
     app.noop.using(run_at=dt.timedelta(hours=1), concurrency_key="k").enqueue()
     begin(RUN_NOW, Filter(), by="ann")
@@ -225,7 +225,7 @@ def test_what_came_after_the_bulk_action_was_asked_for_is_left_out(queue):
 
 def test_jobs_enqueued_while_it_runs_are_left_out(queue):
     enqueue_many(app.noop, [()] * 20)
-    bulk_action_id = begin(MOVE, Filter(), by="ann", said={"queue": "bulk"})
+    bulk_action_id = begin(MOVE, Filter(), by="ann", params={"queue": "bulk"})
     while carry_on(queue, limit=5).bulk_action_id is not None:
         enqueue_many(app.noop, [()] * 20)
     assert ended(bulk_action_id).done == Job.objects.filter(queue="bulk").count() == 20
@@ -279,7 +279,7 @@ def open_bulk_actions(database: QueueConnection) -> bool:
 def test_bulk_actions_take_turns(queue):
     bury(queue, 4)
     enqueue_many(app.noop, [()] * 4)
-    one, two = begin(PURGE, Filter(), by="ann"), begin(MOVE, Filter(), by="bob", said={"queue": "bulk"})
+    one, two = begin(PURGE, Filter(), by="ann"), begin(MOVE, Filter(), by="bob", params={"queue": "bulk"})
     order = [carry_on(queue, limit=2).bulk_action_id for _ in range(4)]
     assert order[0] != order[1]
     assert set(order) == {one, two}
@@ -330,14 +330,14 @@ def test_worker_may_die_between_any_two_statements(queue, monkeypatch, line):
 @pytest.mark.parametrize(
     ("wrong", "error"),
     [
-        ({"verb": "drop"}, "no verb 'drop' for 'dead' jobs"),
-        ({"source": "live"}, "no verb 'retry' for 'live' jobs"),
+        ({"action": "drop"}, "no action 'drop' for 'dead' jobs"),
+        ({"source": "live"}, "no action 'retry' for 'live' jobs"),
         ({"filter": {"colour": "red"}}, "unknown: colour"),
         ({"filter": ["mail"]}, "no object"),
         ({"filter": {"queues": [{"a": 1}]}}, "filter"),
         ({"filter": {"older_than_seconds": "long"}}, "older_than_seconds"),
-        ({"verb": "move", "source": "live"}, "queue is a name"),
-        ({"verb": "set_priority", "source": "live", "said": {"priority": 500}}, "priority is a whole number"),
+        ({"action": "move", "source": "live"}, "queue is a name"),
+        ({"action": "set_priority", "source": "live", "params": {"priority": 500}}, "priority is a whole number"),
     ],
 )
 def test_bulk_action_that_can_never_be_done_ends_and_says_why(queue, wrong, error):
@@ -380,7 +380,7 @@ def test_job_that_the_database_refuses_is_left_alone_and_the_others_are_done(que
     bulk_action_id = begin(RETRY, Filter(), by="ann")
     work(queue)
     bulk_action = ended(bulk_action_id)
-    assert (bulk_action.outcome, bulk_action.left) == ({"retried": 39}, {"refused": 1})
+    assert (bulk_action.outcome, bulk_action.skipped) == ({"retried": 39}, {"refused": 1})
     assert bulk_action.last_error.startswith(f"Job {ids[17]}: DataError")
     assert [job.pk for job in DeadJob.objects.all()] == [ids[17]]
 
@@ -394,7 +394,7 @@ def test_key_that_another_transaction_is_just_taking_is_not_waited_for(queue, ot
         other_queue.rows(insert, {})
         work(queue)
     bulk_action = ended(bulk_action_id)
-    assert (bulk_action.outcome, bulk_action.left) == ({"retried": 1}, {"changing": 1})
+    assert (bulk_action.outcome, bulk_action.skipped) == ({"retried": 1}, {"changing": 1})
     assert DeadJob.objects.get().pk == held
     assert Job.objects.filter(pk=free).exists()
 

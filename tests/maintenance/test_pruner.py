@@ -247,7 +247,7 @@ def test_role_that_may_not_remove_jobs_is_told_so_where_there_are_any(queue, sql
     assert pruning.prune() == pruner.REFUSED_SECONDS
     assert "Jobs cannot be pruned by age: permission denied for table pgqueue_dead_jobs" in caplog.text
     sql("GRANT UPDATE, DELETE ON pgqueue_dead_jobs TO pgqueue_lesser")
-    sql("INSERT INTO pgqueue_bulk_actions (verb, source, by, ended_at) VALUES ('kill', 'live', 'ann', '2001-01-01')")
+    sql("INSERT INTO pgqueue_bulk_actions (action, source, by, ended_at) VALUES ('kill', 'live', 'ann', '2001-01-01')")
     assert pruning.prune() == pruner.REFUSED_SECONDS
     assert "permission denied for table pgqueue_bulk_actions" in caplog.text
     assert not DeadJob.objects.exists(), "what it may remove goes all the same"

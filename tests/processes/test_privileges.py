@@ -109,7 +109,7 @@ FORBIDDEN = {
         "DELETE FROM pgqueue_finished_jobs",
         "DELETE FROM pgqueue_queues",
         "DELETE FROM pgqueue_stats",
-        "INSERT INTO pgqueue_bulk_actions (verb, source, by) VALUES ('kill', 'live', 'ann')",
+        "INSERT INTO pgqueue_bulk_actions (action, source, by) VALUES ('kill', 'live', 'ann')",
         "DELETE FROM django_migrations",
         "SELECT password FROM auth_user",
     ),

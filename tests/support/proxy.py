@@ -23,9 +23,9 @@ READY = b"Z\0\0\0\5"  # the server has done all it was asked to
 
 
 class Proxy:
-    """Listens from when it is made until it is closed; its verbs may be called by any thread.
+    """Listens from when it is made until it is closed; its methods may be called by any thread.
 
-    Verbs take the beginning of an ``application_name``; "" are connections without one, None are all.
+    Methods take the beginning of an ``application_name``; "" are connections without one, None are all.
 
     Args:
         upstream: tells where the server is at the moment, for each new connection.

@@ -1,8 +1,8 @@
 -- Have something done to many jobs in the background. Called by bulk_actions.begin() for staff, in the caller's
 -- transaction. Returns the id of the bulk action.
-INSERT INTO pgqueue_bulk_actions (verb, source, by, filter, said, rate, expected)
+INSERT INTO pgqueue_bulk_actions (action, source, by, filter, params, rate, expected)
 VALUES (
-    %(verb)s::text, %(source)s::text, %(by)s::text, %(filter)s::jsonb, %(said)s::jsonb, %(rate)s::double precision,
+    %(action)s::text, %(source)s::text, %(by)s::text, %(filter)s::jsonb, %(params)s::jsonb, %(rate)s::double precision,
     %(expected)s::bigint
 )
 RETURNING id;

@@ -1,4 +1,4 @@
--- Say where jobs stand that a verb has left alone. Called by actions.why_skipped(). Locks nothing; found by primary
+-- Say where jobs stand that an action has skipped. Called by actions.why_skipped(). Locks nothing; found by primary
 -- key, and holders of a unique key by pgqueue_jobs_unique. Returns for each id the status if it is live, whether it is
 -- dead, whether another job holds the unique key of a dead one, and whether retry_dead.sql leaves it for what its
 -- columns hold.

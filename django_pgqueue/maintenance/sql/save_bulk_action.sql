@@ -9,7 +9,7 @@ SET started_at = COALESCE(bulk_action.started_at, statement_timestamp()),
     looked = bulk_action.looked + %(looked)s::bigint,
     done = bulk_action.done + %(done)s::bigint,
     outcome = %(outcome)s::jsonb,
-    "left" = %(left)s::jsonb,
+    skipped = %(skipped)s::jsonb,
     last_error = CASE WHEN %(error)s::text = '' THEN bulk_action.last_error ELSE %(error)s::text END
 WHERE bulk_action.id = %(id)s::bigint
 RETURNING bulk_action.id;

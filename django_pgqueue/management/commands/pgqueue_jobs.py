@@ -9,12 +9,12 @@ from django.db import Error
 from django.utils.translation import override
 
 from django_pgqueue.cli import arguments
-from django_pgqueue.cli.actions import VERBS, ProgressLine, SelectedJobs, filter_from
+from django_pgqueue.cli.actions import ProgressLine, SelectedJobs, filter_from, typed
 from django_pgqueue.cli.arguments import check_database
 from django_pgqueue.conf import conf
 from django_pgqueue.insights.explain import explanation_of, find, text_of
 from django_pgqueue.insights.formatting import Row, confirms, plain, rows_of, table, user
-from django_pgqueue.jobs.actions import LIVE
+from django_pgqueue.jobs.actions import ACTIONS, LIVE
 from django_pgqueue.jobs.search import Source, pages
 from django_pgqueue.states import DEAD, FINISHED
 
@@ -28,24 +28,24 @@ but left alone and named.
 
 
 class Command(BaseCommand):
-    """Read the words, call a verb, print."""
+    """Read the words, call an action, print."""
 
     help = HELP
 
     def add_arguments(self, parser: CommandParser) -> None:
-        verbs = parser.add_subparsers(metavar="VERB", required=True)
+        actions = parser.add_subparsers(metavar="ACTION", required=True)
         for name, words, add, call in (
             ("enqueue", "enqueue a job and print its id; for cron and CI", arguments.add_enqueue, self._enqueue),
             ("list", "list jobs, the oldest first", arguments.add_list, self._list),
             ("show", "tell all about one job: where it is, and why", arguments.add_show, self._show),
         ):
-            sub = verbs.add_parser(name, help=words, description=words)
+            sub = actions.add_parser(name, help=words, description=words)
             add(sub)
             arguments.add_everywhere(sub, call)
-        for verb in VERBS:
-            sub = verbs.add_parser(verb.name, help=verb.help, description=verb.help)
-            arguments.add_action(sub, verb)
-            arguments.add_everywhere(sub, self._act, verb=verb)
+        for action in (one for one in ACTIONS if one.source is not Source.FINISHED):
+            sub = actions.add_parser(typed(action), help=action.help, description=action.help)
+            arguments.add_action(sub, action)
+            arguments.add_everywhere(sub, self._act, action)
 
     def handle(self, *args: Any, **options: Any) -> None:
         options["database"] = options["database"] or conf.database
@@ -83,10 +83,11 @@ class Command(BaseCommand):
         else:
             self.stdout.write("\n".join(map(plain, text_of(story))))
 
+    @override("en")
     def _act(self, options: dict[str, Any]) -> None:
         options["by"] = options["by"] or user()
         progress = ProgressLine(self.stderr, is_silent=not options["verbosity"])
-        many = SelectedJobs(options["doing"], options, progress)
+        many = SelectedJobs(options["action"], options, progress)
         try:
             if options["dry_run"]:
                 self._show_sample(many)
@@ -100,8 +101,8 @@ class Command(BaseCommand):
         finally:
             progress.end()
         self.stdout.write(many.done())
-        if many.tally.left:
-            raise CommandError(many.left())
+        if many.tally.skipped:
+            raise CommandError(many.skipped())
 
     def _show_sample(self, many: SelectedJobs) -> int:
         count, sample = many.sample()
@@ -110,12 +111,12 @@ class Command(BaseCommand):
 
     def _ask(self, many: SelectedJobs, options: dict[str, Any]) -> None:
         """Have the user say yes to what cannot be undone, where jobs are not named one by one."""
-        if many.ids or not many.verb.asks or options["yes"]:
+        if many.ids or not many.action.is_destructive or options["yes"]:
             return
         if sys.stdin is None or not sys.stdin.isatty():
-            raise CommandError(f"No terminal to ask at: add --yes to {many.verb.name} jobs by a filter.")
+            raise CommandError(f"No terminal to ask at: add --yes to {typed(many.action)} jobs by a filter.")
         count = self._show_sample(many)
-        if not count or not confirms(f"{many.verb.name.capitalize()} {count:,} jobs? [y/N] "):
+        if not count or not confirms(f"{many.action.question % {'count': count}} [y/N] "):
             raise CommandError("Nothing was changed.")
 
     def _print_json(self, value: Any) -> None:

@@ -25,15 +25,17 @@ class Command(BaseCommand):
     help = "List queues with their jobs and limits; pause, resume and limit them, for all workers together."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        verbs = parser.add_subparsers(metavar="VERB", required=True)
-        listing = verbs.add_parser("list", help="how many jobs queues have, who has paused them, how they are limited")
+        actions = parser.add_subparsers(metavar="ACTION", required=True)
+        listing = actions.add_parser(
+            "list", help="how many jobs queues have, who has paused them, how they are limited"
+        )
         listing.add_argument("names", nargs="*", metavar="NAME", help="default: all")
         listing.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
-        pause = verbs.add_parser("pause", help="let no worker start jobs of these queues; what runs goes on")
+        pause = actions.add_parser("pause", help="let no worker start jobs of these queues; what runs goes on")
         add_pause(pause)
-        resume = verbs.add_parser("resume", help="let workers start jobs of these queues again")
+        resume = actions.add_parser("resume", help="let workers start jobs of these queues again")
         resume.add_argument("names", nargs="+", metavar="NAME")
-        limit = verbs.add_parser("limit", help="limit these queues; what is not named stays as it is")
+        limit = actions.add_parser("limit", help="limit these queues; what is not named stays as it is")
         add_limits(limit)
         for sub in (pause, resume):
             sub.add_argument("--by", default="", help="who does it; default: the user's name here")

@@ -23,19 +23,19 @@ class Command(BaseCommand):
     help = "Schedules: list them with their next runs and the last outcome; run one now, pause or resume it."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-        listing = verbs.add_parser("list", help="when they run next, and what became of the last job")
+        actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+        listing = actions.add_parser("list", help="when they run next, and what became of the last job")
         listing.add_argument("names", nargs="*", metavar="NAME", help="default: all")
         listing.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
-        for verb, meaning in (
+        for action, meaning in (
             ("run", "enqueue a job of each now, besides those of its ticks"),
             ("pause", "let them miss their ticks until they are resumed"),
             ("resume", "let them go on with their next tick"),
         ):
-            chosen = verbs.add_parser(verb, help=meaning)
+            chosen = actions.add_parser(action, help=meaning)
             chosen.add_argument("names", nargs="+", metavar="NAME")
             chosen.add_argument("--by", default="", help="who does it; default: the user's name here")
-        for sub in verbs.choices.values():
+        for sub in actions.choices.values():
             sub.add_argument("--database", metavar="ALIAS", help="default: PGQUEUE['DATABASE']")
 
     @override("en")
@@ -44,7 +44,7 @@ class Command(BaseCommand):
         options["names"] = list(dict.fromkeys(options["names"]))
         try:
             check_database(options["database"])
-            done = self._list(options) if options["verb"] == "list" else self._do(options)
+            done = self._list(options) if options["action"] == "list" else self._do(options)
             self._name_others(options, done)
         except PgQueueError as error:
             raise CommandError(f"Nothing was changed. {error}") from error
@@ -52,14 +52,14 @@ class Command(BaseCommand):
             raise CommandError(str(error).strip()) from error
 
     def _do(self, options: dict[str, Any]) -> Collection[str]:
-        names, verb, alias = options["names"], options["verb"], options["database"]
+        names, action, alias = options["names"], options["action"], options["database"]
         by = options["by"] or user()
         with transaction.atomic(using=alias):
-            if verb == "run":
+            if action == "run":
                 jobs = run_schedules(names, by=by, database=alias)
                 said = {name: f"job {job_id} is enqueued" for name, job_id in jobs.items()}
             else:
-                said = dict.fromkeys(DONE[verb](names, by=by, database=alias), f"{verb}d")
+                said = dict.fromkeys(DONE[action](names, by=by, database=alias), f"{action}d")
         for name, what in said.items():
             self.stdout.write(f"{plain(name)}: {what}.")
         return said
@@ -76,15 +76,13 @@ class Command(BaseCommand):
         return [one.name for one in found]
 
     def _name_others(self, options: dict[str, Any], done: Collection[str]) -> None:
-        left_alone = [name for name in options["names"] if name not in done]
-        there = set(
-            Schedule.objects.using(options["database"]).filter(name__in=left_alone).values_list("name", flat=True)
-        )
-        if unknown := [name for name in left_alone if name not in there]:
+        skipped = [name for name in options["names"] if name not in done]
+        there = set(Schedule.objects.using(options["database"]).filter(name__in=skipped).values_list("name", flat=True))
+        if unknown := [name for name in skipped if name not in there]:
             raise CommandError(f"There is no schedule {_listed(unknown)}. See: manage.py pgqueue_schedule list")
-        if left_alone:
+        if skipped:
             raise CommandError(
-                f"Left alone: {_listed(left_alone)}. They are {options['verb']}d already, "
+                f"Left alone: {_listed(skipped)}. They are {options['action']}d already, "
                 "or another session is just changing them."
             )
 

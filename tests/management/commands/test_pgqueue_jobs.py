@@ -122,9 +122,9 @@ def test_dry_run_says_that_nothing_matches():
     assert jobs("kill", "--queue", "mail", "--dry-run") == "0 jobs match.\n"
 
 
-@pytest.mark.parametrize("verb", ["kill", "purge"])
-def test_what_cannot_be_undone_needs_a_yes_without_a_terminal(verb):
-    assert refused(verb, "--all") == f"No terminal to ask at: add --yes to {verb} jobs by a filter."
+@pytest.mark.parametrize("action", ["kill", "purge"])
+def test_what_cannot_be_undone_needs_a_yes_without_a_terminal(action):
+    assert refused(action, "--all") == f"No terminal to ask at: add --yes to {action} jobs by a filter."
 
 
 def test_end_of_input_is_no_yes(monkeypatch):

@@ -56,8 +56,8 @@ def order_something(browser: Browser) -> None:
         send_the_newsletter()
 
 
-def do_to_all(browser: Browser, verb: str, task: str, *, rate: float) -> None:
+def do_to_all(browser: Browser, action: str, task: str, *, rate: float) -> None:
     """Do something to all dead jobs of a task, as staff does it in the admin: in the background, at a slow rate."""
     who = {"username": os.environ["STAFF_USERNAME"], "password": os.environ["STAFF_PASSWORD"]}
     browser.submit("/admin/login/?next=/photos/", who)
-    browser.submit(f"/admin/django_pgqueue/deadjob/{verb}/matching/?task={task}", {"rate": rate})
+    browser.submit(f"/admin/django_pgqueue/deadjob/{action}/matching/?task={task}", {"rate": rate})
