@@ -115,13 +115,13 @@ def reaper_reads_one_entry_for_each_living_worker(queue) -> None:
 def looking_for_queues_reads_one_entry_each(queue) -> None:
     nodes = explain(queue, statement("ready_queues"), {})
     assert nodes[0]["Actual Rows"] == 2
-    assert pages(nodes) < 150
+    assert pages(nodes) < 150, json.dumps(nodes, indent=1)
 
 
 def looking_at_the_served_queues_reads_one_entry_each(queue) -> None:
     nodes = explain(queue, statement("ready_named_queues"), {"queues": ["none", "mail", "default"]})
     assert nodes[0]["Actual Rows"] == 2
-    assert pages(nodes) < 150
+    assert pages(nodes) < 150, json.dumps(nodes, indent=1)
 
 
 def looking_for_the_oldest_job_reads_one_entry_for_each_priority_of_a_queue(queue) -> None:
