@@ -177,6 +177,9 @@ class RetryLater(JobControl):
             )
         super().__init__(message or f"again in {self.seconds:g} s")
 
+    def __reduce__(self) -> tuple[type, tuple[float, str]]:
+        return type(self), (self.seconds, str(self))
+
 
 class JobInterrupted(BaseException):
     """Raised inside a plain task from outside, wherever its Python code just is; clean up in ``finally``.

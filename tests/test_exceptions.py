@@ -91,6 +91,7 @@ def test_job_may_not_run_before_now_or_never(delay):
         JobFailed("it is dead", "exhausted", {"error": "ValueError"}),
         JobNotFinished("it is running", "running"),
         Discard("no such order"),
+        RetryLater(5, "the shop is closed"),
         ConfigurationError("no such alias"),
     ],
     ids=lambda error: type(error).__name__,
