@@ -79,11 +79,13 @@ class Service:
 class Services:
     """Runs services in turn, in one thread. One that fails is tried again and does not keep the others from running.
 
-    Each is due at the start. One that fails stays due, one that has nothing to do keeps its due time, and one that has
-    more to do than fits into a pass is run again in the next one, which begins at once.
+    Each is due at the start. One that fails is due again after a second, later if it took long, but within its
+    interval. One that has nothing to do keeps its due time, and one that has more to do than fits into a pass is run
+    again in the next one, which begins at once.
 
     Attributes:
-        done_at: when each was last done without an error or had nothing to do, monotonic.
+        done_at: when each was last done without an error, had nothing to do or was not due, monotonic; of one that has
+            failed it stays until a run without an error.
         doing: the name of the one that is under way, or was the last.
     """
 
@@ -104,7 +106,12 @@ class Services:
         """Let a service be due in some seconds, 0 for the next pass; may be called from any thread.
 
         If the service is under way, that counts, whatever it returns or raises.
+
+        Raises:
+            KeyError: there is no such service with an interval.
         """
+        if not any(service.every for service in self._services if service.name == name):
+            raise KeyError(name)
         self._due_at[name] = time.monotonic() + seconds
 
     def pass_once(self) -> float:
@@ -125,25 +132,30 @@ class Services:
         return max(time.monotonic() - self._begun_at, 0.0)
 
     def _guarded(self, service: Service) -> float:
+        """Return the seconds until the next pass, as far as this service knows."""
         self.doing, self._begun_at = service.name, time.monotonic()
         try:
-            delay = self._run_if_due(service)
+            if not service.when():
+                delay = LONGEST_SLEEP_SECONDS
+            elif (delay := self._due_in(service)) <= 0:
+                delay = self._run(service)
+            elif service.name in self._complaints:  # it has failed, and has not run since
+                return delay
         except Exception as error:
             if is_transient(error) and not is_too_slow(error):
                 raise
             self._complain(service.name, error)
-            return LONGEST_SLEEP_SECONDS
+            return self._put_off(service)
         self._complaints.pop(service.name, None)
         self.done_at[service.name] = time.monotonic()
         return delay
 
-    def _run_if_due(self, service: Service) -> float:
-        """Return the seconds until the next pass, as far as this service knows."""
+    def _due_in(self, service: Service) -> float:
+        now = time.monotonic()
+        return self._due_at.get(service.name, now) - now if service.every else 0.0
+
+    def _run(self, service: Service) -> float:
         begun = time.monotonic()
-        if not service.when():
-            return LONGEST_SLEEP_SECONDS
-        if service.every and (due_at := self._due_at.get(service.name, begun)) > begun:
-            return due_at - begun
         self._due_at.pop(service.name, None)
         pause = service.run()
         if not service.every:
@@ -153,6 +165,14 @@ class Services:
         if pause > 0:
             pause = max(pause, service.share * (now - begun))
         return self._due_at.setdefault(service.name, now + pause) - now  # unless it was rescheduled meanwhile
+
+    def _put_off(self, service: Service) -> float:
+        """Let one that has failed wait: what takes long to fail waits long, but never longer than its interval."""
+        if not service.every:
+            return LONGEST_SLEEP_SECONDS
+        now = time.monotonic()
+        pause = min(max(LONGEST_SLEEP_SECONDS, LOOK_SHARE * (now - self._begun_at)), service.every)
+        return self._due_at.setdefault(service.name, now + pause) - now  # unless it has rescheduled itself
 
     def _complain(self, name: str, error: Exception) -> None:
         """Log what fails, once until it is another error."""

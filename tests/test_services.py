@@ -180,7 +180,7 @@ def test_service_that_has_nothing_to_do_is_not_run_and_stays_due(clock, recorded
 
 
 @pytest.mark.parametrize("error", [ValueError("odd"), OperationalError("slow")], ids=["odd", "slow"])
-def test_service_that_fails_stays_due_and_holds_up_no_other(clock, recorded, caplog, error):
+def test_service_that_fails_is_tried_again_after_a_second_and_holds_up_no_other(clock, recorded, caplog, error):
     if isinstance(error, OperationalError):
         error.__cause__ = psycopg.errors.QueryCanceled()
     others = []
@@ -192,6 +192,23 @@ def test_service_that_fails_stays_due_and_holds_up_no_other(clock, recorded, cap
     recorded.answer = None
     assert recorded.times_until(services, 4)[3:] == [3]
     assert services.done_at["one"] == 1004.0
+
+
+def test_service_that_takes_long_to_fail_waits_long_but_within_its_interval(clock, recorded, caplog):
+    services = Services(Service("one", recorded, every=60.0))
+    recorded.answer, recorded.takes = ValueError("odd"), 2.0
+    assert recorded.times_until(services, 50) == [0, 42]
+    recorded.takes = 30.0
+    assert recorded.times_until(services, 250)[2:] == [84, 174], "no longer than its interval"
+    assert "one" not in services.done_at, "it is late, though it is not due in most passes"
+    assert len(caplog.records) == 1, "repeats are not logged, though it is not due in most passes"
+
+
+def test_service_that_does_not_exist_cannot_be_rescheduled():
+    services = Services(Service("one", lambda: None, every=60.0), Service("each pass", lambda: None))
+    for name in ("another", "each pass"):
+        with pytest.raises(KeyError, match=name):
+            services.reschedule(name, 0.0)
 
 
 def test_service_that_meets_a_server_that_is_away_ends_the_pass_and_stays_due(clock, recorded):

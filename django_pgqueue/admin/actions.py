@@ -115,17 +115,21 @@ class ActionsAdmin(BoundedAdmin):
         """Whether this user sees these rows and may do to them what this permission is for."""
         return self.has_view_permission(request) and request.user.has_perm(f"{self.opts.app_label}.{permission}")
 
-    def get_actions(self, request: HttpRequest) -> Any:
-        """Leave out what this user may not do, and what is only done on a row's page."""
+    def get_actions(self, request: HttpRequest, action_location: Any = None) -> Any:
+        """Leave out what this user may not do, and what is only done on a row's page.
+
+        Django 6.1 and newer say on which page the actions are shown.
+        """
+        where = {} if action_location is None else {"action_location": action_location}
         hidden = {one.name for one in self.actions if not (one.selected and self.may(request, one.permission))}
-        return {name: found for name, found in super().get_actions(request).items() if name not in hidden}
+        return {name: found for name, found in super().get_actions(request, **where).items() if name not in hidden}
 
     def keys(self, texts: Iterable[str]) -> list[Any]:
         """Return the primary keys that stand in a request, each once; BadRequest where one cannot be."""
         return job_ids(texts)
 
     def address(self, name: str, *args: Any) -> str:
-        """Return the address of the list, of a row's page or of a action."""
+        """Return the address of the list, of a row's page or of an action."""
         route = f"admin:{self.opts.app_label}_{self.opts.model_name}_{name}"
         return reverse(route, args=args, current_app=self.admin_site.name)
 

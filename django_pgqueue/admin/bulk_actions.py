@@ -15,7 +15,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_pgqueue.admin.bounded import BoundedAdmin, bounded_page
+from django_pgqueue.admin.bounded import BoundedAdmin, ReadOnlyAdmin, bounded_page
 from django_pgqueue.admin.changelist import CAP, CappedPaginator
 from django_pgqueue.admin.confirm_all import LISTS, counted, in_words, query, sentence
 from django_pgqueue.admin.formatting import exact_moment, label, moment
@@ -34,7 +34,7 @@ ONE_JOB = re.compile(r"Job \d+: ")
 
 
 @admin.register(BulkAction)
-class BulkActionAdmin(BoundedAdmin):
+class BulkActionAdmin(ReadOnlyAdmin, BoundedAdmin):
     """A change to many jobs, with its progress, its results, and a button that stops it."""
 
     list_display = ("what", "filter_words", "progress", "state", "by", "created")
@@ -56,15 +56,6 @@ class BulkActionAdmin(BoundedAdmin):
         view = self.admin_site.admin_view(self.stop_view)
         name = f"{self.opts.app_label}_{self.opts.model_name}_stop"
         return [path("<path:object_id>/stop/", view, name=name), *super().get_urls()]
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     def may_stop(self, request: HttpRequest) -> bool:
         """Whether this user sees bulk actions and may stop them."""

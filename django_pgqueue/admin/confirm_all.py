@@ -171,7 +171,7 @@ def _count(admin: ActionsAdmin, request: HttpRequest) -> int | None:
 
 @dataclasses.dataclass(frozen=True)
 class Confirmation:
-    """Whether a action is to be done to everything that matches."""
+    """Whether an action is to be done to everything that matches."""
 
     admin: ActionsAdmin
     request: HttpRequest

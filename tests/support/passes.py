@@ -4,6 +4,6 @@ from django_pgqueue.services import Services
 
 
 def run_service(services: Services, name: str) -> float:
-    """Do the part of a service in a pass: run it if it is due; return the seconds until it asks for the next one."""
+    """Do what a pass does with one service: run it if it is due. Return the seconds until it wants the next pass."""
     [service] = [service for service in services._services if service.name == name]
-    return services._run_if_due(service)
+    return services._guarded(service)
