@@ -175,7 +175,6 @@ class Services:
         return self._due_at.setdefault(service.name, now + pause) - now  # unless it has rescheduled itself
 
     def _complain(self, name: str, error: Exception) -> None:
-        """Log what fails, once until it is another error."""
         is_new = self._complaints.get(name) != str(error)
         self._complaints[name] = str(error)
         if is_new and is_too_slow(error):  # as behind a lock: no error of this package
@@ -231,11 +230,9 @@ class ServiceRunner(threading.Thread):
             self._woken.clear()
 
     def wake(self) -> None:
-        """Run the next pass now."""
         self._woken.set()
 
     def stop(self) -> None:
-        """End with the pass that is under way."""
         self._stopping = True
         self._woken.set()
         self._stop_pass()
@@ -258,7 +255,6 @@ class ServiceRunner(threading.Thread):
         return delay
 
     def _complain(self, error: Exception) -> None:
-        """Log the first failure in a row, every other reason, and every tenth: few lines, however long it lasts."""
         reason = one_line(error)
         if self.failures % 10 == 1 or reason != self._reason:
             unexpected = None if is_transient(error) else error

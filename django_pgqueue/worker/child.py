@@ -27,11 +27,7 @@ LINGER_SECONDS = 3.0
 """Timeout of the wait of a process whose jobs are all written down for what they have left behind in it."""
 
 SWITCH_SECONDS = 0.0005
-"""Maximum time for which a computing thread keeps the interpreter from others: a tenth of Python's default.
-
-Beside one job in pure Python, every other thread waits for this time when it wakes, the consumer and the other slots
-too.
-"""
+"""Maximum wait of a thread that wakes, as the consumer's, for one that computes: a tenth of Python's default."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ CHECK_SECONDS = 2.0
 
 
 class _Opened(threading.local):
-    """The connections that this thread has opened, so that they need not be searched for after each job."""
+    """Connections that this thread has opened: noted, so that no job's end has to search for them."""
 
     def __init__(self) -> None:
         self.connections: list[BaseDatabaseWrapper] = []
@@ -41,11 +41,7 @@ def watch_connections() -> None:
 
 
 def own_caches() -> list[BaseCache]:
-    """Make this slot's cache objects, which its jobs then share, as requests of one thread do.
-
-    Returns:
-        Those for which closing means something.
-    """
+    """Make this slot's cache objects, which its jobs then share; return those for which closing means something."""
     found = []
     for alias in caches:
         with contextlib.suppress(Exception):  # one that cannot be made is the business of the jobs that use it

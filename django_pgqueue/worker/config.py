@@ -11,7 +11,7 @@ class WorkerConfig:
 
     Args:
         queues: served in this order, as ``QueueSelector`` takes them; empty means all.
-        processes: worker processes, 1 or more.
+        processes: 1 or more.
         concurrency: jobs at once in each process, 1 or more.
         max_jobs: number of finished jobs after which a process is replaced, about; 0 never.
         max_memory_mb: resident memory in MiB above which a process is replaced; 0 never.
@@ -21,11 +21,9 @@ class WorkerConfig:
         name: shown beside host and pid.
         verbosity: Django's; what the children log.
         health_port: where to answer probes over HTTP; 0 nowhere.
-        health_host: the address to answer them at.
         health_file: rewritten once a second while the command is alive; empty: none.
         health_max_age: seconds for which a job may wait that could run, before the command is unready; 0 any.
         metrics_port: where to answer with metrics; 0 nowhere.
-        metrics_host: the address to answer with them at.
     """
 
     queues: tuple[str, ...] = ()
@@ -47,5 +45,4 @@ class WorkerConfig:
 
     @property
     def served(self) -> QueueSelector:
-        """The queues that are served, in their order."""
         return QueueSelector.of(self.queues)

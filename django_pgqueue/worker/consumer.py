@@ -39,8 +39,7 @@ from django_pgqueue.worker.slots import Slots
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-LINGER_SECONDS = 0.01
-"""Time in which outcomes are collected before they are written, while slots are busy."""
+LINGER_SECONDS = 0.01  # in which outcomes are collected before they are written, while slots are busy
 
 CYCLES = 4
 """Number of cycles of the consumer for which work is fetched ahead,"""
@@ -60,8 +59,7 @@ WORTHWHILE = 250
 STALLED_SECONDS = 1.0
 """Time after which a job that was fetched ahead goes back if no slot has begun it; at most twice as long."""
 
-BEGUN_SECONDS = 0.01
-"""Interval between looks, in a process that is careful, at whether a job was begun that should have been."""
+BEGUN_SECONDS = 0.01  # between looks, in a careful process, at whether a job was begun that should have been
 
 
 class FollowUps:
@@ -81,31 +79,25 @@ class FollowUps:
         self._stats = StatsBuffer(database, meter)
 
     def call_others(self, queues: Collection[str]) -> None:
-        """Announce work in queues that this process does not serve."""
         if queues and conf.notify:
             self._try(lambda: send_or_warn(self._database, sorted(map(queue_payload, queues))))
 
     def tell_waiters(self, ids: Collection[int]) -> None:
-        """Announce the ends of jobs whose results are waited for."""
         if ids:
             self._try(lambda: notify_waiters(self._database, ids))
 
     def note_queue(self, name: str) -> None:
-        """See to it that a queue has a row in ``pgqueue_queues`` from its first use on."""
         if name not in self._noted and len(self._noted) < REMEMBERED:
             self._noted.add(name)
             self._try(lambda: register_queue(self._database, name))
 
     def count(self, outcomes: Collection[Outcome], *, stale: Collection[int]) -> None:
-        """Count what was written, as ``StatsBuffer.count`` does."""
         self._stats.count(outcomes, stale=stale)
 
     def add_at(self) -> float:
-        """Return when to add what was counted, monotonic; infinity if there is nothing."""
         return self._stats.add_at()
 
     def add_counts(self, *, is_last: bool = False) -> None:
-        """Add what was counted to the table, as ``StatsBuffer.add`` does."""
         self._try(lambda: self._stats.add(is_last=is_last))
 
     def _try(self, follow_up: Callable[[], object]) -> None:
@@ -129,7 +121,6 @@ class Prefetch:
         self._finished = 0
 
     def measure(self, *, seconds: float, finished: int) -> None:
-        """Take one cycle into account: its duration in seconds, and how many jobs were finished since the last one."""
         self._cycle_seconds += (seconds - self._cycle_seconds) / 4
         self._finished += finished
         elapsed = time.monotonic() - self._since
@@ -141,7 +132,6 @@ class Prefetch:
             self.prefetch = int(self._per_second * min(max(ahead, LEAST_SECONDS), MOST_SECONDS))
 
     def forget(self) -> None:
-        """Fetch nothing ahead until jobs finish again."""
         self.prefetch, self._per_second = 0, 0.0
 
 
@@ -210,7 +200,6 @@ class Consumer:
         self._stopping = False
 
     def run(self) -> None:
-        """Claim and acknowledge until stopped and empty."""
         while not self._stopping or self._in_flight.held():
             self._collect(self._patience())
             self._cycle()
@@ -239,7 +228,6 @@ class Consumer:
     # Waiting and collecting
 
     def _patience(self) -> float:
-        """Return for how long to wait if nothing happens, in seconds."""
         if pause := self._backoff.seconds_left():
             return pause
         if self._in_flight.unwritten or self._fetched:
@@ -264,7 +252,6 @@ class Consumer:
         return max(until - now, 0.0)
 
     def _collect(self, patience: float) -> None:
-        """Wait for the first event, then take all that are there; while slots are busy, linger for more."""
         try:
             events = [self.outbox.get(timeout=patience) if patience else self.outbox.get_nowait()]
         except queue.Empty:
@@ -277,7 +264,6 @@ class Consumer:
         self._obey()
 
     def _may_linger(self) -> bool:
-        """Whether to linger: the slots have work, and too few jobs have ended to be worth a transaction."""
         return (
             not self._is_told_to_stop
             and self.slots.waiting() > self._prefetch.prefetch // 2
@@ -315,7 +301,6 @@ class Consumer:
             self._claim_apart()
 
     def _work(self, batch: dict[int, Outcome], begun: float, *, admits: bool = True, claims: bool = True) -> bool:
-        """Do the work of one cycle, or a part of it, and return whether that has gone well."""
         try:
             trip = self._round_trip(batch.values(), begun, admits=admits, claims=claims)
         except Error as error:
@@ -328,10 +313,9 @@ class Consumer:
         return True
 
     def _work_apart(self, batch: dict[int, Outcome], begun: float) -> None:
-        """Do the work of a cycle in three transactions, outcomes first.
+        """Write outcomes, admit and claim in three transactions: which of them failed in the last cycle is not known.
 
-        The last cycle has failed, and it is not known of what. No admission and no claim that goes on failing may keep
-        outcomes from being written.
+        No admission and no claim that goes on failing may keep outcomes from being written.
         """
         if batch and not self._work(batch, begun, admits=False, claims=False):
             return
@@ -339,10 +323,10 @@ class Consumer:
             self._claim_apart()
 
     def _round_trip(self, outcomes: Collection[Outcome], begun: float, *, admits: bool, claims: bool) -> RoundTrip:
-        """Send all that is to be written and asked in one transaction, then take in what came back.
+        """Write, ask and claim in one transaction, then take in the answers.
 
         Raises:
-            django.db.Error: there is trouble with the database; whether the transaction was committed may not be known.
+            django.db.Error: whether the transaction was committed may not be known.
         """
         self.database.may_be_committed = False
         with self.database.transaction():
@@ -381,7 +365,6 @@ class Consumer:
         return replace(receipt, stale=receipt.stale - recorded)
 
     def _claim_apart(self) -> None:
-        """Claim in a transaction of its own, and set a queue back whose claim fails there."""
         begun = time.monotonic()
         if not self._may_claim(begun):
             return
@@ -400,7 +383,6 @@ class Consumer:
         self._after_round_trip({}, RoundTrip(Receipt(), claim, found, frozenset()), begun)
 
     def _accept_claim(self, claim: Claim, begun: float) -> int:
-        """Accept the jobs that a claim has found; return how many."""
         jobs = claim.jobs()
         self._cursors.advance(claim, jobs, time.monotonic() - begun)
         if jobs:
@@ -409,7 +391,6 @@ class Consumer:
         return len(jobs)
 
     def _after_round_trip(self, batch: dict[int, Outcome], trip: RoundTrip, begun: float) -> None:
-        """Settle the batch that was written, count the cycle, and tell whom it concerns."""
         if self._meter:
             self._meter.count_cycle(time.monotonic() - begun, claimed=trip.found, acked=len(batch))
         self._settle(batch, trip.receipt)
@@ -427,7 +408,6 @@ class Consumer:
             self._follow_ups.note_queue(trip.claim.queue)
 
     def _has_work(self, now: float) -> bool:
-        """Whether there is a reason to ask the database although there is nothing to write."""
         return (
             self._may_claim(now)
             or now >= min(self._admissions.wait_until(), self._limits.due_at(), self._updates.wait_until())
@@ -441,7 +421,7 @@ class Consumer:
     def _owe_admission(self, batch: dict[int, Outcome]) -> None:
         """Note the concurrency keys of what is about to be written: the same transaction admits their next jobs.
 
-        The next job of a key stands in its queue where the last one stood, or behind it. Claims begin there.
+        Such a job stands in its queue where the last one stood, or behind it. Claims begin there.
         """
         limited = [outcome.job for outcome in batch.values() if outcome.job.concurrency_key is not None]
         if limited:
@@ -450,7 +430,6 @@ class Consumer:
                 self._cursors.rewind(queue, min(job.place for job in limited if job.queue == queue))
 
     def _tell_of(self, queues: Collection[str], claim: Claim | None) -> None:
-        """Have the admitted jobs claimed: by this consumer with its next cycle, or else by the others."""
         served = [] if self._stopping else self._cursors.select(queues)
         self._cursors.mark_ready([queue for queue in served if claim is None or queue != claim.queue])
         self._follow_ups.call_others(set(queues).difference(served))
@@ -459,7 +438,6 @@ class Consumer:
         return self._can_claim() and now >= self._claim_at()
 
     def _claim_at(self) -> float:
-        """Return when there will be a reason to claim, monotonic; in the past if there is one already."""
         return max(self._cursors.wait_until(), self._backoff.claim_at)
 
     def _can_claim(self) -> bool:
@@ -489,14 +467,12 @@ class Consumer:
         return (not outstanding or may_be_beside) and not self._shared.unbegun()
 
     def _claim(self, *, apart: bool = False) -> Claim | None:
-        """Send a claim if there is room for more jobs, and a queue that may have some."""
         if not self._can_claim() or time.monotonic() < self._backoff.claim_at:
             return None
         room, limit = self.slots.concurrency - len(self._limited), self._demand()
         return self._cursors.send(self.database, limit=limit, most_limited=room, worker_id=self.worker_id, apart=apart)
 
     def _accept(self, jobs: list[ClaimedJob], *, is_limited: bool = False) -> None:
-        """Write all jobs down, then hand them over."""
         fetched = self._in_flight.add(jobs)
         if is_limited:
             self._limited.update((cell, job.queue) for cell, job in fetched)
@@ -509,7 +485,6 @@ class Consumer:
             time.sleep(0)  # a slot that was idle takes the interpreter now, before the books are closed
 
     def _sort_out_expired(self, fetched: list[Held]) -> list[Held]:
-        """Let those die that were not claimed in time; return the others."""
         expired = [(cell, job) for cell, job in fetched if job.has_expired]
         self._buffer_outcomes(
             (cell, Outcome(job, Fate.DIED, reason=Reason.EXPIRED, error=expired_entry())) for cell, job in expired
@@ -517,10 +492,10 @@ class Consumer:
         return [(cell, job) for cell, job in fetched if not job.has_expired]
 
     def _hand_over(self) -> None:
-        """Give the slots what was fetched for them.
+        """Give the slots their jobs: many just after the next statements were sent.
 
-        Many jobs are given just after the next statements were sent: handing Python code to other threads may cost this
-        one the interpreter for milliseconds, in which the database would have nothing to do.
+        Handing Python code to other threads may cost this one the interpreter for milliseconds, in which the database
+        would have nothing to do.
         """
         for cell, job in self._fetched:
             self.slots.accept(cell, job)
@@ -540,7 +515,6 @@ class Consumer:
     # When things go wrong
 
     def _recover(self, error: Error, batch: dict[int, Outcome]) -> None:
-        """After a failed cycle: find the outcome that the database refuses, or wait and try again as it was."""
         if is_refusal(error) or (self._backoff.failures and not is_transient(error)):
             self._admissions.clear()  # maintenance finds them
             self._updates.forget()
@@ -573,7 +547,6 @@ class Consumer:
             self._follow_ups.tell_waiters(receipt.awaited)
 
     def _replace(self, cell: int, outcome: Outcome, error: Error) -> None:
-        """Record that an outcome could not be recorded; if even that fails, leave the job to its lease."""
         if other := in_place_of(outcome, error):
             self._in_flight.unwritten[cell] = other
         else:
@@ -586,7 +559,6 @@ class Consumer:
         self._fetched.clear()
 
     def _heed(self, limits: PendingLimits) -> None:
-        """Learn which queues are paused or limited; give back what has not begun of those that are paused."""
         changed = self._limits.heed(limits)
         self._cursors.limits_changed(changed)
         if any(map(self._limits.is_paused, changed)):
@@ -604,7 +576,6 @@ class Consumer:
         self._buffer_outcomes(returned)
 
     def _buffer_outcomes(self, ended: Iterable[tuple[int, Outcome]]) -> None:
-        """Take note that runs have ended, or will not begin; their outcomes are to be written."""
         self._in_flight.unwritten.update(ended)
         self._isolation.ended(self._in_flight.unwritten)
         if self._limited and (cells := self._limited.keys() & self._in_flight.unwritten.keys()):

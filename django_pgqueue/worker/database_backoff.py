@@ -33,15 +33,10 @@ class DatabaseBackoff:
         self._retry_at = 0.0  # not before, monotonic
 
     def seconds_left(self) -> float:
-        """Return for how long to leave the database alone; 0: no longer."""
         return max(self._retry_at - time.monotonic(), 0.0) if self._retry_at else 0.0
 
     def met(self, error: Error, outcomes: Collection[Outcome], *, may_be_written: bool) -> None:
-        """Take note that a cycle has failed, with these outcomes to write.
-
-        Args:
-            may_be_written: they were sent, and the server has not said that it failed.
-        """
+        """Note a failed cycle; ``may_be_written``: its outcomes were sent, and the server reported no failure."""
         self.failures += 1
         self._note()
         self._retry_at = time.monotonic() + reconnect_delay(self.failures)
@@ -59,21 +54,16 @@ class DatabaseBackoff:
 
         One that was written looks as if it had lost its lease when it is written once more. So does one that was not,
         if another worker has the job by now.
-
-        Args:
-            stale: the ids of the jobs whose lease is gone.
         """
         if not self.in_doubt:
             return []
         return [outcome for outcome in outcomes if outcome.job.id in stale and outcome.job.run_id in self.in_doubt]
 
     def settled(self, outcomes: Iterable[Outcome]) -> None:
-        """Take note that these outcomes are written, or can never be."""
         if self.in_doubt:
             self.in_doubt.difference_update(outcome.job.run_id for outcome in outcomes)
 
     def over(self) -> None:
-        """Take note that a cycle has gone well."""
         self.most = min(self.most * 2, CAPACITY)
         if self.failures:
             logger.warning("The consumer works again after %d failures", self.failures)
@@ -81,13 +71,11 @@ class DatabaseBackoff:
         self._note()
 
     def met_by_claim(self) -> None:
-        """Take note that a claim has failed in a transaction of its own, right after another one has gone well."""
         self._failed_claims += 1
         self._note()
         self.claim_at = time.monotonic() + reconnect_delay(self._failed_claims)
 
     def claimed(self) -> None:
-        """Take note that a claim has gone well, of whatever queue."""
         if self._failed_claims:
             self._failed_claims, self.claim_at = 0, 0.0
             self._note()

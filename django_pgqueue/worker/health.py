@@ -15,8 +15,7 @@ STALLED_PROCESS_SECONDS = 3.0
 STUCK_SECONDS = 300.0
 """Maximum time without progress: all time limits of a pass together are shorter."""
 
-STALE_SECONDS = 15.0
-"""Maximum age of the database's answer about the backlog."""
+STALE_SECONDS = 15.0  # maximum age of the database's answer about the backlog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

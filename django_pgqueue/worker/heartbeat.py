@@ -26,8 +26,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 BEAT_SECONDS = 4.0
 """Maximum interval between heartbeats of a command that has a session, however long its lease is."""
 
-SILENT_SECONDS = 5.0
-"""Seconds without a heartbeat after which a worker counts as silent."""
+SILENT_SECONDS = 5.0  # without a heartbeat
 
 GONE_SECONDS = 2.0
 """Minimum time for which a command must be silent and without a session to count as gone."""
@@ -35,8 +34,7 @@ GONE_SECONDS = 2.0
 RECONNECTED_SECONDS = 15.0
 """Time in which living workers reconnect after an outage; until then none is judged by its session."""
 
-SIGN_OF_LIFE_SECONDS = 1.0
-"""Interval between heartbeats of a command that has lost its session, until it has another."""
+SIGN_OF_LIFE_SECONDS = 1.0  # between heartbeats of a command that has lost its session, until it has another
 
 
 class Liveness:
@@ -66,14 +64,12 @@ class Liveness:
 
     @property
     def beat_seconds(self) -> float:
-        """Maximum interval between heartbeats, by what others can see of this command."""
         if self.is_lost:
             return SIGN_OF_LIFE_SECONDS
         return BEAT_SECONDS if self.pid else math.inf
 
     @property
     def is_lost(self) -> bool:
-        """Whether there was one, and others may believe that this command is gone with it."""
         return self._was_there and not self.pid
 
 
@@ -84,11 +80,7 @@ class SilentWorkers:
         self._since: dict[int, float] = {}  # by the id of a worker process; monotonic
 
     def still_silent(self, look: Callable[[], Iterable[int]]) -> list[int]:
-        """Return who has been absent at each look for as long as it takes to be gone.
-
-        Args:
-            look: returns who is absent now; if it fails, nothing that was seen before counts.
-        """
+        """Return those absent at each look for ``GONE_SECONDS``; if ``look`` fails, nothing seen before counts."""
         now, since, self._since = time.monotonic(), self._since, {}
         self._since = {worker_id: since.get(worker_id, now) for worker_id in look()}
         return [worker_id for worker_id, first in self._since.items() if now - first >= GONE_SECONDS]
@@ -118,7 +110,6 @@ class HeartbeatMonitor:
         self.first = None
 
     def has_stood(self, seconds: float) -> bool:
-        """Whether heartbeats have gone through for these seconds, and still do."""
         return self.first is not None and now() - self.last < self.lease_seconds and self.last - self.first >= seconds
 
     def is_reliable(self) -> bool:
@@ -145,7 +136,6 @@ class Heartbeat:
         self._strangers: dict[int, int] = {}  # run ids of rows that their process did not know -> its cycles then
 
     def pass_once(self) -> float:
-        """Beat once; return the seconds until the next beat."""
         try:
             all_stand = self._beat()
         except Exception:
@@ -157,10 +147,10 @@ class Heartbeat:
         return seconds if all_stand else min(seconds, SIGN_OF_LIFE_SECONDS)
 
     def mind_session(self) -> None:
-        """Shorten the leases to what others allow a command whose session they do not see, while it has lost its own.
+        """Shorten the leases, while the session is lost, to what others allow a command whose session they do not see.
 
-        They count from its last heartbeat. So this is done when the session ends, for a heartbeat may be under way that
-        never comes back, and after each heartbeat, which has just renewed the leases; may be called from any thread.
+        They count from its last heartbeat. So this is done when the session ends, as a heartbeat under way may never
+        come back, and after each heartbeat, which has just renewed the leases; may be called from any thread.
         """
         if not self._session.is_lost:
             return
@@ -168,7 +158,7 @@ class Heartbeat:
             process.shared.cap_lease(self.monitor.last + min(SILENT_SECONDS, self._pool.lease_seconds))
 
     def _beat(self) -> bool:
-        """Do what a heartbeat is for; return whether all leases were renewed. Else some rows were locked, or gone."""
+        """Return whether all leases were renewed. Else some rows were locked, or gone."""
         processes = {process.worker_id: process for process in list(self._pool.living)}
         begun = now()
         standing, stop_by = heartbeat.heartbeat(
@@ -216,10 +206,10 @@ class Heartbeat:
         self._strangers = {lease.run_id: since[lease.worker_id] for lease in strangers}
 
     def _free_of_stuck(self, processes: dict[int, WorkerProcess], leases: Sequence[Lease]) -> None:
-        """Give back what processes have fetched and not begun whose consumers stand still. They cannot do it.
+        """Give back what processes have fetched and not begun whose consumers stand still.
 
-        Their right to begin jobs has ended, so one that goes on gives up what it believes to hold. But a slot may
-        have asked for that right just before: what may start only once is left with its process.
+        Their right to begin jobs has ended, so one that goes on gives up what it believes to hold. But a slot may have
+        asked for that right just before: what may start only once is left with its process.
         """
         stuck = {worker_id for worker_id, process in processes.items() if self._pool.is_stuck(process)}
         for worker_id in stuck:
@@ -238,7 +228,7 @@ class Heartbeat:
         self._stuck = stuck
 
     def _release(self, leases: Sequence[Lease]) -> None:
-        """Give jobs back, and tell others of them: with notifications on, idle workers poll seldom."""
+        """Give jobs back, and notify: with notifications on, idle workers poll seldom."""
         released = set(release(self.database, leases)) if leases else set()
         if conf.notify and (queues := {lease.queue for lease in leases if lease.id in released}):
             send_or_warn(self.database, sorted(map(queue_payload, queues)))

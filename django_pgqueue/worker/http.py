@@ -86,8 +86,7 @@ def listen(host: str, port: int, pages: Mapping[str, Page]) -> "Server":
 MOST_REQUESTS = 16
 """Maximum number of requests that are answered at once: those beyond are hung up on, and their clients ask again."""
 
-LONGEST_SECONDS = 10.0
-"""Maximum time for one request, however fast its client sends."""
+LONGEST_SECONDS = 10.0  # maximum time for one request, however fast its client sends
 
 
 class Server(ThreadingHTTPServer):
@@ -135,11 +134,9 @@ class Server(ThreadingHTTPServer):
         TCPServer.server_bind(self)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's signature
-        """Leave a client alone that hung up in the middle."""
         logger.debug("A request from %s was not answered", client_address)
 
     def answer(self, path: str, headers: Headers) -> Response:
-        """Return the answer to a request for a path."""
         if (page := self.pages.get(path)) is None:
             problems = [f"ask for {' or '.join(self.pages)}"]
             return Response.json({"ok": False, "problems": problems}, HTTPStatus.NOT_FOUND)

@@ -25,11 +25,9 @@ from django_pgqueue.worker.shared_state import CAPACITY, SharedState
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-Held = tuple[int, ClaimedJob]
-"""A job with its cell."""
+Held = tuple[int, ClaimedJob]  # the cell, and the job in it
 
-BLOCKED_SECONDS = 0.1
-"""Interval between tries at an outcome whose row another session has locked."""
+BLOCKED_SECONDS = 0.1  # between tries at an outcome whose row another session has locked
 
 PATIENCE_SECONDS = 10.0
 """Maximum wait of a suspect for the jobs that run already to end; then it starts beside them."""
@@ -64,25 +62,21 @@ class InFlight:
         self._abandoned = 0  # outcomes that cannot be written at all; held until this process ends
 
     def add(self, jobs: Sequence[ClaimedJob]) -> list[Held]:
-        """Write jobs down that were claimed, all at once: none may start while another is not in the shared state."""
+        """Note claimed jobs, all at once: none may start while another is not in the shared state."""
         cells = [self._free.pop() for _ in jobs]
         self._shared.hold(cells, jobs)
         return list(zip(cells, jobs, strict=True))
 
     def free(self) -> int:
-        """Return how many more jobs may be held."""
         return len(self._free)
 
     def held(self) -> int:
-        """Return how many jobs are held that are still to be written."""
         return CAPACITY - len(self._free) - self._abandoned
 
     def outstanding(self) -> int:
-        """Return how many jobs are held that have not ended."""
         return self.held() - len(self.unwritten) - len(self._blocked)
 
     def blocked_until(self) -> float:
-        """Return when what is blocked is to be tried again, monotonic; infinity if nothing is."""
         return self._blocked_until
 
     def batch(self, most: int) -> dict[int, Outcome]:
@@ -95,11 +89,7 @@ class InFlight:
         return batch if len(cells) == len(batch) else {cell: batch[cell] for cell in cells.values()}
 
     def resolve(self, batch: dict[int, Outcome], *, locked: Collection[int]) -> Collection[Outcome]:
-        """Forget what is written, or can never be, and return it; put aside those whose rows are locked.
-
-        Args:
-            locked: ids of jobs.
-        """
+        """Forget and return what is written, or can never be; put aside the jobs whose ids are ``locked``."""
         for cell in batch:
             del self.unwritten[cell]
         if locked:
@@ -132,7 +122,6 @@ class Isolation:
         self.until = 0.0  # the end of patience, or of being alone; monotonic
 
     def sort_out(self, fetched: list[Held]) -> list[Held]:
-        """Keep the suspects among these jobs; return the others."""
         suspects = [held for held in fetched if is_suspect(held[1])]
         if not suspects:
             return fetched
@@ -149,11 +138,7 @@ class Isolation:
         return len(self._waiting)
 
     def next(self, *, others: int) -> Held | None:
-        """Return the suspect to start now, if it may.
-
-        Args:
-            others: how many jobs the child holds beside those that wait here.
-        """
+        """Return the suspect to start now, if any; ``others``: jobs the child holds beside those that wait here."""
         if not self._waiting or (others and time.monotonic() < self.until):
             return None
         cell, job = self._waiting.popleft()
@@ -170,13 +155,11 @@ class Isolation:
         return cell, job
 
     def ended(self, cells: Iterable[int]) -> None:
-        """Take note that the jobs of these cells have ended."""
         if self._running is not None and self._running in cells:
             self._running = None
             self.until = time.monotonic() + PATIENCE_SECONDS
 
     def withdraw(self) -> list[Held]:
-        """Take back all that have not begun."""
         unrun = list(self._waiting)
         self._waiting.clear()
         return unrun

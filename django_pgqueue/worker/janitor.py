@@ -59,7 +59,6 @@ class TableMaintenance:
         self._stopping = False
 
     def pass_once(self) -> float:
-        """Do what is due, VACUUM also where the pool has finished many jobs; return the seconds until the next pass."""
         self._is_busy = self._is_worth_a_look()
         if self._is_busy:
             self.services.reschedule("vacuum", 0.0)

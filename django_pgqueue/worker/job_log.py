@@ -34,7 +34,7 @@ def report_all(outcomes: Iterable[Outcome], *, stale: Collection[int]) -> None:
 
 
 def report(outcome: Outcome, *, is_stale: bool) -> None:
-    """Log one outcome: the one line that each attempt gets."""
+    """Log the one line that each attempt gets."""
     job = outcome.job
     about = (job.id, job.task, job.attempt)
     if is_stale and outcome.fate is not Fate.RELEASED:
@@ -80,7 +80,6 @@ def _fields(outcome: Outcome, **more: Any) -> dict[str, Any]:
 
 
 def _story(outcome: Outcome) -> str:
-    """Return the error of an outcome on one line; while developing, its traceback on further ones."""
     trace = (outcome.error or {}).get("traceback", "").rstrip()
     is_wanted = settings.DEBUG or failures.isEnabledFor(logging.DEBUG)
     if outcome.fate is Fate.DIED and (task := registry.find(outcome.job.task)) and task.adapter:

@@ -21,8 +21,7 @@ TRY_SECONDS = 0.1
 
 SHORTEST_SECONDS = 0.01
 
-MOST_TRIES = 100
-"""Maximum number of tries a second at queues that let nothing in, all together."""
+MOST_TRIES = 100  # a second, at queues that let nothing in, all together
 
 
 class ExhaustedQueue(NamedTuple):
@@ -43,17 +42,15 @@ class LimitsCache:
         self._is_told = True
 
     def tell(self) -> None:
-        """Take note that limits have changed."""
         self._is_told = True
 
     # Looking
 
     def due_at(self) -> float:
-        """Return when there is a reason to look in itself, monotonic: a change was announced, or a pause ends."""
+        """Return when a change, announced or the end of a pause, is a reason to look in itself, monotonic."""
         return 0.0 if self._is_told else self._pause_ends_at
 
     def look_at(self) -> float:
-        """Return when what is known is too old to go by, monotonic."""
         return self._look_at
 
     def look(self, database: QueueConnection) -> PendingLimits | None:
@@ -64,7 +61,6 @@ class LimitsCache:
         return send_limits(database)
 
     def heed(self, answer: PendingLimits) -> set[str]:
-        """Learn from the answer; return the queues whose limits have changed."""
         before = self._limits
         self._limits, seconds = answer.read()
         now = time.monotonic()
@@ -85,13 +81,12 @@ class LimitsCache:
         return limits is not None and limits.is_limited
 
     def is_open(self, queue: str) -> bool:
-        """Whether a claim may find something there."""
         return not self._limits or not (queue in self._shut or self.is_paused(queue))
 
     def shut(self, queue: str, token_seconds: float) -> None:
         """Leave a queue alone for a while that let in less than was asked for, and has more.
 
-        Tokens are left to accumulate for a while: a worker that took each by itself would ask all the time.
+        Tokens are left to accumulate: a worker that took each by itself would ask all the time.
 
         Args:
             token_seconds: until there is one; 0 if there is, and the queue was full, or another session held its row.
@@ -103,16 +98,13 @@ class LimitsCache:
         self._shut[queue] = ExhaustedQueue(time.monotonic() + pause * random.uniform(0.9, 1.1), token_seconds <= 0)  # noqa: S311
 
     def ended(self, queues: Iterable[str]) -> list[str]:
-        """Return the queues to try now because a job of theirs has ended."""
         return self._reopen(queue for queue in queues if queue in self._shut and self._shut[queue].has_token)
 
     def reopened(self) -> list[str]:
-        """Return the queues whose time to be tried again has come."""
         now = time.monotonic()
         return self._reopen(queue for queue, shut in self._shut.items() if now >= shut.until)
 
     def reopen_at(self) -> float:
-        """Return when the first of them is to be tried again, monotonic."""
         return min((shut.until for shut in self._shut.values()), default=math.inf)
 
     def _reopen(self, queues: Iterable[str]) -> list[str]:

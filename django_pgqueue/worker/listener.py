@@ -20,17 +20,14 @@ from django_pgqueue.worker.heartbeat import Liveness
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-PING_SECONDS = 30.0
-"""Interval between checks of a connection on which nothing comes."""
+PING_SECONDS = 30.0  # between checks of a connection on which nothing comes
 
 ECHO_SECONDS = 2.0
 """Timeout of the notification that tests the connection; one that comes later counts as lost."""
 
-TRY_AGAIN_SECONDS = 300.0
-"""Interval between tries of LISTEN where no notification arrives."""
+TRY_AGAIN_SECONDS = 300.0  # between tries of LISTEN where no notification arrives
 
-UNLISTENS = 20
-"""Maximum number of transactions until a pooler lends the same server again."""
+UNLISTENS = 20  # maximum number of transactions until a pooler lends the same server again
 
 DEAF = (
     "gets no notifications: is a pooler in between, in transaction mode? Set PGQUEUE['LISTEN_DATABASE'] to an alias "
@@ -71,7 +68,6 @@ class Listener:
         self._stop_read, self._stop_write = os.pipe()
 
     def pass_once(self) -> float:
-        """Connect if need be, wait for notifications for up to half a minute, pass them on."""
         try:
             if self._connection is None:
                 self._connect()
@@ -127,7 +123,6 @@ def try_out(listens: str, notifies: str) -> str | None:
     """Listen as a worker does, for a moment, by connections of its own.
 
     Args:
-        listens: the alias by which it listens.
         notifies: the alias by which jobs are enqueued.
 
     Returns:
@@ -148,7 +143,6 @@ def listen(database: QueueConnection, connection: Any, notifies: str) -> str | N
     """Listen, and see whether a notification arrives that was sent the way that enqueuers send theirs.
 
     Args:
-        connection: that of ``database``.
         notifies: the alias by which jobs are enqueued.
 
     Returns:

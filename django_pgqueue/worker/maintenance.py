@@ -36,8 +36,7 @@ UNSETTLED_SECONDS = 0.1
 SOON_SECONDS = 1.0
 """Timeout of those looks; from then on they are as far apart as this."""
 
-FINISH_SECONDS = 5.0
-"""Timeout of the settling of what is left when the command ends."""
+FINISH_SECONDS = 5.0  # timeout of the settling of what is left when the command ends
 
 LOCKED_SECONDS = 0.2  # another session has locked the due jobs that could not be promoted
 
@@ -81,7 +80,7 @@ class MaintenanceRunner:
         self.services = self._make_services()
 
     def _make_services(self) -> Services:
-        """Return all in the order in which they are run: those that depend on what is pending come after ``look``."""
+        """Return the services in their order: those that depend on what is pending come after ``look``."""
         return Services(
             Service("settle_ended", self.settle_ended),
             Service("fill", self._fill),
@@ -131,7 +130,8 @@ class MaintenanceRunner:
     def pass_once(self) -> float:
         """Do what is due; return the seconds until the next pass.
 
-        This thread may meet another server before the heartbeat knows of it. There no session is visible yet.
+        After a failure, absences count anew: this thread may meet another server, where no session is visible yet,
+        before the heartbeat knows of it.
         """
         try:
             return self.services.pass_once()
@@ -172,7 +172,6 @@ class MaintenanceRunner:
             self._has_told = True
 
     def settle_ended(self) -> float | None:
-        """Settle what ended children left, and remove their rows; return when to try the rest again, in seconds."""
         for process in list(self._pool.ended):
             if self._settle(process) and not heartbeat.deregister(self.database, [process.worker_id]):
                 self._pool.ended.remove(process)
@@ -214,7 +213,6 @@ class MaintenanceRunner:
         return not may_come and settled.returned + settled.dead == len(leases)
 
     def _look(self) -> float:
-        """Ask what there is to do: all that follows costs nothing where there is nothing."""
         self._pending = pending_work(self.database)
         return self._pending.next_seconds()
 
@@ -222,7 +220,6 @@ class MaintenanceRunner:
         return self._reaper.reap_gone(has_running=self._pending.has_running)
 
     def _promote(self) -> float:
-        """Promote what is due, for a spell; the next pass looks whether there is more."""
         pause = LOCKED_SECONDS
         for _ in spell():
             promoted = self._promote_slice()
@@ -248,12 +245,10 @@ class MaintenanceRunner:
         return DRAIN_LOOK_SECONDS
 
     def _notify_all(self, queues: Collection[str], keys: Collection[str]) -> None:
-        """Tell of queues that have jobs again, and of concurrency keys whose next jobs may be admitted."""
         self._notify_cluster(set(queues))
         self.admit(keys)
 
     def _notify_cluster(self, queues: set[str]) -> None:
-        """Wake the own children at once, other workers by NOTIFY."""
         if queues:
             self._wake_children({queue_payload(queue) for queue in queues})
 
@@ -263,7 +258,6 @@ class MaintenanceRunner:
             send_or_warn(self.database, sorted(payloads))
 
     def _forward_progress(self, announcements: Mapping[str, set[str]]) -> None:
-        """Send what actions have announced."""
         for channel, payloads in announcements.items():
             if channel == CHANNEL:
                 self._wake_children(payloads)

@@ -41,20 +41,17 @@ class CommandCounters:
         self._named: set[Kind] = set()
 
     def made(self) -> ProcessCounters:
-        """Make a meter for a process that begins, or for the supervisor itself."""
         meter = ProcessCounters()
         with self._lock:
             self._living.append(meter)
         return meter
 
     def retire(self, meter: ProcessCounters) -> None:
-        """Keep the sums of a process that has ended, and let go of its memory."""
         with self._lock:
             self._living.remove(meter)
             self._add(self._past, meter)
 
     def sums(self) -> CounterSums:
-        """Read what all have done so far."""
         with self._lock:
             found = CounterSums()
             for kind, row in self._past.rows.items():
@@ -72,7 +69,7 @@ class CommandCounters:
             _add_to(mine, more)
 
     def _kind(self, queue: str, task: str) -> Kind:
-        """Return under which names to show something: the same for ever, as a sum that changes its name goes down."""
+        """Return the names of a sum, the same for ever: one that changes its name goes down."""
         kind = (queue, task)
         if kind not in self._named:
             if len(self._named) >= self._most:

@@ -48,7 +48,6 @@ class BacklogProbe:
         self._served = QueueSelector.of(queues)
 
     def pass_once(self) -> float:
-        """Ask once; return the seconds until the next time."""
         begun = time.monotonic()
         self.oldest = oldest_runnable(self.database, self._served)
         self.asked_at = time.monotonic()
@@ -84,7 +83,6 @@ class HealthMonitor:
         self._cycles: dict[int, tuple[int, float]] = {}  # of each process, and when they were last seen to grow
 
     def pass_once(self) -> float:
-        """Judge, and tell; return the seconds until the next time."""
         facts = self._facts()
         self._tell(evaluate(facts), sum(process.is_at_work for process in facts.processes) >= facts.planned)
         return LOOK_SECONDS
@@ -148,7 +146,6 @@ class Probes:
 
     @property
     def are_wanted(self) -> bool:
-        """Whether any probe is configured."""
         return bool(self._is_asked or self._file or self._systemd)
 
     def tell(self, verdict: HealthStatus, is_at_work: bool) -> None:  # noqa: FBT001 - the two halves of what is told
@@ -160,21 +157,17 @@ class Probes:
             write(self._file, verdict)
 
     def stopping(self) -> None:
-        """Say that the command is about to end on purpose."""
         if self._systemd:
             notify(self._systemd, "STOPPING=1")
 
     def close(self) -> None:
-        """Say nothing more."""
         if self._file:
             self._file.unlink(missing_ok=True)
 
     def _live(self, _: Headers) -> Response:
-        """Answer whether the command is alive."""
         return self._answer(lambda verdict: verdict.dead)
 
     def _ready(self, _: Headers) -> Response:
-        """Answer whether it does its work."""
         return self._answer(lambda verdict: verdict.unready)
 
     def _answer(self, problems_of: Callable[[HealthStatus], tuple[str, ...]]) -> Response:

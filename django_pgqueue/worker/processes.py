@@ -25,8 +25,7 @@ from django_pgqueue.worker.worker_process import WorkerProcess
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-LOCK_MILLISECONDS = 20
-"""Timeout of the wait for a locked row of ``pgqueue_workers``."""
+LOCK_MILLISECONDS = 20  # timeout of the wait for a locked row of pgqueue_workers
 
 STUCK_PART = 0.8
 """Maximum part of the time after which probes take a command for dead that a process of it may go without a cycle."""
@@ -60,7 +59,6 @@ class ProcessPool:
         self._door = threading.Lock()  # held while a process is let in, and while the pool is closed
 
     def spawn_missing(self, database: Database) -> None:
-        """Start a process in each place whose time has come."""
         for vacancy in [vacancy for vacancy in self._vacancies if vacancy.seconds_left() == 0]:
             worker_id = self._write_down(database)
             assert worker_id is not None  # noqa: S101 - only those who ask for an id may get none
@@ -76,13 +74,11 @@ class ProcessPool:
                 self._discard(database, worker_id, process)
 
     def close(self) -> None:
-        """Start no more processes."""
         with self._door:
             self._closed = True
             self._vacancies.clear()
 
     def remove(self, process: WorkerProcess) -> None:
-        """Take an ended child off the list of the living; its jobs are to be settled, its place to be filled."""
         self._parting.append(process)
         self.living.remove(process)
         self._finished += process.shared.finished()
@@ -104,11 +100,11 @@ class ProcessPool:
         self._parting.remove(process)
 
     def recycle(self) -> bool:
-        """See to the processes that have used up what they may; return whether a place is to be filled.
+        """Replace processes that have used up what they may, one at a time; return whether a place is to be filled.
 
-        One at a time, so that the others work on. The new process is started first, and when it is at work the old one
-        is told to leave: there is no pause. Jobs of an old one that do not end are left alone; but there are never more
-        old ones than places, so whatever jobs do, there are no more than twice as many processes as planned.
+        The new process is started first, and when it is at work the old one is told to leave: there is no pause. Jobs
+        of an old one that do not end are left alone; but there are never more old ones than places, so there are no
+        more than twice as many processes as planned.
         """
         for process in [process for process in self.living if process.is_leaving]:
             process.leave()
@@ -135,11 +131,11 @@ class ProcessPool:
                 process.kill()
 
     def remove_stuck(self) -> bool:
-        """Look whether the consumers of all go on, and end those that have not for minutes; to be called once a second.
+        """End the processes whose consumers have finished no cycle for minutes; to be called once a second.
 
-        Some job holds the interpreter, or all threads wait for each other: no time limit and no order is obeyed there.
-        So the jobs that run there pay for it. The time is longer than a consumer may wait for the database, whose
-        process looks just the same from outside: what ends a process sooner, for another reason, costs no attempt.
+        A job holds the interpreter, or all threads wait for each other: no time limit and no order is obeyed there. So
+        the jobs that run there pay for it. The time is longer than a consumer may wait for the database, whose process
+        looks just the same from outside: what ends a process sooner, for another reason, costs no attempt.
 
         Returns:
             Whether one goes on that stood still for a lease.
@@ -158,7 +154,6 @@ class ProcessPool:
         return goes_on_again
 
     def is_stuck(self, process: WorkerProcess) -> bool:
-        """Whether the consumer of a process has not finished a cycle for more than a lease."""
         return process.stalled_seconds > self.lease_seconds
 
     def is_recycling(self) -> bool:
@@ -169,7 +164,6 @@ class ProcessPool:
         )
 
     def broadcast(self, word: str, detail: str = "") -> None:
-        """Give the same order to all who live."""
         for process in list(self.living):
             process.order(word, detail)
 
@@ -179,15 +173,12 @@ class ProcessPool:
         return [process.worker_id for process in (*self.living, *self._parting, *self.ended)]
 
     def finished(self) -> int:
-        """Return how many jobs all processes so far have run and written down."""
         return self._finished + sum(process.shared.finished() for process in list(self.living))
 
     def next_start_seconds(self) -> float | None:
-        """Return the seconds until a place is to be filled; None if all are."""
         return min((vacancy.seconds_left() for vacancy in self._vacancies), default=None)
 
     def wake_main_thread(self) -> None:
-        """Wake the main thread."""
         os.write(self._changed, b"!")
 
     def register_again(self, database: QueueConnection, process: WorkerProcess) -> None:
@@ -212,7 +203,6 @@ class ProcessPool:
             leases.deregister(database, [process.worker_id])
 
     def _let_go(self) -> None:
-        """Tell old processes to leave whose replacement is at work."""
         for process in list(self.living):
             if process.replaces and process.is_at_work:
                 logger.info("Process %d takes over from process %d", process.pid, process.replaces.pid)
@@ -220,7 +210,6 @@ class ProcessPool:
                 process.replaces = None
 
     def _is_crowded(self, worn: WorkerProcess) -> bool:
-        """Whether too many old processes still run jobs for another to join them."""
         leaving = sum(process.is_leaving for process in list(self.living) if process is not worn)
         is_crowded = leaving >= self.plan.processes
         if is_crowded and not self._is_crowded_told:
@@ -254,7 +243,6 @@ class ProcessPool:
         return True
 
     def _put_off(self, vacancy: "Vacancy") -> None:
-        """Fill a place later in which no process could be started, as where memory or descriptors are short."""
         with self._door:
             if vacancy in self._vacancies:
                 self._vacancies.remove(vacancy)
@@ -263,18 +251,13 @@ class ProcessPool:
                 )
 
     def _discard(self, database: Database, worker_id: int, process: WorkerProcess | None) -> None:
-        """Forget a process that was not started, or not even made."""
         if process is not None:
             process.discard()
             self._retire(process.meter)
         leases.deregister(database, [worker_id])
 
     def _made(self, worker_id: int, vacancy: "Vacancy") -> WorkerProcess:
-        """Make a process for a place; to be started.
-
-        Raises:
-            OSError: memory or descriptors are short.
-        """
+        """Return a process that is still to be started; raises OSError where memory or descriptors are short."""
         plan = self.plan
         databases = {alias: connections[alias].settings_dict["NAME"] for alias in connections}
         brief = ChildConfig(

@@ -20,8 +20,7 @@ from django_pgqueue.worker.shared_state import SharedState
 PAUSE_SECONDS = 1.0
 """Minimum interval between two writes for one job; the first is made at once."""
 
-AT_ONCE = 500
-"""Maximum number of runs that go on to write at once, besides those that end."""
+AT_ONCE = 500  # maximum number of runs that go on to write at once, besides those that end
 
 
 class SentUpdates:
@@ -62,18 +61,15 @@ class PendingUpdates:
         self._sent: list[CurrentJob] = []  # whose news are on their way
 
     def tell(self, current: CurrentJob) -> None:
-        """Take note that a run has news."""
         self._told.append(current)
         self._ring()
 
     def wait_until(self) -> float:
-        """Return when there will be something to write, monotonic; in the past if there is now."""
         if self._told:
             return 0.0
         return min((run.written_at + PAUSE_SECONDS for run in self._pending.values()), default=math.inf)
 
     def send(self, database: QueueConnection, outcomes: Collection[Outcome]) -> SentUpdates | None:
-        """Send what is due, and the last news of the runs whose outcomes are sent next; None if there are none."""
         while self._told:
             run = self._told.popleft()
             self._pending[run.run_id] = run

@@ -32,8 +32,7 @@ from django_pgqueue.worker.limits_cache import LimitsCache
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-FULL_SCAN_SECONDS = 1.0
-"""Maximum wait of a job below the low-water mark for a full scan."""
+FULL_SCAN_SECONDS = 1.0  # maximum wait of a job below the low-water mark for a full scan
 
 REMEMBERED = 1000
 """Number of queues above which only those that still need a full scan are remembered; others begin with one."""
@@ -60,7 +59,6 @@ class QueueBackoff:
     reason: str
 
     def called(self) -> None:
-        """Take note that work was announced."""
         self.retry_at = min(self.retry_at, self.called_retry_at)
 
 
@@ -78,7 +76,6 @@ class QueueCursor:
         return self.low_water if time.monotonic() < self.full_scan_at else None
 
     def called(self) -> None:
-        """Take note that work was announced."""
         self.full_scan_at = min(self.full_scan_at, self.called_scan_at)
 
     def record_claim(self, claimed: Claim, jobs: list[ClaimedJob], seconds: float) -> None:
@@ -92,12 +89,7 @@ class QueueCursor:
 
 
 class QueueCursors:
-    """Not safe for two threads at once.
-
-    Args:
-        queues: those to claim from, as ``QueueSelector`` takes them; empty means all.
-        limits: what is known of their limits.
-    """
+    """Not safe for two threads at once; ``queues``: as ``QueueSelector`` takes them, empty means all."""
 
     def __init__(self, queues: tuple[str, ...], limits: LimitsCache) -> None:
         self._served = QueueSelector.of(queues)
@@ -124,11 +116,9 @@ class QueueCursors:
                     self._setbacks[queue].called()
 
     def select(self, queues: Iterable[str]) -> list[str]:
-        """Return those of the queues that are served."""
         return self._served.among(queues)
 
     def rewind(self, queue: str, place: Place) -> None:
-        """Take note that a queue may have work behind a place: the next claim begins there, or before."""
         cursor = self._cursors.setdefault(queue, QueueCursor())
         if cursor.low_water is not None:
             cursor.low_water = min(cursor.low_water, place)
@@ -150,14 +140,12 @@ class QueueCursors:
         return bool(self._setbacks) and self._due_setback() is not None
 
     def limits_changed(self, queues: Iterable[str]) -> None:
-        """Take note that these queues were paused, resumed, limited or not."""
         for queue in queues:
             self._ready.pop(queue, None)
             self._cursors.pop(queue, None)  # a limited queue has none, and to a paused one no full scan is owed
         self._add(self._served.among(queues))
 
     def ended(self, queues: Iterable[str]) -> None:
-        """Take note that jobs of these limited queues have ended, which may have been what kept others out."""
         self._add(self._limits.ended(queues))
 
     def send(
@@ -166,9 +154,8 @@ class QueueCursors:
         """Send a claim to the first queue that may have work; None if there is none.
 
         Args:
-            limit: how many jobs to take.
-            most_limited: how many to take of a queue that is limited: none is to be fetched ahead there, where it would
-                keep others out.
+            most_limited: limit for a queue that is limited: none is to be fetched ahead there, where it would keep
+                others out.
             apart: nothing else is in the transaction, so that a queue that was set back may be tried again.
         """
         now = time.monotonic()
@@ -193,11 +180,9 @@ class QueueCursors:
         self._asked = None
 
     def ended_connection(self) -> bool:
-        """Learn that the connection has ended during the last claim, which was sent apart.
+        """Return whether the end of the connection during the last claim, sent apart, counts as a failure of its queue.
 
-        Returns:
-            Whether that is to count as a failure of this queue: it has happened twice in a row, or the queue was set
-            back already.
+        It does if it has happened twice in a row, or the queue was set back already.
         """
         if self._asked is None:
             return False
@@ -209,11 +194,7 @@ class QueueCursors:
         return is_second
 
     def failed(self, error: Error, seconds: float) -> None:
-        """Learn that the last claim has failed, which was sent apart: set its queue back.
-
-        Args:
-            seconds: how long it took to fail.
-        """
+        """Set the queue of the last claim back, which was sent apart and failed after ``seconds``."""
         if self._asked is None:
             return
         queue, is_full_scan = self._asked
@@ -238,7 +219,6 @@ class QueueCursors:
             logger.warning("Jobs of queue %r cannot be claimed (failure %d): %s", queue, failures, reason)
 
     def _look(self, database: QueueConnection, now: float) -> None:
-        """Look which queues have work."""
         self._add(ready_queues(database, self._served))
         self._look_at = now + conf.poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
         if self._suspected == "":
@@ -248,7 +228,6 @@ class QueueCursors:
         self._failed_looks, self._retry_look_at = 0, 0.0
 
     def _look_failed(self, error: Error, seconds: float) -> None:
-        """Put the look at all queues off, and go on with those that are known to have work."""
         self._failed_looks += 1
         delay = max(reconnect_delay(self._failed_looks), min(FULL_SCAN_SHARE * seconds, LONGEST_SETBACK_SECONDS))
         self._retry_look_at = time.monotonic() + delay
@@ -263,10 +242,8 @@ class QueueCursors:
     def advance(self, claimed: Claim, jobs: list[ClaimedJob], seconds: float) -> None:
         """Learn from the answer to a claim; a queue that gave less than it was asked for has nothing more for now.
 
-        It may have had rows that others were just editing, so it is owed a full scan.
-
-        Args:
-            seconds: how long the claim took, whatever was sent along with it included.
+        It may have had rows that others were just editing, so it is owed a full scan. ``seconds`` include whatever was
+        sent along with the claim.
         """
         self._ready.pop(claimed.queue, None)
         if self._suspected == claimed.queue:
@@ -283,7 +260,6 @@ class QueueCursors:
             self._add([claimed.queue])  # where all are served, at the end: they take turns
 
     def _recovered(self, claimed: Claim) -> None:
-        """Take note that a claim of a queue has gone well that may have been set back."""
         setback = self._setbacks.get(claimed.queue)
         if setback and claimed.above is not None:
             if not setback.is_of_full_scans:
@@ -293,12 +269,10 @@ class QueueCursors:
             logger.warning("Jobs of queue %r can be claimed again after %d failures", claimed.queue, setback.failures)
 
     def _due_setback(self) -> str | None:
-        """Return the queue that was set back and is to be tried again now."""
         now = time.monotonic()
         return next((queue for queue, setback in self._setbacks.items() if now >= setback.retry_at), None)
 
     def _retried(self, most_limited: int) -> str | None:
-        """Return that queue; a limited one waits while this process holds as many of its jobs as it has slots."""
         queue = self._due_setback()
         if queue and most_limited <= 0 and self._limits.is_limited(queue):
             self._setbacks[queue].retry_at = time.monotonic() + reconnect_delay(1)

@@ -24,8 +24,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 REAP_SECONDS = 1.0
 FORGET_SECONDS = 3600.0
 
-LATE_SECONDS = 1.0
-"""Maximum delay of a heartbeat that still counts as in time."""
+LATE_SECONDS = 1.0  # maximum delay of a heartbeat that still counts as in time
 
 GAP_SECONDS = 2.0
 """Maximum time that counts from one look to the next: in a longer one the server may have stood still for all."""
@@ -43,11 +42,12 @@ class LapsedLeases:
         self._looked_at = 0.0  # monotonic
 
     def silent(self, lapsed: Mapping[int, float | None], *, unknown_seconds: float) -> list[int]:
-        """Return whose lease had passed at each look for longer than its heartbeats are apart.
+        """Return the workers whose lease had passed at each look for longer than their heartbeats are apart.
 
         Args:
-            lapsed: whose lease has passed now, and how far apart its heartbeats are; None: not known.
-            unknown_seconds: how far apart those are whose row does not say so.
+            lapsed: seconds between the heartbeats of each worker whose lease has passed now; None: its row does not
+                say.
+            unknown_seconds: the same where the row does not say.
         """
         now = time.monotonic()
         more = min(now - self._looked_at, GAP_SECONDS)
@@ -60,7 +60,6 @@ class LapsedLeases:
         ]
 
     def known(self) -> set[int]:
-        """Return whose had passed at the last look."""
         return set(self._seen)
 
     def forget(self, worker_ids: Iterable[int]) -> None:
@@ -98,7 +97,6 @@ class Reaper:
         self._absences = SilentWorkers()
 
     def forget_workers(self) -> None:
-        """Remove the rows of those that are long gone."""
         forget_workers(self._database)
 
     def forget_absences(self) -> None:
@@ -106,11 +104,7 @@ class Reaper:
         self._absences.forget()
 
     def reap_lost(self) -> float | None:
-        """Settle what has no lease any more; after an outage the living need time to say so.
-
-        Returns:
-            0 where there may be more, else None.
-        """
+        """Settle what has no lease; after an outage the living first get time to say so. 0: there may be more."""
         if not self._monitor.is_reliable():
             return None
         lapsed = lapsed_workers(self._database, session_seconds=BEAT_SECONDS)
@@ -122,15 +116,10 @@ class Reaper:
         return 0.0 if self._report(reaped, limit) else None
 
     def reap_gone(self, *, has_running: bool) -> float | None:
-        """Settle what commands were running that are gone: a lease's time would only be lost on them.
+        """Settle what commands were running that are gone; return 0 where there may be more.
 
-        One that lives has told its children by then to start nothing. After an outage all get time to connect.
-
-        Args:
-            has_running: whether any job runs at all.
-
-        Returns:
-            0 where there may be more, else None.
+        To wait for their leases would only lose time: one that lives has told its children by then to start nothing.
+        After an outage all get time to connect.
         """
         if not has_running or not self._monitor.has_stood(RECONNECTED_SECONDS):
             self._absences.forget()
@@ -161,7 +150,6 @@ class Reaper:
         return [worker_id for worker_id in worker_ids if worker_id not in spared]
 
     def _report(self, reaped: ReapResult, limit: int) -> bool:
-        """Tell what was reaped; return whether that is as much as was to be."""
         if reaped.returned or reaped.dead:
             logger.warning("Reaped jobs of lost workers: %d go back, %d dead", reaped.returned, reaped.dead)
             self._stats.count_ends(reaped.ends)

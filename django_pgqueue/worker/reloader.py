@@ -32,8 +32,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
 INSTALLED = {"site-packages", "dist-packages", Path(site.getusersitepackages()).name}
 
-LOOK_SECONDS = 1.0
-"""Interval between looks at the files; as Django's runserver."""
+LOOK_SECONDS = 1.0  # between looks at the files; as Django's runserver
 
 SETTLE_SECONDS = 0.2
 """Minimum time without a change before the worker starts again: editors and git write one file after the other."""
@@ -46,7 +45,6 @@ class Sources(StatReloader):
     """Files and folders to look at, as Django's receivers of ``autoreload_started`` know them; it only ever grows."""
 
     def snapshot(self) -> dict[Path, float]:
-        """Return all files that are there, with the time of their last change."""
         while True:
             try:
                 return dict(self.snapshot_files())
@@ -60,7 +58,6 @@ class Sources(StatReloader):
         return json.dumps({"files": {str(file): at for file, at in files.items()}, "folders": folders}).encode()
 
     def learn(self, told: bytes) -> dict[Path, float]:
-        """Look at what another process is made of, too; return its snapshot."""
         news = json.loads(told)
         files = {Path(file): changed_at for file, changed_at in news["files"].items()}
         self.extra_files.update(files)
@@ -70,10 +67,10 @@ class Sources(StatReloader):
 
 
 def sources() -> Sources:
-    """Return what this process is made of.
+    """Return what this process is made of: its modules, and whatever it may import or read later.
 
-    That is every module it has imported, every Python file in packages of the project, since they may be imported any
-    time, and what receivers of Django's ``autoreload_started`` add: templates, translations, the project's own.
+    That is every Python file in packages of the project, and what receivers of Django's ``autoreload_started`` add:
+    templates, translations, the project's own.
     """
     found = Sources()
     for folder in packages():
@@ -129,7 +126,6 @@ class Reloader:
         os.write(self._ring, b"!")
 
     def _turn(self) -> int | None:
-        """Wait for news or a moment, and do what is due; return the exit code of a worker that was the last one."""
         self._wait()
         changed = self._changed()
         code = self._worker.process.poll()
@@ -168,7 +164,6 @@ class Reloader:
         return sorted({file for file, _ in self._latest.items() ^ self._known.items()})
 
     def _press(self, changed: list[Path]) -> None:
-        """Have the worker stop, without waiting for long."""
         if not self._worker.is_stopping:
             others = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
             logger.info("%s changed: the worker starts again", f"{short(changed[0])}{others}")
@@ -180,7 +175,6 @@ class Reloader:
         self._worker = ReloadedWorker(self._command)
 
     def _judge(self, code: int) -> int | None:
-        """Return the exit code of a worker that has ended by itself, unless a change may help."""
         if code == 0 or not self._has_reloaded:
             return code
         if not self._worker.is_mourned:
@@ -222,7 +216,6 @@ class ReloadedWorker:
             self._signals_sent += 1
 
     def hear(self) -> bytes | None:
-        """Return what it says; None: nothing, as it has ended."""
         try:
             return self.tether.recv_bytes()
         except (EOFError, OSError):

@@ -15,8 +15,7 @@ from django_pgqueue.records import ClaimedJob
 CAPACITY = 4096
 """Maximum number of jobs a child may hold, finished ones that are not yet written included."""
 
-FETCHED, RUNNING, ENDED = 0, 1, 2
-"""How far a job that is held has come."""
+FETCHED, RUNNING, ENDED = 0, 1, 2  # of a job that is held
 
 
 class SharedState:
@@ -65,11 +64,9 @@ class SharedState:
         self._counts[3] += 1
 
     def end(self, cell: int) -> None:
-        """Note that the job of this cell has been called, and what it came to is to be written."""
         self._started[cell] = ENDED
 
     def hold(self, cells: Iterable[int], jobs: Iterable[ClaimedJob]) -> None:
-        """Note what has been claimed, a cell for each job."""
         for cell, job in zip(cells, jobs, strict=True):
             self._started[cell] = FETCHED
             self._held[cell] = job.id ^ job.lease_token
@@ -87,15 +84,12 @@ class SharedState:
         return {run_id for run_id, started in zip(self._held, self._started, strict=True) if run_id and started}
 
     def unbegun(self) -> set[int]:
-        """Return the run ids of all jobs that are held and were not started."""
         return {run_id for run_id, started in zip(self._held, self._started, strict=True) if run_id and not started}
 
     def running(self) -> set[int]:
-        """Return the run ids of jobs that are in a slot."""
         return {run_id for run_id, state in zip(self._held, self._started, strict=True) if run_id and state == RUNNING}
 
     def busy(self) -> int:
-        """Return how many jobs are in a slot."""
         return self._started.tobytes().count(RUNNING)
 
     def overdue(self, at: float) -> set[int]:
@@ -121,14 +115,12 @@ class SharedState:
         return self._counts[4] > 0
 
     def add_finished(self, number: int) -> None:
-        """Add to the number of jobs that have been run and written down."""
         self._counts[1] += number
 
     def finished(self) -> int:
         return self._counts[1]
 
     def note_failures(self, number: int) -> None:
-        """Note how many cycles in a row have failed at the database."""
         self._counts[2] = number
 
     def failures(self) -> int:

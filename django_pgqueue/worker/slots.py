@@ -70,7 +70,7 @@ class Slots:
     def accept(self, cell: int, job: ClaimedJob) -> None:
         """Hand a claimed job over; at once an outcome if its task is unknown.
 
-        Called by the consumer, which whatever stands in a row must not end.
+        Called by the consumer, which must not end, whatever stands in a row.
         """
         task = registry.find(job.task) or (sought(job) if job.rest else None)
         if task is None:
@@ -84,11 +84,9 @@ class Slots:
                 threading.Thread(target=self._work, name=f"pgqueue-slot-{self._threads}", daemon=True).start()
 
     def waiting(self) -> int:
-        """Return how many jobs no slot has begun."""
         return self._inbox.qsize() + len(self._put_back) + self._lanes.waiting()
 
     def checking(self) -> int:
-        """Return how many slots check their connections and have nothing to begin then."""
         return max(len(self._checking) - self.waiting(), 0) if self._checking else 0
 
     @contextlib.contextmanager
@@ -103,7 +101,6 @@ class Slots:
                 self.outbox.put(None)
 
     def withdraw(self) -> list[tuple[int, ClaimedJob]]:
-        """Take back all jobs that no slot has begun, with their cells."""
         unrun = [*_emptied(self._put_back), *self._lanes.withdraw()]
         try:
             while True:
@@ -126,7 +123,6 @@ class Slots:
         self._refused = run_ids
 
     def begin(self, cell: int, job: ClaimedJob, interrupts: Interrupts) -> CurrentJob | None:
-        """Mark a job as started, unless the process's lease has passed meanwhile: then it goes back unrun."""
         if not self._shared.is_lease_valid() or (self._refused and job.run_id in self._refused):
             self.outbox.put((cell, Outcome(job, Fate.RELEASED)))
             return None
@@ -251,7 +247,6 @@ class Lanes:
                 logger.exception("A job has stopped the event loop; it goes on")
 
     def _arrive(self) -> None:
-        """Fill free lanes, and open new ones, for all that has arrived; called once for many."""
         self._is_called = False  # before looking: what arrives from here on calls again
         while len(self._pending) > self._opening and (lane := self._free_lane()):
             self._open(lane)
@@ -336,13 +331,12 @@ class Lane:
         self._take_thread()
 
     def is_stale(self) -> bool:
-        """Whether the lane has been idle long enough for its connections to have died, or its thread is in use."""
         if self._thread.pending:  # by what an earlier job has left behind
             return True
         return bool(self._connections) and time.monotonic() - self._ended > IDLE_SECONDS
 
     async def is_tidy(self) -> bool:
-        """Whether the last job has left nothing behind; asks the lane's thread only if it must: that takes long."""
+        """Ask the lane's thread only if there is no other way: that takes long."""
         if not self._thread.is_used:
             return True
         if self._connections is None or self._thread.pending:
@@ -351,13 +345,10 @@ class Lane:
         return all(is_tidy(connection) for connection in self._connections or ())
 
     async def call(self, function: Callable[[], T]) -> T | None:
-        """Call what is ours in the lane's thread, in a task that no cancel left behind by user code can reach.
+        """Call a function in the lane's thread, in a task that no cancel left behind by user code can reach.
 
         A thread that does not answer still runs what a job has left behind, or waits for a server that is silent. The
-        lane goes on with another one.
-
-        Returns:
-            What it returns; None where it fails, or the thread does not come to it.
+        lane goes on with another one. None: it did not answer, or the function failed.
         """
         calling, until = asyncio.ensure_future(sync_to_async(function)()), time.monotonic() + ANSWER_SECONDS
         while not calling.done() and (left := until - time.monotonic()) > 0:
@@ -372,10 +363,7 @@ class Lane:
         return calling.result()
 
     def _leave_thread(self) -> None:
-        """Let the next sync code have a new thread; the old one closes its connections when it comes to that, and ends.
-
-        With the new thread come new connections.
-        """
+        """Give sync code a new thread and connections; the old thread closes its own once it answers, and ends."""
         logger.warning("A thread of the event loop does not answer for %g s: it gets a successor", ANSWER_SECONDS)
         self._connections = None
         left = self._thread

@@ -41,8 +41,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 FAREWELL_SECONDS = 5.0
 
-LONG_SECONDS = 60.0
-"""Maximum time that a service of maintenance takes without being named in the log."""
+LONG_SECONDS = 60.0  # maximum time of a maintenance service without being named in the log
 
 SETTLE_SECONDS = 10.0
 """Timeout of the wait for the first answer to LISTEN: the first line of the log says whether it works."""
@@ -161,7 +160,7 @@ class Supervisor:
             )
 
     def figures(self) -> CommandMetrics:
-        """Tell what this command does and has done; from any thread."""
+        """May be called from any thread."""
         living, at = list(self.pool.living), time.monotonic()
         done_at = {**self._maintenance.services.done_at, **self._tables.services.done_at}
         done_at |= {loop.service: loop.done_at for loop in self._loops if loop.done_at is not None}
@@ -224,7 +223,6 @@ class Supervisor:
             self._health_loop.start()
 
     def _watch(self) -> None:
-        """Wait until a child ends, a signal comes or a moment has passed; see to it."""
         self._health.watched_at = time.monotonic()
         news = self.pool.changed_read
         sentinels = [process.sentinel for process in self.pool.living]
@@ -258,7 +256,6 @@ class Supervisor:
             return self._maintenance.pass_once()
 
     def _tell_of_long_service(self) -> None:
-        """Name the service in which maintenance hangs, as where a receiver of a signal does not come back."""
         seconds = self._maintenance.services.doing_seconds()
         if seconds < LONG_SECONDS:
             self._is_long_told = False
@@ -271,7 +268,6 @@ class Supervisor:
             )
 
     def _patience_after(self, name: str) -> str:
-        """Say how long running jobs are waited for after a signal, and how to wait no longer."""
         timeout = (self._stop_until or 0.0) - time.monotonic()
         if timeout <= 0:
             return ", not waiting for jobs"
@@ -281,7 +277,6 @@ class Supervisor:
         return f": waiting up to {timeout:.0f} s for {busy} running job{'s' if busy > 1 else ''}; {again}"
 
     def _press_to_stop(self, until: float) -> None:
-        """Tell the children to stop, and end those whose time is over."""
         self.pool.close()
         self.pool.broadcast("stop")
         if time.monotonic() > until:
@@ -290,7 +285,6 @@ class Supervisor:
                 process.kill()
 
     def _finish(self) -> None:
-        """Settle what the children left, remove their rows, close everything."""
         self.pool.close()
         self._probes.stopping()
         for loop in self._loops:
@@ -353,7 +347,6 @@ class Supervisor:
         self._beat_now()
 
     def _heard(self, payloads: set[str] | None) -> None:
-        """Wake the children for queues they serve, and the threads that payloads are for; None stands for all."""
         if payloads is None or CANCEL in payloads:
             self._beat_now()
         if keys := {""} if payloads is None else keys_in(payloads):

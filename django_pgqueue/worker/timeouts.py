@@ -23,11 +23,9 @@ PATIENCE_SECONDS = 5.0
 REPEAT_SECONDS = 2.0
 """Interval between interruptions meanwhile: some code swallows any exception."""
 
-SOON_SECONDS = 0.05
-"""Interval after which an interruption that had no effect is tried again."""
+SOON_SECONDS = 0.05  # until an interruption that had no effect is tried again
 
-Run = tuple[ClaimedJob, CurrentJob, Interrupts]
-"""A job that is running in a slot."""
+Run = tuple[ClaimedJob, CurrentJob, Interrupts]  # in a slot
 
 
 class Timeouts:
@@ -70,7 +68,6 @@ class Timeouts:
             self._woken.wait(None if left == math.inf else max(left, 0.0))
 
     def _look(self) -> float:
-        """Interrupt the runs whose time has come; return when the next one's will, monotonic."""
         now = time.monotonic()
         runs = self._running.copy().values()
         for job, current, interrupts in runs:
@@ -80,7 +77,6 @@ class Timeouts:
 
 
 def _press(job: ClaimedJob, current: CurrentJob, interrupts: Interrupts, now: float) -> None:
-    """Interrupt a run; one that was interrupted long ago is left alone."""
     if not current.interrupted_at:
         current.interrupted_at = now
         current.is_overdue = not current.is_cancelled

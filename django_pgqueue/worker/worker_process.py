@@ -21,8 +21,7 @@ SPAWN = multiprocessing.get_context("spawn")
 
 SETTLED_SECONDS = 10.0
 
-JITTER = 0.1
-"""Jitter on ``max_jobs``, so that processes started together are not recycled together."""
+JITTER = 0.1  # on max_jobs, so that processes started together are not recycled together
 
 MOMENT_SECONDS = 1.0
 """A process that is told to leave gives back within this what it has only fetched."""
@@ -93,7 +92,6 @@ class WorkerProcess:
 
     @property
     def sentinel(self) -> int:
-        """A file descriptor that becomes readable when the process has ended."""
         return self._process.sentinel
 
     def has_ended(self, *, is_ending: bool) -> bool:
@@ -111,7 +109,6 @@ class WorkerProcess:
 
     @property
     def ended_seconds(self) -> float:
-        """For how long it has been known to have ended; 0 while it lives."""
         return 0.0 if self._ended_at is None else time.monotonic() - self._ended_at
 
     @property
@@ -120,14 +117,12 @@ class WorkerProcess:
 
     @property
     def was_careful(self) -> bool:
-        """Whether it has ended by itself while it claimed one job at a time."""
         lived = (self._ended_at or math.inf) - self._started_at
         has_ended_itself = not self.was_stopped and not self.shared.has_ended_cycles()
         return self._is_careful and has_ended_itself and lived < CAREFUL_SECONDS
 
     @property
     def is_at_work(self) -> bool:
-        """Whether it has looked for jobs."""
         return self.shared.cycles() > 0
 
     def look(self) -> None:
@@ -165,7 +160,6 @@ class WorkerProcess:
         return None
 
     def overdue(self) -> set[int]:
-        """Return the run ids of jobs whose time limit has passed while they ran; of a process that ended, by then."""
         return self.shared.overdue(time.monotonic() if self._ended_at is None else self._ended_at)
 
     def ignoring_stop(self) -> set[int]:
@@ -178,8 +172,7 @@ class WorkerProcess:
     def stop_claiming(self, *, is_stuck: bool = False) -> bool:
         """Let it finish what it runs beside jobs that do not stop; return whether that was not known before.
 
-        Args:
-            is_stuck: its consumer has not finished a cycle for long, and may begin nothing for that reason.
+        ``is_stuck``: its consumer has not finished a cycle for long, and may begin nothing for that reason.
         """
         is_new = self._given_up_at is None
         is_away = not (self.shared.is_lease_valid() or is_stuck)  # no outcome can be written while the database is away
@@ -189,7 +182,6 @@ class WorkerProcess:
         return is_new
 
     def is_beyond_stopping(self, deaf: set[int], shutdown_timeout_seconds: float) -> bool:
-        """Whether nothing but deaf jobs is left in a process that was given up, or the others have had their time."""
         others = self.shared.started() - deaf
         patience = shutdown_timeout_seconds if others else MOMENT_SECONDS
         return self._given_up_at is not None and time.monotonic() - self._given_up_at >= patience
@@ -220,12 +212,10 @@ class WorkerProcess:
         self._process.kill()
 
     def discard(self) -> None:
-        """Give the resources back of one that was not started."""
         self._orders_read.close()
         self._orders.close()
 
     def close(self) -> None:
-        """Give its resources back once it has ended."""
         self._process.join()
         self._process.close()
         self._orders.close()
