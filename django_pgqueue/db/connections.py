@@ -60,16 +60,10 @@ class Database(Protocol):
         """Whether a transaction is open: what a statement locks stays locked behind it."""
         ...
 
-    def rows(self, sql: str, parameters: Parameters) -> list[Row]:
-        """Run one statement that returns rows, as every statement of the queue does; return them all."""
-        ...
+    def rows(self, sql: str, parameters: Parameters) -> list[Row]: ...
 
     def rows_or_undo(self, sql: str, parameters: Parameters, *, number: int) -> list[Row]:
-        """Run one statement that is to return ``number`` rows; if it returns fewer, let go of what it has locked.
-
-        Returns:
-            That many rows, or none.
-        """
+        """Run one statement; return its ``number`` rows. If there are fewer, release its locks and return none."""
         ...
 
     def notify(self, sql: str, parameters: Parameters) -> None:
@@ -80,13 +74,10 @@ class Database(Protocol):
 class PendingResult(Protocol):
     """The result of a statement that was sent and not yet awaited."""
 
-    def fetchall(self) -> list[Row]:
-        """Wait for the rows, and return all of them."""
-        ...
+    def fetchall(self) -> list[Row]: ...
 
 
-ARGUMENTS = "args"
-"""The parameter of statements that insert jobs, or change their arguments."""
+ARGUMENTS = "args"  # parameter of statements that insert jobs, or change their arguments
 
 
 def bound_by_server(connection: BaseDatabaseWrapper) -> CursorWrapper:
@@ -270,7 +261,6 @@ class QueueConnection:
         return self._inside
 
     def rows(self, sql: str, parameters: Parameters) -> list[Row]:
-        """Run one statement, inside ``transaction()`` or in one of its own."""
         if not self._inside:
             with self.transaction():
                 return self.rows(sql, parameters)
@@ -282,7 +272,6 @@ class QueueConnection:
         return rows if len(rows) == number else []
 
     def notify(self, sql: str, parameters: Parameters) -> None:
-        """Run it in the transaction that is open, or in one of its own."""
         with contextlib.nullcontext() if self._inside else self.transaction(commits=True):
             self.rows(sql, parameters)
 
@@ -356,7 +345,6 @@ class QueueConnection:
         return (SET_LOCAL_FROM_17, limits) if self._knows_transaction_timeout else (SET_LOCAL, limits[:2])
 
     def _wait(self, connection: Any, steps: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
-        """Wait as the connection itself does, but not for ever."""
         try:
             return type(connection).wait(connection, impatient(steps, self._patience), *args, **kwargs)
         except Silence:
@@ -364,8 +352,7 @@ class QueueConnection:
             raise
 
 
-Where = str | Database | None
-"""Where an action acts: an alias, None for ``PGQUEUE["DATABASE"]``, or a connection whose transaction it joins."""
+Where = str | Database | None  # an alias, None for ``PGQUEUE["DATABASE"]``, or a connection whose transaction it joins
 
 
 def caller_of(where: Where) -> Database:

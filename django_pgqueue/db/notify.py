@@ -30,8 +30,7 @@ ECHO: Final = "?~"  # then something random: does a notification arrive?
 # end. A payload is the id of a job that has ended.
 ENDS: Final = "pgqueue_done"
 
-MOST_KEYS = 100
-"""Maximum number of concurrency keys that are named in notifications; more are announced as any key."""
+MOST_KEYS = 100  # maximum number of concurrency keys named in notifications; more are announced as any key
 
 
 def queue_payload(name: str) -> str:
@@ -71,15 +70,11 @@ class Notification:
             _warn(self.payloads, error)
 
     def send(self) -> None:
-        """Send it now, in the transaction that is open if one is."""
         send_notification(CallerConnection(self.database), self.payloads, channel=self.channel)
 
 
 def notify_queues(to: str | Database, queue: str) -> None:
     """Announce work on ``queue`` when the caller's transaction has committed; at once if there is none.
-
-    Args:
-        to: an alias, or the connection whose transaction it is.
 
     The notification is a statement of its own after the commit: NOTIFY takes a lock of the whole cluster until its
     transaction is on disk, and one that only notifies has nothing to write there.

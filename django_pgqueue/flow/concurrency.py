@@ -14,8 +14,7 @@ from typing import NamedTuple
 from django_pgqueue.db.connections import PendingResult, QueueConnection
 from django_pgqueue.db.queries import statement
 
-LOCKED_AT_ONCE = 200
-"""Maximum number of names in one statement: all sessions of a server share the room for some thousand locks."""
+LOCKED_AT_ONCE = 200  # maximum number of names: all sessions of a server share the room for some thousand locks
 
 
 class LockKind(StrEnum):
@@ -52,9 +51,6 @@ def try_lock(database: QueueConnection, kind: LockKind, names: Iterable[str]) ->
 
     Args:
         names: of one kind, ``LOCKED_AT_ONCE`` at most. Of more, the first in the alphabet are tried.
-
-    Returns:
-        The locking, with the names that were tried.
     """
     tried = tuple(sorted(set(names))[:LOCKED_AT_ONCE])
     return PendingLocks(tried, database.send(statement("try_lock"), {"kind": kind.value, "names": list(tried)}))
@@ -81,11 +77,7 @@ def send(database: QueueConnection, keys: Iterable[str]) -> PendingAdmission:
 
 
 def admit(database: QueueConnection, keys: Iterable[str]) -> Admitted:
-    """Let in the next jobs of concurrency keys, in a transaction of its own.
-
-    Args:
-        keys: ``LOCKED_AT_ONCE`` at most. Of more, the first in the alphabet.
-    """
+    """Let in the next jobs of concurrency keys, ``LOCKED_AT_ONCE`` at most, in a transaction of its own."""
     with database.transaction():
         admission = send(database, keys)
     return admission.read()

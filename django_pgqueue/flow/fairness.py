@@ -13,17 +13,13 @@ from typing import NamedTuple
 from django_pgqueue.db.connections import Database
 from django_pgqueue.db.queries import statement
 
-MOST_LATE = 10
-"""Maximum number of keys that catch up in one statement."""
+MOST_LATE = 10  # maximum number of keys that catch up in one statement
 
-TOLERATED = dt.timedelta(microseconds=100)
-"""Maximum lag of a key, in turns of a microsecond each, behind the twentieth job of its queue."""
+TOLERATED = dt.timedelta(microseconds=100)  # lag of a key, in turns of a microsecond, behind the twentieth job
 
-SLOW_SECONDS = 0.02
-"""Duration of the search for the heads of queues from which on they are noted for sessions that enqueue."""
+SLOW_SECONDS = 0.02  # of the search for the heads of queues, from which on they are noted for sessions that enqueue
 
-Place = tuple[str, str, int]
-"""Where the round of all keys is: queue, fair key, rank."""
+Place = tuple[str, str, int]  # of the round of all keys: queue, fair key, rank
 
 START: Place = ("", "", -32768)
 
@@ -40,7 +36,6 @@ class FairKeyHead(NamedTuple):
 
     @property
     def lag(self) -> dt.timedelta:
-        """By how much the key stands behind."""
         return self.run_at - self.far if self.far else dt.timedelta(0)
 
 

@@ -21,11 +21,9 @@ from django_pgqueue.stored_values import aware
 
 logger = logging.getLogger("django_pgqueue")
 
-MOST: Final = 1_000_000
-"""Maximum number of jobs in a limit."""
+MOST: Final = 1_000_000  # jobs in a limit
 
-BURST_SECONDS: Final = 0.2
-"""Default burst of a rate: as many jobs as it gives in this time, at least one."""
+BURST_SECONDS: Final = 0.2  # default burst of a rate: as many jobs as it gives in this time, at least one
 
 
 class Unchanged:

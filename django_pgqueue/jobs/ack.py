@@ -74,7 +74,6 @@ def recorded(database: Database, outcomes: Collection[Outcome], *, worker_id: in
 
     Args:
         outcomes: sent in a transaction that may have been committed.
-        worker_id: the process that has run them.
     """
     parameters = {
         "ids": number_array([outcome.job.id for outcome in outcomes]),
@@ -115,15 +114,12 @@ def finish_alone(database: Database, outcome: Outcome, *, patience_seconds: floa
     return True
 
 
-Named = tuple[str, Parameters]
-"""A statement by its name, with its parameters."""
+Named = tuple[str, Parameters]  # name and parameters of a statement
 
-Store = Callable[[Sequence[Outcome]], Iterator[Named]]
-"""What writes outcomes of one fate."""
+Store = Callable[[Sequence[Outcome]], Iterator[Named]]  # writes outcomes of one fate
 
 
 def _sorted(outcomes: Sequence[Outcome]) -> Iterator[tuple[Store, Sequence[Outcome]]]:
-    """Sort outcomes by what writes them; where all have succeeded, as almost always, there is nothing to sort."""
     succeeded = Fate.SUCCEEDED
     others = [outcome for outcome in outcomes if outcome.fate is not succeeded]
     if outcomes and not others:
@@ -139,12 +135,10 @@ FINISHING = {
     KEEP_RESULT: "archive",
     RESERVE_KEY: "reserve_key",
     KEEP_RESULT | RESERVE_KEY: "archive_and_reserve_key",
-}
-"""The statements that write down success, by the flags of the jobs."""
+}  # by the flags of the jobs
 
 
 def _finish(outcomes: Sequence[Outcome]) -> Iterator[Named]:
-    """Sort by what becomes of the row: almost always it is the same for all."""
     telling = RESERVE_KEY | KEEP_RESULT if conf.retention_days > 0 else RESERVE_KEY
     found = {outcome.job.flags & telling for outcome in outcomes}
     for flags in sorted(found):
@@ -158,7 +152,6 @@ def _finish(outcomes: Sequence[Outcome]) -> Iterator[Named]:
 
 
 def _results(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Return what the statements that keep results need of them; nothing for each where all are null."""
     results = [outcome.result for outcome in outcomes]
     is_null = results.count("null") == len(results)
     return {
@@ -206,7 +199,6 @@ def _die(outcomes: Sequence[Outcome]) -> Iterator[Named]:
 
 
 def _entry(outcome: Outcome) -> dict[str, Any]:
-    """Return the entry of the history of a run that failed; how long it took is known where it has run at all."""
     error = outcome.error or {}
     return error | {"run_seconds": round(outcome.run_seconds, 6)} if outcome.run_seconds else error
 

@@ -244,8 +244,7 @@ def why_not_purged(job: SkippedJob) -> SkipReason:
 # The table of actions
 
 Ids = Sequence[int]
-Params = Mapping[str, Any]
-"""Values of what an action needs besides the jobs, by name."""
+Params = Mapping[str, Any]  # values of what an action needs besides the jobs, by name
 
 LIVE = tuple(status.value for status in Status if status is not Status.RESERVED)
 
@@ -322,7 +321,6 @@ class Param:
 
     Attributes:
         name: that of the argument in Python.
-        metavar: stands for the value in the help of a command.
         lowest: of a number.
         highest: of a number, or of the number of characters.
     """
@@ -354,19 +352,14 @@ class Action:
 
     Attributes:
         name: with the source, what it is known by.
-        source: the table of the jobs it is for.
         statuses: those of the live jobs it is for.
         act: does it to jobs in the open transaction: ids, by, database, and the param by its name.
-        why: returns why a job was skipped.
-        param: what else it needs.
         is_destructive: whether it cannot be undone, so that faces ask twice.
         permission: codename, for users of the admin.
-        help: what it does, for the command.
-        label: for a button.
+        help: for the command.
         selected: for the list of actions, with %(verbose_name_plural)s.
         question: with %(count)d.
         question_for_all: the same for all jobs that match a filter.
-        consequence: what will happen.
     """
 
     name: str
@@ -388,10 +381,7 @@ class Action:
         """Do it to jobs in the transaction that is open, and find out why some were skipped.
 
         Args:
-            by: who wants it.
-            params: has what the action needs.
             statuses: those by which live jobs were chosen; what has none of them any more is skipped. Empty: any.
-            where: the connection, or its alias.
 
         Raises:
             InvalidJob: a param is missing or cannot be.
@@ -402,7 +392,6 @@ class Action:
         return ActionResult(done, why_skipped(others, self._why(statuses), database=where))
 
     def change(self, ids: Ids, *, by: str, params: Params, where: Where) -> Mapping[JobChange, Ids]:
-        """Do it, and only that; the arguments are those of ``do``."""
         return self.act(ids, by=by, database=where, **self._needed(params))
 
     def _why(self, statuses: Sequence[str]) -> Why:
@@ -430,7 +419,6 @@ class ActionResult(NamedTuple):
 
 
 def _making(change: JobChange, act: Callable[..., Ids]) -> Callable[..., Mapping[JobChange, Ids]]:
-    """Return the same function, which says that all it did was this change."""
     return lambda ids, **options: {change: act(ids, **options)}
 
 
@@ -550,16 +538,11 @@ PURGE_FINISHED = replace(
     consequence=_("Their results and their history are gone with them. Nothing brings them back."),
 )
 
-ACTIONS = (RETRY, RUN_NOW, MOVE, SET_PRIORITY, KILL, PURGE, PURGE_FINISHED)
-"""In the order in which faces show them."""
+ACTIONS = (RETRY, RUN_NOW, MOVE, SET_PRIORITY, KILL, PURGE, PURGE_FINISHED)  # in the order in which faces show them
 
 
 def action_named(name: str, source: str) -> Action:
-    """Return the action of this name for live, dead or finished jobs.
-
-    Raises:
-        InvalidBulkAction: there is none.
-    """
+    """Return the action of this name for live, dead or finished jobs; raise InvalidBulkAction if there is none."""
     for action in ACTIONS:
         if (action.name, action.source.name.lower()) == (name, source):
             return action

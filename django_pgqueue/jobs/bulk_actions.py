@@ -21,8 +21,7 @@ from django_pgqueue.jobs.search import Filter
 
 logger = logging.getLogger("django_pgqueue")
 
-FASTEST = 100_000
-"""Maximum rate, in jobs a second."""
+FASTEST = 100_000  # jobs a second
 
 MOST_EXAMPLES = 10
 
@@ -43,7 +42,6 @@ def begin(
 
     Args:
         by: who wants it; stands in the history of the jobs.
-        params: what the action needs.
         rate: maximum number of jobs a second, above 0. None: no limit.
         expected: how many match now, where that is known, for the progress that is shown.
 
@@ -79,15 +77,12 @@ def begin(
 
 
 def stop(ids: Iterable[int], *, by: str, database: str | None = None) -> list[int]:
-    """End bulk actions in the caller's transaction; what they have done stays done.
+    """End bulk actions in the caller's transaction; return the ids of those that had not ended.
 
-    Waits for the slice that a worker is just doing, if one is: up to a second or so.
+    What they have done stays done. Waits for the slice that a worker is just doing, if one is: up to a second or so.
 
     Args:
         by: who does it; shown to others.
-
-    Returns:
-        The ids of those that had not ended.
     """
     rows = CallerConnection(database).rows(statement("stop_bulk_action"), {"ids": list(ids), "by": by})
     stopped = [bulk_action_id for (bulk_action_id,) in rows]
@@ -144,9 +139,6 @@ def in_slices(
     """Act on slice after slice, each in a transaction of its own; yield the tally whenever one has been committed.
 
     Whatever ends it, and wherever, the slices before stay done, and the tally counts no others.
-
-    Args:
-        do: is called inside the transaction.
 
     Raises:
         RuntimeError: a transaction is open.

@@ -11,8 +11,7 @@ from django_pgqueue.flow.concurrency import LockKind, try_lock
 from django_pgqueue.jobs.queue_selector import QueueSelector
 from django_pgqueue.records import ClaimedJob
 
-Place = tuple[int, float, int]
-"""Where in its queue a job stands: rank, run_at in seconds since 1970, id."""
+Place = tuple[int, float, int]  # of a job in its queue: rank, run_at in seconds since 1970, id
 
 
 def claim(database: QueueConnection, queue: str, *, limit: int, worker_id: int) -> list[ClaimedJob]:
@@ -20,7 +19,6 @@ def claim(database: QueueConnection, queue: str, *, limit: int, worker_id: int) 
 
     Args:
         limit: 1 or more; rounded down to a size for which a statement is prepared.
-        worker_id: the process that will run them.
 
     Returns:
         The jobs, each counted as one attempt from here on. Fewer than asked for when the queue has no more, or when

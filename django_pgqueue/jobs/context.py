@@ -18,11 +18,9 @@ from django_pgqueue.records import ClaimedJob
 
 MOST_DONE = 10**18
 
-LONGEST_MESSAGE = 500
-"""In characters."""
+LONGEST_MESSAGE = 500  # characters
 
-TRIES, PAUSE_SECONDS = 100, 0.01
-"""Maximum tries of an atomic task, and the pause between them: another session may be writing to the same row."""
+TRIES, PAUSE_SECONDS = 100, 0.01  # of an atomic task: another session may be writing to the same row
 
 
 class Update(NamedTuple):

@@ -90,11 +90,7 @@ def check_arguments(task: TaskDefinition, args: tuple[Any, ...], kwargs: Mapping
 
 
 def arguments_of(calls: Iterable[Any]) -> list[Call]:
-    """Return calls as positional and keyword arguments.
-
-    Raises:
-        InvalidJob: one is neither a tuple nor a mapping; the message names its position.
-    """
+    """Return calls, tuples or mappings, as positional and keyword arguments; raise InvalidJob at any other."""
     return [_arguments(call, position) for position, call in enumerate(calls)]
 
 
@@ -156,7 +152,6 @@ def _parameters_of_keys(task: TaskDefinition) -> dict[str, Any]:
 
 
 def _parameters(task: TaskDefinition, seen: InsertHook, schedule_id: int | None) -> dict[str, Any]:
-    """Return what every statement that inserts jobs needs to know of the task."""
     options, parent = task.options, current_job()
     metadata = {**seen.metadata, **options.metadata}
     return {
@@ -201,7 +196,6 @@ def _warn_of_other_transactions(queue: BaseDatabaseWrapper) -> None:
 
 
 def _level_of_caller() -> int:
-    """Return the ``stacklevel`` by which a warning names the line of the project that enqueues."""
     level, frame = 0, inspect.currentframe()
     while frame and frame.f_globals.get("__name__", "").startswith("django_pgqueue."):
         level, frame = level + 1, frame.f_back

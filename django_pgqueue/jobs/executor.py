@@ -34,8 +34,7 @@ from django_pgqueue.stored_values import read_object
 
 logger = logging.getLogger("django_pgqueue.jobs")
 
-UNBEGUN_DELAY_SECONDS = 2.0
-"""Delay of a job whose transaction cannot begin: the database may be away for this slot alone."""
+UNBEGUN_DELAY_SECONDS = 2.0  # of a job whose transaction cannot begin: the database may be away for this slot alone
 
 CHARGED_CONFLICTS = 10
 """Number of the first conflict in a row, at the end of runs of one job in one process, that is an attempt."""
@@ -43,8 +42,7 @@ CHARGED_CONFLICTS = 10
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 2.0
 """Bounds of the pause after a conflict that is none. The first one in a row has no pause; each later one doubles it."""
 
-REMEMBERED_CONFLICTS = 1000
-"""Maximum number of jobs whose conflicts are counted; of more, the one is forgotten whose last is the longest ago."""
+REMEMBERED_CONFLICTS = 1000  # maximum number of jobs whose conflicts are counted; the oldest is forgotten
 
 
 @contextlib.contextmanager
@@ -110,7 +108,6 @@ async def areport_failure(
 
 
 def _redact(task: registry.TaskDefinition, outcome: Outcome, error: BaseException) -> None:
-    """Raise Redacted in place of an exception whose text has something sensitive in it, if the job is dead."""
     if outcome.fate is not Fate.DIED:
         return
     trace = trace_of(error)
@@ -313,7 +310,6 @@ def _call(
 
 
 def _repeat(outcome: Outcome, current: CurrentJob) -> None:
-    """Let another job follow, as the task has asked, unless this one was asked to stop."""
     if current.again is not None and not current.is_cancelled:
         outcome.fate = Fate.REPEATED
         outcome.delay_seconds, outcome.next_at = max(current.again.delay_seconds, 0.0), current.again.due_at
@@ -362,8 +358,6 @@ def _call_atomic(
 
 @dataclass(slots=True)
 class _AtomicProgress:
-    """Progress of an atomic run."""
-
     has_begun: bool = False  # the transaction
     outcome: Outcome | None = None  # of the task's function, which has returned
     is_committed: bool = False

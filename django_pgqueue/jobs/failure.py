@@ -37,11 +37,7 @@ KILLED = "It was asked to stop."
 
 
 def error_entry(error: BaseException, scrub: Scrub = str) -> dict[str, Any]:
-    """Return one entry of a job's history, storable whatever the exception holds, of at most 8 KB.
-
-    Args:
-        scrub: takes what is sensitive out of a text.
-    """
+    """Return one entry of a job's history, storable whatever the exception holds, of at most 8 KB."""
     kind = type(error)
     message = message_of(error)
     trace = trace_of(error)
@@ -76,7 +72,6 @@ def message_of(error: BaseException) -> str:
 
 
 def _storable(text: str, longest: int) -> str:
-    """Return the end of ``text``, without what PostgreSQL cannot store."""
     kept = text if len(text) <= longest else f"[...]\n{text[-longest:]}"
     return kept.replace("\0", "\ufffd").encode(errors="replace").decode()
 
@@ -161,7 +156,6 @@ def unknown_task(job: ClaimedJob) -> Outcome:
 
 
 def _named(error: BaseException, named: JobInterrupted) -> BaseException:
-    """Return the exception that says why a run was interrupted; what the task made of it is its cause."""
     if isinstance(error, JobInterrupted):
         error.args = named.args  # the interpreter has made it, without a word
         return error
@@ -170,7 +164,6 @@ def _named(error: BaseException, named: JobInterrupted) -> BaseException:
 
 
 def _is_discarded(task: registry.TaskDefinition, job: ClaimedJob, error: BaseException) -> bool:
-    """Return whether the task says that another attempt does not mend this exception."""
     try:
         return task.discards.has(error)
     except BaseException:  # a module that is imported, or a metaclass: sys.exit() in it must not end the slot

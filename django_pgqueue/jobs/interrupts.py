@@ -23,11 +23,9 @@ from psycopg.pq import TransactionStatus
 from django_pgqueue.exceptions import JobInterrupted, JobKilled
 from django_pgqueue.jobs.context import CurrentJob
 
-AIMING_SECONDS = 0.0001
-"""Poll interval of a finishing run that waits for a concurrent interrupt."""
+AIMING_SECONDS = 0.0001  # poll interval of a finishing run that waits for a concurrent interrupt
 
-CANCEL_SECONDS = 5.0
-"""Timeout of a query-cancellation request."""
+CANCEL_SECONDS = 5.0  # timeout of a query-cancellation request
 
 DELICATE = {"logging", "importlib._bootstrap", "importlib._bootstrap_external", "_frozen_importlib"}
 """Modules that take a lock in one statement and see to its release in the next. An exception in between would leave it
@@ -37,14 +35,12 @@ taken, for all threads of the process. They are never long in there."""
 class Interrupts(Protocol):
     """Interface for the interrupting threads."""
 
-    courtesy_seconds: float
-    """Time for a killed job to look at ``is_cancelled`` before it is interrupted."""
+    courtesy_seconds: float  # time for a killed job to look at ``is_cancelled`` before it is interrupted
 
     def interrupt(self, current: CurrentJob, kind: type[JobInterrupted]) -> bool:
         """Interrupt a run, if it is in user code; called from another thread, one at a time.
 
-        Returns:
-            False if this came to nothing, and may be worth another try in a moment.
+        False: this came to nothing, and may be worth another try in a moment.
         """
         ...
 
@@ -122,11 +118,7 @@ class LaneInterrupts:
         self._inside: CurrentJob | None = None
 
     def enter(self, current: CurrentJob) -> None:
-        """Note that the next ``await`` is user code's.
-
-        Raises:
-            asyncio.CancelledError: the job has been killed before.
-        """
+        """Note that the next ``await`` is user code's; raise CancelledError if the job has been killed before."""
         if current.is_cancelled:
             raise asyncio.CancelledError
         self._inside = current
@@ -153,7 +145,6 @@ def _raise_in(thread_id: int, kind: type[JobInterrupted] | None) -> None:
 
 
 def _is_delicate(thread_id: int) -> bool:
-    """Whether the thread stands in code that must not be interrupted: there an exception would be raised."""
     frame = sys._current_frames().get(thread_id)  # noqa: SLF001 - documented, for such purposes
     return frame is not None and frame.f_globals.get("__name__") in DELICATE
 
@@ -168,7 +159,6 @@ def _is_cleaning_up(thread_id: int) -> bool:
 
 
 def _break_off(connection: Any) -> None:
-    """Have the server cancel what this connection waits for, in a thread that waits for its answer."""
     if isinstance(connection, psycopg.Connection) and connection.pgconn.transaction_status == TransactionStatus.ACTIVE:
         threading.Thread(target=_cancel_query, args=(connection,), name="pgqueue-cancel", daemon=True).start()
 

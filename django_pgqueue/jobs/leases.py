@@ -95,11 +95,7 @@ def worker_leases(database: Database, worker_ids: Sequence[int]) -> list[Lease]:
 
 
 def has_session(database: Database, worker_id: int, *, is_pooled: bool) -> bool:
-    """Whether the server still works for the consumer of a process that has ended, so that it may yet claim something.
-
-    Args:
-        is_pooled: whether a pooler stands before the server.
-    """
+    """Whether the server still works for the consumer of a process that has ended, which may yet claim something."""
     [(is_there,)] = database.rows(statement("consumer_session"), {"worker_id": worker_id, "is_pooled": is_pooled})
     return bool(is_there)
 

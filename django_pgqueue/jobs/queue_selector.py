@@ -5,11 +5,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Self
 
-ANY = "*"
-"""Stands for any characters, also none; there is no other wildcard."""
+ANY = "*"  # any characters, also none; there is no other wildcard
 
-EXCEPT = "-"
-"""Begins what is not to be served."""
+EXCEPT = "-"  # begins what is not to be served
 
 
 class QueueSelector:
@@ -27,7 +25,6 @@ class QueueSelector:
 
     @classmethod
     def of(cls, words: Sequence[str]) -> Self:
-        """Make one from the words between the commas; those that begin with ``-`` are exclusions."""
         unwanted = [word.removeprefix(EXCEPT) for word in words if word.startswith(EXCEPT)]
         return cls([word for word in words if not word.startswith(EXCEPT)], unwanted)
 
@@ -38,7 +35,6 @@ class QueueSelector:
         return () if is_open else self.wanted
 
     def _place(self, queue: str) -> int | None:
-        """Return the position of a queue in the order, from 0; None where it is not served."""
         if any(matches(pattern, queue) for pattern in self.unwanted):
             return None
         if not self.wanted:
@@ -51,14 +47,12 @@ class QueueSelector:
         return sorted(places, key=lambda queue: places[queue])
 
     def parameters(self) -> dict[str, list[str] | None]:
-        """Return what statements need, as patterns of LIKE: ``wanted``, which is NULL for all, and ``unwanted``."""
         return {
             "wanted": [like(pattern) for pattern in self.wanted] or None,
             "unwanted": [like(pattern) for pattern in self.unwanted],
         }
 
     def problems(self) -> list[str]:
-        """Say what in it can never have an effect, or serves nothing."""
         return [*self._nothing(), *self._unreachable()]
 
     def _nothing(self) -> Iterable[str]:

@@ -24,21 +24,16 @@ from django_pgqueue.stored_values import NO_JSON, TOO_DEEP, Unreadable
 
 REDACTED = "[redacted]"
 
-SHORTEST = 4
-"""Shorter values are not looked for in texts: too much else is spelled like them."""
+SHORTEST = 4  # shorter values are not looked for in texts: too much else is spelled like them
 
-MOST = 1000
-"""Where there are more values to look for, nothing of the text is kept."""
+MOST = 1000  # where there are more values to look for, nothing of the text is kept
 
-MOST_SPELLINGS = 6 * MOST
-"""The same, for a few values of very many lines."""
+MOST_SPELLINGS = 6 * MOST  # the same, for a few values of very many lines
 
-SHOWN_CHARACTERS = 197
-"""Maximum length of a refused value in a message."""
+SHOWN_CHARACTERS = 197  # maximum length of a refused value in a message
 
 AnyTask = TaskDefinition | None
-IsSensitive = Callable[[str], bool]
-"""Whether what has this name is sensitive."""
+IsSensitive = Callable[[str], bool]  # by a name
 Scrub = Callable[[str], str]
 
 
@@ -209,7 +204,6 @@ def _show_within(value: Any, hides: IsSensitive) -> Any:
 
 
 def _secrets(task: AnyTask, args: Any, kwargs: Any) -> Iterator[str]:
-    """Yield the sensitive values among a job's arguments, as text."""
     if task is None or not (isinstance(args, list | tuple) and isinstance(kwargs, Mapping)):
         yield from _leaves([args, kwargs], lambda _: True, is_secret=True)
         return
@@ -241,7 +235,6 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def _spellings(value: str) -> Iterator[str]:
-    """Yield how a value may stand in a text: as it is, as Python, JSON or a URL writes it, and line by line."""
     yield value
     yield repr(value)[1:-1]
     yield json.dumps(value)[1:-1]

@@ -62,7 +62,6 @@ def retry_with(
     Both histories get a note. The dead job stays dead. Workers are woken after the commit.
 
     Args:
-        task: that of the dead job.
         keys: of the new job; see ``keys_of``.
         form: any text, of which the same makes one job only, however often it is sent.
         by: who does it; stands in both histories.
@@ -100,10 +99,6 @@ def retry_with(
 
 def keys_of(task: TaskDefinition, keys: Keys, before: Call, after: Call) -> Keys:
     """Return the keys of a job with changed arguments: what its task has computed of them is computed anew.
-
-    Args:
-        keys: those that the job has.
-        before: the arguments that it has.
 
     Raises:
         Exception: whatever the task's own function raises for the new arguments.
@@ -173,8 +168,6 @@ def unmasked(task: TaskDefinition, args: Any, kwargs: Any, kept: Mapping[str, An
 
 
 class _Masking:
-    """One numbering, which leaves out what the arguments themselves have in them."""
-
     def __init__(self, text: str) -> None:
         self.kept: dict[str, Any] = {}
         self._text = text

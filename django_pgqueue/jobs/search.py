@@ -45,11 +45,7 @@ def argument_parameters(value: str | None, name: str | None) -> dict[str, Any]:
 
 
 def visible(database: Database, table: str, ids: Sequence[int], value: str, name: str | None) -> list[int]:
-    """Return those of the jobs that have the value where people may see it.
-
-    Args:
-        table: ``live``, ``dead`` or ``finished``.
-    """
+    """Return those of the ``live``, ``dead`` or ``finished`` jobs that have the value where people may see it."""
     if not ids:
         return []
     rows = database.rows(statement("job_arguments"), {"ids": list(ids), "table": table})
@@ -196,11 +192,7 @@ def pages(source: Source, chosen: Filter, *, after_id: int = 0, database: str | 
 
 
 def page_of(database: Database, source: Source, chosen: Filter, *, after_id: int, until_id: int | None) -> SearchPage:
-    """Return one page, where the planner reads along indexes already.
-
-    Raises:
-        ValueError: the filter asks for what this table does not have.
-    """
+    """Return one page, where the planner reads along indexes already; raise ValueError as ``Filter.must_fit``."""
     chosen.must_fit(source)
     [row] = database.rows(statement(source.value), {**chosen.parameters(), "after_id": after_id, "until_id": until_id})
     page = SearchPage._make(row)

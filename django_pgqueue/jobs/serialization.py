@@ -18,8 +18,7 @@ from django_pgqueue.jobs.redaction import REDACTED, SHOWN_CHARACTERS, is_sensiti
 from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.stored_values import DEEPEST, deep_path, is_deep
 
-Call = tuple[tuple[Any, ...], Mapping[str, Any]]
-"""Positional and keyword arguments."""
+Call = tuple[tuple[Any, ...], Mapping[str, Any]]  # positional and keyword arguments
 
 REMEDIES: tuple[tuple[Any, str], ...] = (
     ((set, frozenset, bytes, FunctionType, MethodType, BuiltinFunctionType), "pass something JSON knows"),
@@ -30,8 +29,7 @@ REMEDIES: tuple[tuple[Any, str], ...] = (
     ),
     (Enum, "pass its value"),
     (PurePath, "pass its text, as str() returns it"),
-)
-"""What to pass in place of values that no encoder of Django's takes either."""
+)  # in place of values that no encoder of Django's takes either
 
 
 def check_signature(task: TaskDefinition, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -140,7 +138,6 @@ def _first_problem(value: Any, what: str) -> str | None:
 
 
 def _problems(value: Any, path: str) -> Iterator[str]:
-    """Yield what PostgreSQL or JSON would refuse, each with the path to it."""
     match value:
         case None | bool() | int():
             return
@@ -171,7 +168,6 @@ def _text_problems(text: str, path: str) -> Iterator[str]:
 
 
 def _foreign_problems(value: Any, path: str) -> Iterator[str]:
-    """Look at a value that only a declared encoder can turn into JSON."""
     if conf.encoder is not None:
         try:
             encoded = json.loads(json.dumps(value, cls=conf.encoder))
@@ -185,7 +181,6 @@ def _foreign_problems(value: Any, path: str) -> Iterator[str]:
 
 
 def _remedy(value: Any) -> str:
-    """Return what to pass in place of a value that neither JSON nor the declared encoder knows."""
     for kinds, remedy in REMEDIES:
         if isinstance(value, kinds):
             return remedy

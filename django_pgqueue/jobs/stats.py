@@ -38,8 +38,7 @@ BUCKETS: Final = len(BOUNDS) + 1
 SIZES: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0)
 """The same for how many there are at once."""
 
-LOCK_MILLISECONDS = 100
-"""Timeout of the wait for the row of a minute that another process is just adding to."""
+LOCK_MILLISECONDS = 100  # timeout of the wait for the row of a minute that another process is just adding to
 
 
 def bucket_counts(seconds: Iterable[float]) -> Counter[int]:
@@ -53,7 +52,6 @@ def percentile(counts: Sequence[float], share: float, *, bounds: Sequence[float]
     Args:
         counts: of each bucket, in order; what is missing at the end is zero.
         share: 0.95 for the 95th percentile; above 0, 1 at most.
-        bounds: upper ends of the buckets.
 
     Returns:
         None where there are none. The highest bound for what lies beyond it: nothing more is known.
@@ -73,8 +71,7 @@ def percentile(counts: Sequence[float], share: float, *, bounds: Sequence[float]
 
 # Sums per minute
 
-Key = tuple[int, str, str]
-"""Minutes since 1970, queue, task."""
+Key = tuple[int, str, str]  # minutes since 1970, queue, task
 
 COLUMNS = SUCCEEDED, FAILED, RETRIED, DIED, LOST, STALE, WAIT_SECONDS, RUN_SECONDS = range(8)
 """Where in a list of sums each of them stands; behind these, how many jobs there are in each bucket."""
@@ -91,14 +88,11 @@ def add_counts(
 ) -> float:
     """Add sums to those of their minutes, queues and tasks, in a transaction of its own; there is one at least.
 
-    Args:
-        lock_milliseconds: timeout of the wait for a locked row.
-
     Returns:
         The server's clock, in seconds since 1970, less the monotonic one of this machine.
 
     Raises:
-        django.db.Error: nothing was added, also where a row was locked for too long.
+        django.db.Error: nothing was added, also where a row was locked for longer than ``lock_milliseconds``.
     """
     with database.transaction():
         database.send(statement("lock_timeout"), {"milliseconds": lock_milliseconds})
@@ -133,16 +127,13 @@ def _buckets(counts: Sequence[float]) -> str:
 # Plain aligned stores: each number is whole, and what a reader sees of numbers that belong together may be a job apart.
 # Outcomes are counted by one thread, without a lock; enqueued jobs by any.
 
-Kind = tuple[str, str]
-"""Queue and task."""
+Kind = tuple[str, str]  # queue and task
 
-ENQUEUED: Final = WIDTH
-"""Where it stands in a row, behind what the counts of the tables have too."""
+ENQUEUED: Final = WIDTH  # behind what the counts of the tables have too
 
 ROW_WIDTH: Final = WIDTH + 1
 
-ROWS = 500
-"""Maximum number of pairs of queue and task with sums of their own; others share the first row, without names."""
+ROWS = 500  # maximum number of pairs of queue and task with sums of their own; others share the first row
 
 NAME_BYTES = 1024
 
@@ -151,8 +142,7 @@ OTHERS: Final = ("", "")
 HISTOGRAMS = CLAIM, ACK, BOTH, CLAIMED, ACKED = range(5)
 """Of the process: how long cycles took that did the one, the other or both, and how many jobs and outcomes they had."""
 
-HISTOGRAM_WIDTH: Final = 1 + 1 + max(len(BOUNDS), len(SIZES))
-"""A sum, and a number for each bucket: one bucket more than it has bounds."""
+HISTOGRAM_WIDTH: Final = 1 + 1 + max(len(BOUNDS), len(SIZES))  # a sum, and buckets: one more than bounds
 
 
 class ProcessCounters:
@@ -188,25 +178,18 @@ class ProcessCounters:
         self._open(memory)
 
     def row(self, queue: str, task: str) -> "memoryview[float]":
-        """Return the sums to add to."""
         if (row := self._rows.get((queue, task))) is None:
             with self._lock:
                 row = self._row(queue, task)
         return row
 
     def enqueued(self, queue: str, task: str, number: int) -> None:
-        """Count jobs that were enqueued; from any thread."""
         if self._is_ours:
             with self._lock:
                 self._row(queue, task)[ENQUEUED] += number
 
     def count_cycle(self, seconds: float, *, claimed: int | None, acked: int) -> None:
-        """Count a cycle of the consumer.
-
-        Args:
-            claimed: how many jobs its claim has found; None: it has sent none.
-            acked: how many outcomes it has written.
-        """
+        """Count a cycle of the consumer; ``claimed`` is None where it has sent no claim."""
         if claimed is not None:
             self._observe(CLAIMED, SIZES, claimed)
         if acked:
@@ -219,7 +202,6 @@ class ProcessCounters:
         self._is_ours = False
 
     def rows(self) -> Iterator[tuple[str, str, list[float]]]:
-        """Read the sums of each queue and task; those without any are left out."""
         for place in range(self._used[0]):
             if any(sums := list(self._at(place))):
                 name = bytes(self._names[place * NAME_BYTES : (place + 1) * NAME_BYTES]).rstrip(b"\0")
@@ -227,7 +209,6 @@ class ProcessCounters:
                 yield queue, task, sums
 
     def histograms(self) -> list[list[float]]:
-        """Read each of them: its sum, then how many there are in each bucket."""
         return [list(self._histograms[which * HISTOGRAM_WIDTH : (which + 1) * HISTOGRAM_WIDTH]) for which in HISTOGRAMS]
 
     def _observe(self, which: int, bounds: Sequence[float], value: float) -> None:
@@ -277,11 +258,9 @@ REFUSED_SECONDS = 3600.0
 LAST_MILLISECONDS = 3000
 """Timeout of the wait for a row when a process ends: it has no next time, and others that end add to the same rows."""
 
-MOST = 5000
-"""Maximum number of sums, by minute, queue and task, kept until they can be added; what exceeds it is not counted."""
+MOST = 5000  # maximum number of sums, by minute, queue and task, kept until they can be added; more are not counted
 
-LONGEST = 600
-"""Maximum length of queue and task together, in characters. Longer ones are not counted: they may not fit the index."""
+LONGEST = 600  # characters of queue and task together; longer ones are not counted: they may not fit the index
 
 FAILURES = {Reason.EXHAUSTED, Reason.DISCARDED}
 """A job that died of another reason did so without a failed attempt: it was killed, or never started."""
@@ -302,11 +281,7 @@ class StatsBuffer:
         self._add_at = 0.0  # not before, monotonic
 
     def count(self, outcomes: Collection[Outcome], *, stale: Collection[int]) -> None:
-        """Count outcomes that have just been written.
-
-        Args:
-            stale: the ids of those that were dropped, because their lease is gone.
-        """
+        """Count outcomes that have just been written; those in ``stale`` were dropped: their lease is gone."""
         if stale:
             outcomes = self._without_stale(outcomes, stale)
         found: dict[str, dict[str, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
@@ -323,7 +298,6 @@ class StatsBuffer:
                 self._count((minute, name, task), batch)
 
     def count_ends(self, ends: EndCounts) -> None:
-        """Count what maintenance has ended."""
         minute = self._minute()
         for column, kinds in ((LOST, ends.lost), (FAILED, ends.failed), (RETRIED, ends.retried), (DIED, ends.died)):
             for queue, task in kinds:
@@ -335,9 +309,6 @@ class StatsBuffer:
 
     def add(self, *, is_last: bool = False) -> None:
         """Add what was counted to the table; what cannot be added now is kept for the next time.
-
-        Args:
-            is_last: there is no next time.
 
         Raises:
             django.db.Error: there is trouble with the database.
@@ -358,11 +329,9 @@ class StatsBuffer:
         self._counted.clear()
 
     def _minute(self) -> int:
-        """Return which minute it is by the database's clock."""
         return int((time.monotonic() + self._database.clock_offset) // 60)
 
     def _count(self, key: Key, outcomes: list[Outcome]) -> None:
-        """Count outcomes of one queue and task; where all have succeeded, as almost always, it is three sums."""
         succeeded, number = Fate.SUCCEEDED, len(outcomes)
         if others := [outcome for outcome in outcomes if outcome.fate is not succeeded]:
             number -= len(others)
@@ -400,7 +369,6 @@ class StatsBuffer:
         return [outcome for outcome in outcomes if outcome.job.id not in stale]
 
     def _add(self, key: Key, numbers: Iterable[tuple[int, float]]) -> None:
-        """Add numbers to the sums in their places."""
         sums, row = self._sums(key), self._meter.row(*key[1:]) if self._meter else None
         for place, number in numbers:
             sums[place] += number

@@ -14,11 +14,9 @@ from django_pgqueue.jobs.serialization import Call, encode_many
 from django_pgqueue.options import Keys
 from django_pgqueue.states import OnConflict
 
-MOST_MEETINGS = 100
-"""Maximum insert attempts: the conflicting job may disappear before it can be read."""
+MOST_MEETINGS = 100  # maximum insert attempts: the conflicting job may disappear before it can be read
 
-MOST_UNDONE = 20_000
-"""Maximum number of calls rolled back while retrying one bulk insert."""
+MOST_UNDONE = 20_000  # maximum number of calls rolled back while retrying one bulk insert
 
 
 @dataclass(slots=True)
@@ -124,7 +122,7 @@ def insert(database: Database, calls: Sequence[KeyedCall], options: Mapping[str,
     """Insert jobs of one task in the caller's transaction; the calls that insert none meet their conflicting jobs.
 
     Args:
-        options: the other parameters of ``enqueue_keyed.sql``, and those of ``unique.meet``, the same for all.
+        options: the other parameters of ``enqueue_keyed.sql``, and those of ``resolve_conflict``, the same for all.
 
     Raises:
         PgQueueError: other jobs with the same key came and went faster than they could be found.
@@ -160,12 +158,7 @@ def insert_many(alias: str, calls: Sequence[KeyedCall], options: Mapping[str, An
 
 
 class _Insertion:
-    """Calls on their way into the table.
-
-    Attributes:
-        inserted: what has become of them so far.
-        left: the positions of those that were neither inserted nor have met a conflicting job.
-    """
+    """Calls on their way into the table; ``left`` has those neither inserted nor settled by a conflicting job."""
 
     def __init__(self, database: Database, calls: Sequence[KeyedCall], options: Mapping[str, Any]) -> None:
         self.inserted = InsertResult([0] * len(calls), [False] * len(calls))
@@ -175,7 +168,6 @@ class _Insertion:
         self._options = options
 
     def try_once(self) -> None:
-        """Insert those that are left, and meet conflicting jobs, some of which give up their key for good."""
         self._insert(self.left)
         self._look_what_is_left()
         if self.left:
@@ -187,7 +179,6 @@ class _Insertion:
         self.left = [position for position in self.left if not self.inserted.ids[position]]
 
     def _insert(self, positions: Sequence[int]) -> None:
-        """Insert one job for each key and for each call without one."""
         groups, inserted = self._grouped(positions), self.inserted
         chosen = [self._one_of(group) for group in groups]
         parameters = {**self._options, **_parameters(chosen)}
@@ -208,14 +199,12 @@ class _Insertion:
             inserted.waiting |= {call.keys.concurrency for call in chosen if call.keys.concurrency is not None}
 
     def _grouped(self, positions: Sequence[int]) -> list[list[int]]:
-        """Put the positions of calls with the same key together."""
         groups: dict[str | int, list[int]] = {}
         for position in positions:
             groups.setdefault(self._calls[position].keys.unique or position, []).append(position)
         return list(groups.values())
 
     def _one_of(self, positions: Sequence[int]) -> KeyedCall:
-        """Return the call that makes the job of all these: the first; with ``replace``, with the last arguments."""
         first, last = self._calls[positions[0]], self._calls[positions[-1]]
         return last._replace(keys=first.keys) if self._options["on_conflict"] == OnConflict.REPLACE else first
 

@@ -19,8 +19,7 @@ from django_pgqueue.results.lookup import JobState, find
 from django_pgqueue.results.waiter import waiter_for
 from django_pgqueue.states import DEAD
 
-SLICE_SECONDS = 0.5
-"""Interval at which a waiting thread returns to Python code: an interruption of its job is raised only there."""
+SLICE_SECONDS = 0.5  # maximum wait outside of Python code: an interruption of the job is raised only there
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,6 @@ class JobHandle:
         return result_of(state)
 
     def _must_be_committed(self) -> None:
-        """Raise JobNotCommitted if the caller sees the job that others do not see."""
         try:
             self.state()
         except UnknownJob:

@@ -62,11 +62,7 @@ class JobState:
 
 
 def find(database: Database, job_id: int) -> JobState:
-    """Return where a job is, and all that is known of it, by one statement.
-
-    Raises:
-        UnknownJob: there is none of this id.
-    """
+    """Return where a job is, and all that is known of it, by one statement; raise UnknownJob if there is none."""
     return _state(job_id, database.rows(statement("find_job"), {"id": job_id}) if may_be(job_id) else [])
 
 

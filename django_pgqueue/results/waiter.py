@@ -47,14 +47,11 @@ DATABASE waits for others to go, as at the end of a test run whose last test has
 Source: CountOtherDBBackends() in https://github.com/postgres/postgres/blob/REL_18_STABLE/src/backend/storage/ipc/procarray.c
 """
 
-UNSEEN = "not found yet"
-"""The status of a job before the first look at it."""
+UNSEEN = "not found yet"  # status of a job before the first look at it
 
-AT_ONCE = 500
-"""Maximum number of jobs in one look."""
+AT_ONCE = 500  # maximum number of jobs in one look
 
-TRY_AGAIN_SECONDS = 300.0
-"""Interval between tries of LISTEN where no notification arrives."""
+TRY_AGAIN_SECONDS = 300.0  # between tries of LISTEN where no notification arrives
 
 
 class LiveJob(NamedTuple):
@@ -131,11 +128,9 @@ class WaiterLoop:
             waiter.status = job.status
 
     def is_over(self) -> bool:
-        """Whether no caller has waited for a while."""
         return time.monotonic() >= self._left_at + LINGER_SECONDS
 
     def look(self) -> None:
-        """Look at what is due, and tell those whose jobs have ended; on trouble with the database, try again later."""
         try:
             if self._jobs and time.monotonic() >= self._retry_at:
                 self._listen()
@@ -153,7 +148,6 @@ class WaiterLoop:
         self._left_at = math.inf if self._jobs else min(self._left_at, time.monotonic())
 
     def wait(self) -> None:
-        """Wait until a caller comes, an end is announced, or it is time to look."""
         patience = max(self._wait_until(), self._retry_at) - time.monotonic()
         with selectors.DefaultSelector() as selector:
             selector.register(self._bell, selectors.EVENT_READ)
@@ -166,7 +160,6 @@ class WaiterLoop:
             self._ended |= self._ear.heard() & self._jobs.keys()
 
     def give_up(self, error: BaseException) -> None:
-        """Raise an error to all who wait."""
         for job_id in list(self._jobs):
             self._leave(job_id, error)
         self._ended.clear()
@@ -177,7 +170,6 @@ class WaiterLoop:
         self._bell.close()
 
     def _wait_until(self) -> float:
-        """Return when there will be something to do if nothing happens, monotonic."""
         if not self._jobs:
             return self._left_at + LINGER_SECONDS
         return 0.0 if self._ended else min(self._due[0][0], self._ear.try_at)
@@ -189,7 +181,6 @@ class WaiterLoop:
                 self._look_at(job_id, job, time.monotonic())
 
     def _pop_due(self) -> list[int]:
-        """Return which jobs to look at, without those whose callers have left; forget those callers."""
         due: list[int] = []
         while self._due and self._due[0][0] <= time.monotonic() and len(due) < AT_ONCE:
             look_at, job_id = heapq.heappop(self._due)
@@ -220,7 +211,6 @@ class WaiterLoop:
                 waiter.status = found.status
 
     def _is_wanted(self, job: WaitedJob) -> bool:
-        """Whether the end of a job is to be announced from now on."""
         return self._ear.connection is not None and job.looks > 0
 
     def _look_again(self, job_id: int, *, is_noted: bool) -> None:
@@ -235,7 +225,6 @@ class WaiterLoop:
         heapq.heappush(self._due, (when, job_id))
 
     def _tell(self) -> None:
-        """Read the state of what has ended, and hand it to those who wait."""
         while chosen := list(self._ended)[:AT_ONCE]:
             for job_id, state in find_many(self._database, chosen).items():
                 self._ended.discard(job_id)
@@ -245,7 +234,6 @@ class WaiterLoop:
                     self._look_again(job_id, is_noted=False)
 
     def _leave(self, job_id: int, state: JobState | BaseException) -> None:
-        """Hand all who wait for a job what they wait for, and forget them."""
         job = self._jobs.pop(job_id, None)
         for waiter in job.waiters if job else ():
             if not waiter.set_running_or_notify_cancel():
@@ -285,7 +273,6 @@ class ResultListener:
         return self.connection is not None
 
     def heard(self) -> set[int]:
-        """Return which jobs were announced since the last time."""
         try:
             payloads = {notify.payload for notify in self.connection.notifies(timeout=0)}
         except psycopg.Error as error:
@@ -396,7 +383,6 @@ class WaiterHub:
                 self._button.send(b"!")
 
     def _serve(self, watch: WaiterLoop) -> None:
-        """Serve the callers that wait, until there have been none for a while."""
         try:
             while not self._has_ended(is_over=watch.is_over()):
                 watch.add(self._take())
