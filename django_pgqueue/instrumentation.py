@@ -21,17 +21,11 @@ T = TypeVar("T")
 
 
 class InsertHook(Protocol):
-    """The insert of one job or many of a task, as a context manager around the statement.
+    """The insert of one job or many of a task, as a context manager around the statement."""
 
-    Attributes:
-        metadata: what goes into the metadata of each job, besides what the caller gave it.
-    """
+    metadata: Mapping[str, str]  # of each job, besides what the caller gave it
 
-    metadata: Mapping[str, str]
-
-    def inserted(self, ids: list[int]) -> None:
-        """Take note of the new jobs."""
-        ...
+    def inserted(self, ids: list[int]) -> None: ...
 
     def __enter__(self) -> Self: ...
 
@@ -67,11 +61,9 @@ class RunHook(Protocol):
 
 UNSEEN = NoInsertHook()
 
-around_inserts: list[Callable[[Any, int], InsertHook | None]] = []
-"""Each takes the task and the number of jobs, and returns None where it has nothing to do. The first that has acts."""
+around_inserts: list[Callable[[Any, int], InsertHook | None]] = []  # of task and number; the first returned hook acts
 
-around_runs: list[Callable[[Any, "ClaimedJob"], RunHook | None]] = []
-"""Each takes the task and the job, and returns None where it has nothing to do."""
+around_runs: list[Callable[[Any, "ClaimedJob"], RunHook | None]] = []  # of task and job; None: nothing to do
 
 
 def add(hook: T, place: list[T]) -> None:
@@ -95,8 +87,7 @@ def around_insert(task: Any, number: int) -> InsertHook:
 
 # Immediate mode
 
-runners: list[Callable[[str, Collection[int]], None]] = []
-"""What runs the jobs: added when apps are loaded. Before, as without ``PGQUEUE["IMMEDIATE"]``, nothing is run."""
+runners: list[Callable[[str, Collection[int]], None]] = []  # added when apps are loaded; before, nothing is run
 
 
 def run_if_immediate(alias: str, ids: Collection[int]) -> None:

@@ -11,8 +11,7 @@ import re
 import socket
 from typing import Any, Protocol
 
-FAILURES = "django_pgqueue.jobs.failures"
-"""The logger of lines about attempts that have raised: others, as Sentry, know of these by themselves."""
+FAILURES = "django_pgqueue.jobs.failures"  # of attempts that raised: others, as Sentry, know of these by themselves
 
 
 class Running(Protocol):
@@ -30,8 +29,7 @@ class Running(Protocol):
     def max_attempts(self) -> int: ...
 
 
-LONGEST_VALUE = 2000
-"""Maximum number of characters of a value in a line."""
+LONGEST_VALUE = 2000  # characters of a value in a line
 
 
 def plain(value: Any) -> str:
@@ -90,12 +88,10 @@ def without_detail(text: str) -> str:
 
 
 def _quotes(error: BaseException) -> bool:
-    """Whether an error, or one behind it, has a detail of the database in its text."""
     return any(DETAIL in _text(one) for one in _chain(error))
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """Return an error and those behind it."""
     found: list[BaseException] = [error]
     for one in found:
         behind = (one.__cause__, one.__context__)
@@ -140,17 +136,13 @@ LOGGERS = ("django_pgqueue", "django_pgqueue.worker", "django_pgqueue.jobs", FAI
 for _name in LOGGERS:
     logging.getLogger(_name).addFilter(OneLine())
 
-FIELDS = ("job", "task", "queue", "attempt", "max_attempts", "worker")
-"""Fields of every line about one job, in their order."""
+FIELDS = ("job", "task", "queue", "attempt", "max_attempts", "worker")  # of every line about one job, in their order
 
 
 def fields(job: Running, **more: Any) -> dict[str, Any]:
     """Return the fields of a line about one job.
 
     Those that a factory of the project's own gives to each record are left out: ``logging`` refuses to replace them.
-
-    Args:
-        more: others, of this line only.
     """
     about = (job.id, job.task, job.queue, job.attempt, job.max_attempts, this_worker())
     given = dict(zip(FIELDS, about, strict=True)) | more

@@ -14,7 +14,6 @@ class JobFields(logging.Filter):
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let every record through."""
         if job := current_job():
             for name, value in fields(job).items():
                 vars(record).setdefault(name, value)

@@ -31,10 +31,9 @@ from django_pgqueue.states import (
 from django_pgqueue.stored_values import aware
 
 OF_TASKS = ("aliases", "atomic", "backoff", "concurrency_by", "discard_on", "fair_by", "name", "sensitive", "unique_by")
-"""What ``@task`` takes besides the options of a job."""
 
 TO_START_LATER = "use run_at, a datetime or a timedelta from now"
-MEANT = {
+MEANT = {  # options of other task queues
     "bind": "use current_job() in the task",
     "countdown": TO_START_LATER,
     "default_retry_delay": "use backoff",
@@ -53,7 +52,6 @@ MEANT = {
     "time_limit": "use timeout",
     "ttl": "use expires",
 }
-"""Options of other task queues, and what is their like here."""
 
 LONGEST_TIMEOUT_SECONDS = 365 * 24 * 3600
 EARLIEST_DELAY = dt.timedelta(days=-365)
@@ -188,7 +186,6 @@ class Options:
 
     @property
     def expires_at(self) -> dt.datetime | None:
-        """The instant of ``expires``, aware; None where it is a time from when the job is due, or never."""
         return aware(self.expires) if isinstance(self.expires, dt.datetime) else None
 
     @property
@@ -197,7 +194,6 @@ class Options:
 
     @property
     def due_at(self) -> dt.datetime | None:
-        """The instant of ``run_at``, aware; None where it is a delay or now."""
         return aware(self.run_at) if isinstance(self.run_at, dt.datetime) else None
 
     @property
@@ -232,11 +228,7 @@ class TaskOptions(TypedDict, total=False):
 
 
 def check_known(given: Iterable[str], *, of_tasks: Collection[str] = ()) -> None:
-    """Raise InvalidJob where an option is unknown; suggest the one that may be meant.
-
-    Args:
-        of_tasks: options allowed besides those of a job.
-    """
+    """Raise InvalidJob where an option is unknown; suggest the one that may be meant."""
     allowed = {*OF_JOBS, *of_tasks}
     if unknown := sorted({*given} - allowed):
         meant = "; ".join(f"{name}{_meant(name, allowed)}" for name in unknown)
@@ -292,7 +284,6 @@ def _check_run_at(option: str, value: Any) -> None:
 
 
 def _is_storable(value: dt.datetime) -> bool:
-    """Whether an instant is in the years that the table takes, by UTC; a naive one by its own."""
     return NEVER <= (value if timezone.is_aware(value) else value.replace(tzinfo=dt.UTC)) < LATEST
 
 
@@ -305,8 +296,7 @@ def seconds_of(value: Any) -> Any:
 
 Compute = Callable[..., str | None]
 
-KeyBy = Compute | Iterable[str] | None
-"""A function of the job's arguments that returns the key, or names of arguments whose values make it."""
+KeyBy = Compute | Iterable[str] | None  # a function of the arguments, or names of those whose values make it
 
 
 class Keys(NamedTuple):
@@ -335,14 +325,7 @@ class KeysBy:
 
     @classmethod
     def of(cls, signature: inspect.Signature, name: str, *, unique: KeyBy, concurrency: KeyBy, fair: KeyBy) -> "KeysBy":
-        """Make those of a task from what ``@task`` was given.
-
-        Args:
-            name: the task's; part of a unique key that is made of arguments.
-
-        Raises:
-            ConfigurationError: a name is not that of an argument.
-        """
+        """Make those of a task from what ``@task`` was given; raise ConfigurationError for a name of no argument."""
         return cls(
             unique=_computing("unique_by", unique, signature, prefix=f"{name}:"),
             concurrency=_computing("concurrency_by", concurrency, signature),
@@ -351,8 +334,6 @@ class KeysBy:
 
     @classmethod
     def known(cls, keys: Keys) -> "KeysBy":
-        """Make those of one job, whose keys are computed already."""
-
         def telling(key: str | None) -> Compute:
             return lambda *_args, **_kwargs: key
 

@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 
 from django_pgqueue.states import Reason
 
-KEEP_RESULT, RESERVE_KEY = 1, 2
-"""Flags of a claimed job: it is kept in finished_jobs; it holds its unique key for a while after success."""
+KEEP_RESULT, RESERVE_KEY = 1, 2  # flags: kept in finished_jobs; holds its unique key for a while after success
 
-KILLED, EXPIRED = -1, -2
-"""What ``claim.sql`` returns for the time limit of jobs that are not to run."""
+KILLED, EXPIRED = -1, -2  # what claim.sql returns for the time limit of jobs that are not to run
 
 
 class ClaimedJob(NamedTuple):
@@ -39,8 +37,7 @@ class ClaimedJob(NamedTuple):
     claimed_at: float  # monotonic
 
     def __repr__(self) -> str:
-        """Leave the arguments out: this stands in logs and error reports."""
-        return f"<ClaimedJob {self.id} ({self.task}) attempt {self.attempt}>"
+        return f"<ClaimedJob {self.id} ({self.task}) attempt {self.attempt}>"  # no arguments: it stands in logs
 
     @property
     def priority(self) -> int:
@@ -48,7 +45,6 @@ class ClaimedJob(NamedTuple):
 
     @property
     def place(self) -> tuple[int, float, int]:
-        """The place of the job in its queue."""
         return self[:3]
 
     @property
@@ -63,7 +59,6 @@ class ClaimedJob(NamedTuple):
 
     @property
     def has_expired(self) -> bool:
-        """Whether it was not to be started any more."""
         return self.timeout_seconds == EXPIRED
 
 
@@ -98,8 +93,7 @@ class Outcome:
     is_awaited: bool = False  # RECORDED: a caller waits for the end of the job
 
 
-Ended = tuple[int, Outcome]
-"""What a slot hands back: the cell of the job, and what its run came to."""
+Ended = tuple[int, Outcome]  # what a slot hands back: the cell of the job, and what its run came to
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,17 +122,14 @@ class Lease(NamedTuple):
 
     @property
     def attempt(self) -> int:
-        """The number of the attempt that it is the lease of."""
         return self.attempts
 
     @property
     def run_id(self) -> int:
-        """The same number as the run_id of the job that was claimed by this lease."""
-        return self.id ^ self.lease_token
+        return self.id ^ self.lease_token  # as that of the ClaimedJob
 
 
-Kinds = tuple[tuple[str, str], ...]
-"""Queue and task of one job after the other."""
+Kinds = tuple[tuple[str, str], ...]  # queue and task of one job after the other
 
 
 class EndCounts(NamedTuple):

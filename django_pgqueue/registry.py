@@ -37,17 +37,11 @@ _late: set[str] = set()  # names of tasks declared after Django's setup that hav
 
 
 class TaskAdapter(Protocol):
-    """The part of a task that belongs to Django's Tasks framework; made by ``backend``.
+    """The part of a task that belongs to Django's Tasks framework; made by ``backend``."""
 
-    Attributes:
-        signature: of the function, without the context that the framework gives it.
-    """
+    signature: inspect.Signature  # of the function, without the context that the framework gives it
 
-    signature: inspect.Signature
-
-    def begin(self, job: "ClaimedJob") -> "RunAdapter":
-        """Return what goes with one run of a job."""
-        ...
+    def begin(self, job: "ClaimedJob") -> "RunAdapter": ...
 
 
 class RunAdapter(Protocol):
@@ -58,16 +52,10 @@ class RunAdapter(Protocol):
         ...
 
     def result(self, value: Any) -> str:
-        """Return what the task returned as JSON.
-
-        Raises:
-            ResultRefused: it cannot be stored.
-        """
+        """Return what the task returned as JSON; raise ResultRefused where it cannot be stored."""
         ...
 
-    def tell_started(self) -> None:
-        """Send the framework's signal before the run."""
-        ...
+    def tell_started(self) -> None: ...
 
     def tell_ended(self, outcome: "Outcome") -> None:
         """Send the framework's signal after the last run, inside the ``except`` of what that has raised."""
@@ -83,8 +71,6 @@ class TaskDefinition:
 
     Attributes:
         name: stored with each job: dotted path of the function, or ``name`` of ``@task``.
-        func: the function.
-        options: ``Options`` of every job.
         backoff: seconds to wait after a failed attempt, by its number.
         discards: exceptions after which a job is not tried again.
         is_atomic: the handler's database writes and the removal of its job are one transaction.
@@ -147,11 +133,7 @@ class TaskDefinition:
         return self._with(options=dataclasses.replace(self.options, **options))
 
     def keys(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Keys:
-        """Return the keys of a job with these arguments: those of the options, else those the task computes.
-
-        Raises:
-            InvalidJob: a computed key is not a text of 1 to 500 characters.
-        """
+        """Return the keys of a job: those of the options, else computed ones; raise InvalidJob as ``KeysBy`` does."""
         options, by = self.options, self.keys_by
         return Keys(
             unique=options.unique_key or by.unique(*args, **kwargs),
@@ -160,11 +142,7 @@ class TaskDefinition:
         )
 
     def with_keys(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Self:
-        """Return the task for a job with these arguments, its keys computed by now.
-
-        Raises:
-            Exception: whatever a function that computes a key raises; InvalidJob as ``keys``.
-        """
+        """Return the task for a job with these arguments, its keys computed; raise what computing them raises."""
         if self.keys_by == keys.NONE:
             return self
         return self._with(keys_by=KeysBy.known(self.keys(args, kwargs)))
@@ -216,11 +194,7 @@ def find(name: str) -> TaskDefinition | None:
 
 
 def get(name: str) -> TaskDefinition:
-    """Return the task of this name or former name.
-
-    Raises:
-        UnknownTask: no task has it; the message suggests the nearest names.
-    """
+    """Return the task of this name or former name; raise UnknownTask, with the nearest names, where there is none."""
     found = find(name)
     if found is None:
         near = difflib.get_close_matches(name, _registry, n=3)

@@ -10,8 +10,7 @@ from typing import Any
 
 from django_pgqueue.exceptions import InvalidJob
 
-Backoff = Callable[[int], float]
-"""Takes the number of the attempt that failed (from 1); returns seconds to wait (0 or more)."""
+Backoff = Callable[[int], float]  # number of the attempt that failed (from 1) -> seconds to wait (0 or more)
 
 LONGEST_SECONDS = 3600.0
 JITTER = 0.1
@@ -38,8 +37,7 @@ def reconnect_delay(failures: int) -> float:
 # Exceptions that are not retried
 
 Kind = type[Exception] | str
-DiscardOn = Kind | Iterable[Kind]
-"""A class of exceptions, its dotted path, or several of them."""
+DiscardOn = Kind | Iterable[Kind]  # a class of exceptions, its dotted path, or several of them
 
 
 @dataclass(frozen=True)
@@ -50,11 +48,6 @@ class Discards:
 
     @classmethod
     def of(cls, given: Any) -> "Discards":
-        """Make them of what ``discard_on`` says.
-
-        Raises:
-            InvalidJob: it is no class of exceptions, no dotted path, nor several of these.
-        """
         try:
             kinds = (given,) if isinstance(given, str) or inspect.isclass(given) else tuple(given)
         except TypeError:
@@ -66,11 +59,6 @@ class Discards:
         return cls(kinds)
 
     def has(self, error: BaseException) -> bool:
-        """Return whether an exception is of one of the classes.
-
-        Raises:
-            InvalidJob: a dotted path leads to none.
-        """
         return bool(self.kinds) and isinstance(error, self.classes)
 
     @functools.cached_property

@@ -78,8 +78,7 @@ class EntryKind(StrEnum):
             return None
 
 
-ATTEMPTS = frozenset({EntryKind.FAILED, EntryKind.LOST})
-"""Kinds of entries that tell of an attempt."""
+ATTEMPTS = frozenset({EntryKind.FAILED, EntryKind.LOST})  # kinds of entries that tell of an attempt
 
 ENDS = frozenset({EntryKind.KILLED, EntryKind.EXPIRED, EntryKind.UNKNOWN_TASK, EntryKind.SUPERSEDED})
 """Kinds of entries of jobs that died without another attempt. All others are notes of what staff did."""
@@ -106,8 +105,7 @@ LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
 # In characters: each of the indexes has an entry of at most 2,704 bytes, and a character up to four of them.
 LONGEST_QUEUE, LONGEST_KEY = 128, 500
 
-LONGEST_NAME = 500
-"""Maximum number of characters in the name of a task, and in an alias of ``TASKS``."""
+LONGEST_NAME = 500  # characters in the name of a task, and in an alias of TASKS
 
 # Maximum number of jobs with one concurrency key that may run at once.
 MOST_SLOTS = 1000

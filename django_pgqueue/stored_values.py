@@ -11,12 +11,10 @@ from typing import Any
 
 from django.utils import timezone
 
-DEEPEST = 100
-"""Maximum nesting of arguments, metadata, progress and results; and of what is shown of a row."""
+DEEPEST = 100  # maximum nesting of arguments, metadata, progress and results; and of what is shown of a row
 
 
-MOST_DIGITS = 300
-"""Maximum number of digits of a whole number that is read as one."""
+MOST_DIGITS = 300  # of a whole number that is read as one: it can be a float too
 
 
 class Unreadable(str):
@@ -104,7 +102,6 @@ _AS_ARRAYS = bytes.maketrans(b"{}", b"[]")  # so that one pass takes away one le
 
 
 def _whole(digits: str) -> int | str:
-    """Return a number that can be a float too: one of more digits than Python takes is none."""
     return int(digits) if len(digits) <= MOST_DIGITS else Unreadable(digits)
 
 
@@ -114,7 +111,6 @@ def _fraction(digits: str) -> float | str:
 
 
 def _pruned(value: Any) -> Any:
-    """Put ``TOO_DEEP`` where arrays and objects are nested too deeply, in place."""
     pending = [(value, 1)] if isinstance(value, dict | list) else []
     while pending:
         one, depth = pending.pop()

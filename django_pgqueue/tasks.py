@@ -20,8 +20,7 @@ from django_pgqueue.retry_policy import Backoff, DiscardOn, Discards, exponentia
 P = ParamSpec("P")
 R = TypeVar("R")
 
-HABITS = frozenset({"apply_async", "defer", "delay", "delay_on_commit", "send", "send_with_options"})
-"""Methods by which other task queues enqueue."""
+HABITS = frozenset({"apply_async", "defer", "delay", "delay_on_commit", "send", "send_with_options"})  # of other queues
 
 
 class Task(TaskDefinition, Generic[P, R]):
@@ -277,7 +276,6 @@ def _task(task: AnyTask) -> TaskDefinition:
 
 
 def _check_function(func: Any) -> None:
-    """Raise ConfigurationError for a method, which needs an object, or a class, that no worker has."""
     first = next(iter(inspect.signature(func).parameters), "") if callable(func) else "cls"
     is_inside = "." in getattr(func, "__qualname__", "").rpartition("<locals>.")[2]
     if inspect.ismethod(func) or not callable(func) or (is_inside and first in {"self", "cls"}):

@@ -60,7 +60,6 @@ class PgQueueBackend(BaseTaskBackend):
 
     @property
     def supports_get_result(self) -> bool:  # type: ignore[override]
-        """Whether results are kept."""
         return conf.retention_days > 0
 
     # Tasks
@@ -84,15 +83,10 @@ class PgQueueBackend(BaseTaskBackend):
         self.native(task)
 
     def native(self, task: AnyTask) -> "registry.TaskDefinition":
-        """Return the native task that a task of the framework is as well."""
         return native_of(task, self.alias, self.options)
 
     def declare(self, task: AnyTask, *, anew: bool = False) -> "registry.TaskDefinition":
-        """Register a task, so that workers find it; one made of it by ``using()`` changes nothing.
-
-        Args:
-            anew: it has been declared with other options.
-        """
+        """Register a task, so that workers find it; one made of it by ``using()`` changes nothing, unless ``anew``."""
         native, known = self.native(task), registry.find(task.module_path)
         if known is not None and known.func is task.func and not anew:
             return known
@@ -175,7 +169,6 @@ class PgQueueBackend(BaseTaskBackend):
         return result
 
     def _results(self, task: AnyTask, calls: Sequence[Call], inserted: InsertResult) -> list[PgQueueTaskResult]:
-        """Return the results of inserted jobs; of a conflicting job that a call has met, what is known of it."""
         return [
             self._first_result(task, call, job_id, inserted.instants[job_id])
             if is_new
@@ -235,7 +228,6 @@ class PgQueueBackend(BaseTaskBackend):
         return task_result_of(state, _as_in(state, task, alias), backend=alias)
 
     def _declared(self, name: str) -> AnyTask | None:
-        """Return the task of the framework that has this name, as it was declared."""
         native = self.find_task(name)
         return native.adapter.task if native and isinstance(native.adapter, FrameworkTaskAdapter) else None
 
@@ -246,12 +238,10 @@ class PgQueueBackend(BaseTaskBackend):
     # Checks
 
     def check(self, **_: Any) -> list[CheckMessage]:
-        """Say what in ``TASKS`` cannot work."""
         return [*super().check(), *problems_of(self.alias, self._parameters)]
 
 
 def _as_in(state: JobState, task: AnyTask, alias: str) -> AnyTask:
-    """Return a task as it was when a job of it was enqueued."""
     return restored(
         task,
         priority=state.priority,
@@ -262,14 +252,7 @@ def _as_in(state: JobState, task: AnyTask, alias: str) -> AnyTask:
 
 
 def _as_json(args: Sequence[Any], kwargs: Mapping[str, Any], *, what: str = "") -> Call:
-    """Return arguments as the task will get them.
-
-    Args:
-        what: which call of several.
-
-    Raises:
-        InvalidArguments: they cannot be stored; the message names the path.
-    """
+    """Return arguments as the task will get them; raise InvalidArguments with the path. ``what``: one call of many."""
     try:
         call = tuple(normalized(list(args))), normalized(dict(kwargs))
     except (TypeError, ValueError, RecursionError):

@@ -35,15 +35,10 @@ _adapters: "dict[str, FrameworkTaskAdapter]" = {}
 
 
 class FrameworkTaskAdapter:
-    """The framework's part of a function that is one of its tasks.
-
-    Attributes:
-        task: as it was declared.
-        signature: without the context.
-    """
+    """The framework's part of a function that is one of its tasks."""
 
     def __init__(self, task: AnyTask) -> None:
-        self.task = task
+        self.task = task  # as it was declared
         signature = inspect.signature(task.func)
         parameters = list(signature.parameters.values())
         self.signature = signature.replace(parameters=parameters[1:]) if task.takes_context else signature
@@ -100,7 +95,6 @@ class FrameworkRun:
 
     @functools.cached_property
     def task_result(self) -> PgQueueTaskResult:
-        """The framework's result of the running job."""
         job, rest = self._job, self._rest
         history = rest.get("errors", [])
         started_at = _instant(rest.get("started_at")) or timezone.now()
@@ -144,13 +138,11 @@ class FrameworkRun:
         )
 
     def _is_told_of(self, outcome: Outcome) -> bool:
-        """Whether this was the job's last run, and a receiver or handler wants to know."""
         if outcome.fate in (Fate.RETRIED, Fate.RELEASED):
             return False
         return has_receiver(task_finished, _level(outcome))
 
     def _ended(self, outcome: Outcome) -> PgQueueTaskResult:
-        """Return the same ``TaskResult``, by what the run came to."""
         result = self.task_result
         changes: dict[str, Any] = {"finished_at": timezone.now()}
         if outcome.fate is Fate.DIED:
@@ -164,12 +156,7 @@ class FrameworkRun:
 
 
 def normalized(value: Any) -> Any:
-    """Return a value as the framework has it: of the types of JSON only; by ``PGQUEUE["ENCODER"]``, if that must be.
-
-    Raises:
-        TypeError: it cannot be JSON.
-        ValueError: likewise.
-    """
+    """Return a value in the types of JSON only, by ``PGQUEUE["ENCODER"]`` if need be; raise TypeError or ValueError."""
     try:
         return normalize_json(value)
     except (TypeError, ValueError):
@@ -179,8 +166,7 @@ def normalized(value: Any) -> Any:
 
 
 def _level(outcome: Outcome) -> int:
-    """Return the level at which the framework logs the end of a task."""
-    return logging.ERROR if outcome.fate is Fate.DIED else logging.INFO
+    return logging.ERROR if outcome.fate is Fate.DIED else logging.INFO  # as the framework logs the end of a task
 
 
 def _instant(value: str | float | None) -> dt.datetime | None:

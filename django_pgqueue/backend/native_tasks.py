@@ -20,8 +20,7 @@ T = TypeVar("T", bound=AnyTask)
 
 NATIVE = "_native"
 
-DEFAULTS = {"max_attempts": 1}
-"""The framework has no word for retries, and code written for it does not expect them."""
+DEFAULTS = {"max_attempts": 1}  # the framework has no word for retries, and code written for it does not expect them
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,8 +64,7 @@ class PgQueueTask(AnyTask):
             backend.declare(self)
 
     def __deepcopy__(self, _memo: Any) -> "PgQueueTask":
-        """Return the task itself, which cannot change; the framework's way would validate it again."""
-        return self
+        return self  # it cannot change; the framework's way would validate it again
 
     def get_backend(self) -> Any:
         try:
@@ -133,8 +131,7 @@ OF_TASKS = frozenset(
 )
 OF_JOBS = frozenset(one.name for one in dataclasses.fields(PgQueueTask)) - OF_FRAMEWORK - OF_TASKS
 TASK_MODULES = "task_modules"
-OF_BACKENDS = (OF_JOBS | OF_TASKS | {"database", "tasks", TASK_MODULES}) - {"aliases", "unique_key"}
-"""What ``OPTIONS`` may say for all tasks of an alias, for single ones by their dotted paths, or of the alias itself."""
+OF_BACKENDS = (OF_JOBS | OF_TASKS | {"database", "tasks", TASK_MODULES}) - {"aliases", "unique_key"}  # keys of OPTIONS
 
 
 def options(**options: Any) -> Callable[[T], T]:
@@ -170,11 +167,7 @@ def options(**options: Any) -> Callable[[T], T]:
 
 
 def native_of(task: AnyTask, alias: str, options: Mapping[str, Any]) -> TaskDefinition:
-    """Return the native task that a task of the framework is as well, by the alias and OPTIONS of a backend.
-
-    Raises:
-        InvalidTask: an option is unknown, out of range or of the wrong type.
-    """
+    """Return the native task that one of the framework is as well; raise InvalidTask where an option is wrong."""
     cache: dict[str, Any] = getattr(task, "__dict__", {})  # tasks of other backends have none
     known: tuple[Any, TaskDefinition] | None = cache.get(NATIVE)
     made_for = (alias, options)
@@ -211,8 +204,7 @@ def _make_native(task: AnyTask, alias: str, options: Mapping[str, Any]) -> TaskD
 
 
 def _mapping(given: Any) -> Mapping[str, Any]:
-    """Return what the settings say, or nothing where they say it in another shape: that is told by a system check."""
-    return given if isinstance(given, Mapping) else {}
+    return given if isinstance(given, Mapping) else {}  # another shape is told by a system check
 
 
 def check_names(given: Mapping[str, Any]) -> None:

@@ -18,8 +18,7 @@ from django_pgqueue.results.handle import JobHandle, job
 from django_pgqueue.results.lookup import JobState
 from django_pgqueue.states import ATTEMPTS, DEAD, ENDS, FINISHED, EntryKind, Status
 
-UNKNOWN_WORKER = "unknown"
-"""Stands for the worker of an attempt that the history does not have: it keeps the first and the last ten."""
+UNKNOWN_WORKER = "unknown"  # of an attempt that the history lacks: it keeps the first and the last ten
 
 
 def seek(name: str) -> AnyTask | None:
@@ -78,23 +77,21 @@ class PgQueueTaskResult(AnyTaskResult):
         return value
 
 
-STATUSES = {
+STATUSES = {  # all others are READY: to be run, if perhaps not yet
     Status.RUNNING: TaskResultStatus.RUNNING,
     Status.RESERVED: TaskResultStatus.SUCCESSFUL,
     FINISHED: TaskResultStatus.SUCCESSFUL,
     DEAD: TaskResultStatus.FAILED,
 }
-"""All others are READY: to be run, if perhaps not yet."""
 
 
-EXCEPTIONS = {
+EXCEPTIONS = {  # for entries of the history where no exception was raised
     EntryKind.LOST: JobLost,
     EntryKind.EXPIRED: JobExpired,
     EntryKind.UNKNOWN_TASK: UnknownTask,
     EntryKind.KILLED: JobKilled,
     EntryKind.SUPERSEDED: JobSuperseded,
 }
-"""Classes that stand for entries of the history where no exception was raised."""
 
 
 def task_result_of(state: JobState, task: AnyTask, *, backend: str) -> PgQueueTaskResult:
@@ -119,11 +116,7 @@ def task_result_of(state: JobState, task: AnyTask, *, backend: str) -> PgQueueTa
 
 
 def worker_ids(history: Iterable[Any], attempts: int, *, current: int | None) -> list[str]:
-    """Return who made the attempts that count, one entry for each.
-
-    Args:
-        current: who made the last one, where that is not history.
-    """
+    """Return the worker of each attempt that counts; ``current`` made the last one, where that is not history."""
     told = (entry for entry in history if isinstance(entry, dict) and isinstance(entry.get("attempt"), int))
     known = {entry["attempt"]: entry["worker_id"] for entry in told if "worker_id" in entry}
     if current is not None:

@@ -39,12 +39,7 @@ PATIENCE_SECONDS = 10.0
 
 
 class WorkerCommand:
-    """``pgqueue_worker`` on the bench's queue, apart from the terminal; it ends with this process, however that ends.
-
-    Args:
-        board: the board's file.
-        log: where to write what the command says.
-    """
+    """``pgqueue_worker`` on the bench's queue, apart from the terminal; it ends whenever this process does."""
 
     def __init__(self, load: Load, *, board: Path, log: Path) -> None:
         self._log = log
@@ -76,18 +71,15 @@ class WorkerCommand:
         return self._process.pid
 
     def check(self) -> None:
-        """Raise BenchFailed if the command has ended."""
         code = self._process.poll()
         if code is not None:
             raise BenchFailed(f"The worker ended with exit code {code}. Its last lines:\n{self.last_lines()}")
 
     def last_lines(self) -> str:
-        """Return the end of what the command has said."""
         lines = self._log.read_text(errors="replace").splitlines()[-LAST_LINES:]
         return "\n".join(lines) or "(none)"
 
     def stop(self) -> None:
-        """Stop it gracefully; kill it if that takes too long."""
         self._process.terminate()
         try:
             self._process.wait(self._shutdown_timeout_seconds + PATIENCE_SECONDS)
@@ -136,11 +128,7 @@ def pick_ups(load: Load) -> int:
 
 
 class Drain:
-    """Gives jobs to the worker command and watches what becomes of them.
-
-    Args:
-        board: with room for the backlog and, behind it, for as many jobs as ``beside_backlog`` says.
-    """
+    """Gives jobs to the worker command. ``board`` has room for the backlog and, behind it, for ``beside_backlog()``."""
 
     def __init__(self, load: Load, seed: Seed, board: Board, command: WorkerCommand) -> None:
         self.load = load
@@ -151,11 +139,7 @@ class Drain:
         self._pids: set[int] = set()
 
     def warm_up(self, progress: Progress) -> None:
-        """Run short jobs until every process has taken some, so that no start is measured later.
-
-        Raises:
-            BenchFailed: the command ended, or a process took none for a minute.
-        """
+        """Run short jobs until every process has taken some, so that no start is measured later."""
         numbers = range(self.load.jobs, self.load.jobs + 2 * self.load.slots)
         deadline = time.monotonic() + START_SECONDS
         while len(self._pids) < self.load.processes:
@@ -187,11 +171,7 @@ class Drain:
         return spread(waits)
 
     def backlog(self, seeding: Progress, draining: Progress) -> tuple[Enqueued, Drained]:
-        """Commit the whole backlog at once to workers that wait for it, and measure until the last job is gone.
-
-        Raises:
-            BenchFailed: the command ended or came to a halt, or another worker took jobs.
-        """
+        """Commit the whole backlog at once to workers that wait for it, and measure until the last job is gone."""
         meter = UsageReader(self.alias, {self.command.pid, *self._pids}, worker_sessions(self.alias))
         committed: list[float] = []
         with transaction.atomic(using=self.alias):
@@ -224,10 +204,7 @@ class Drain:
         )
 
     def _wait_until_gone(self, ids: Ids, progress: Progress | None = None) -> None:
-        """Wait until the jobs have left the table.
-
-        Looks again after a hundredth of the time that has passed, so what is measured is at most that much too long.
-        """
+        """Wait until the jobs are gone. Looks again after 1 % of the time passed, so it ends at most 1 % too late."""
         lowest, begun = ids[0], time.monotonic()
         changed_at = now = begun
         while (found := self._lowest_left(lowest, ids[1])) is not None:
@@ -246,7 +223,6 @@ class Drain:
         return left.order_by("id").values_list("id", flat=True).first()
 
     def _check(self, still_seconds: float) -> None:
-        """Raise BenchFailed if the command has ended, or nothing has happened for too long."""
         self.command.check()
         if still_seconds > STALL_SECONDS + 2 * self.load.sleep_ms[1] / 1000:
             check_rivals(self.alias)

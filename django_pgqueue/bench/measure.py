@@ -23,8 +23,7 @@ from django_pgqueue.version import VERSION
 BATCH = 500
 ROUND_TRIPS = 100
 
-Claimed = list[tuple[int, int]]
-"""Id and lease token of each job of a batch."""
+Claimed = list[tuple[int, int]]  # id and lease token of each job of a batch
 
 
 class BareLoop:
@@ -39,15 +38,10 @@ class BareLoop:
         self.whole = 0.0
 
     def round_trip(self) -> Spread:
-        """Measure how far away the server is."""
         return spread([self._timed("SELECT 1", {})[1] for _ in range(ROUND_TRIPS)][1:])
 
     def drain(self, *, jobs: int, progress: Callable[[float], None]) -> Floor:
-        """Claim and ack the jobs of the bench's queue; ack the last batch and claim the next in one transaction.
-
-        Raises:
-            BenchFailed: another worker took some of them.
-        """
+        """Claim and ack the jobs of the bench's queue; ack the last batch and claim the next in one transaction."""
         done, claimed = 0, self._turn([])
         while claimed:
             done += len(claimed)
@@ -100,7 +94,6 @@ class BareLoop:
         self.acks.append(seconds)
 
     def _timed(self, sql: str, parameters: dict[str, Any]) -> tuple[list[int], float]:
-        """Run one statement to its answer; return the ids in it, if there are any, and the seconds."""
         begun = time.perf_counter()
         cursor = self.connection.execute(sql, parameters)
         rows = cursor.fetchall()
@@ -111,8 +104,7 @@ class BareLoop:
 
 # Measure
 
-Progress = Callable[[str, float], None]
-"""Told what is being done, and which share of it is done, 0 to 1."""
+Progress = Callable[[str, float], None]  # takes what is being done, and which share of it is done, 0 to 1
 
 LARGEST_FLOOR = 50_000
 

@@ -12,8 +12,7 @@ from django.db import DatabaseError, transaction
 from django_pgqueue.db.connections import postgresql
 from django_pgqueue.exceptions import PgQueueError
 
-QUEUE: Final = "pgqueue_bench"
-"""The bench's own queue; whatever is on it is removed."""
+QUEUE: Final = "pgqueue_bench"  # whatever is on it is removed
 
 
 class BenchFailed(PgQueueError):  # noqa: N818 - the name says what happened
@@ -22,29 +21,18 @@ class BenchFailed(PgQueueError):  # noqa: N818 - the name says what happened
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """The jobs and their workers; validated by the command.
+    """The jobs and their workers; validated by the command."""
 
-    Args:
-        jobs: how many form the backlog, 1 or more.
-        processes: worker processes, 1 or more.
-        concurrency: jobs at once in each process, 1 or more.
-        sleep_ms: between how many and how many milliseconds a handler sleeps; 0 and 0: it does nothing.
-        is_async: whether the handlers are ``async def``.
-        payload_bytes: size of the text that is each job's argument, 0 or more.
-        history: whether the jobs are kept in the history when they are done.
-    """
-
-    jobs: int = 20_000
-    processes: int = 1
-    concurrency: int = 8
-    sleep_ms: tuple[float, float] = (0.0, 0.0)
-    is_async: bool = False
-    payload_bytes: int = 0
-    history: bool = False
+    jobs: int = 20_000  # in the backlog, 1 or more
+    processes: int = 1  # 1 or more
+    concurrency: int = 8  # jobs at once in each process, 1 or more
+    sleep_ms: tuple[float, float] = (0.0, 0.0)  # shortest and longest sleep of a handler; 0 and 0: none
+    is_async: bool = False  # the handlers are ``async def``
+    payload_bytes: int = 0  # size of the text that is each job's argument
+    history: bool = False  # the jobs are kept when they are done
 
     @property
     def slots(self) -> int:
-        """The number of jobs that may run at once."""
         return self.processes * self.concurrency
 
     @property
@@ -155,17 +143,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class UsageReader:
-    """Reads what a worker command and its database sessions use.
-
-    Args:
-        alias: of the queue's database.
-        workers: the pids of the command and its processes.
-        sessions: the pids, on the database's machine, of the connections that claim and ack for it.
-    """
+    """Reads what a worker command and its database sessions use."""
 
     alias: str
-    workers: Collection[int]
-    sessions: Collection[int]
+    workers: Collection[int]  # pids of the command and its processes
+    sessions: Collection[int]  # pids, on the database's machine, of the connections that claim and ack for it
 
     def read(self) -> Usage:
         is_here = bool(self.sessions) and all(command_of(pid) in POSTGRES for pid in self.sessions)

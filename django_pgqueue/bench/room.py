@@ -23,18 +23,12 @@ BENCH_LOCK = 0x70677175_62656E63  # "pgqubenc"
 
 
 class BenchQueue:
-    """The bench's own queue while it is measured.
-
-    Args:
-        alias: of the queue's database.
-        is_shared: whether there are jobs of others.
-        other_workers: how many worker processes of others are alive.
-    """
+    """The bench's own queue while it is measured."""
 
     def __init__(self, alias: str, *, is_shared: bool, other_workers: int) -> None:
         self.alias = alias
-        self.is_shared = is_shared
-        self.other_workers = other_workers
+        self.is_shared = is_shared  # with jobs of others
+        self.other_workers = other_workers  # worker processes of others that are alive
         self.first_id: int | None = None  # of all jobs of this bench
 
     def vacuum(self) -> None:
@@ -56,9 +50,6 @@ class BenchQueue:
 def bench_queue(alias: str, *, beside_others: bool) -> Iterator[BenchQueue]:
     """Keep the bench's queue for one bench; remove all its rows at the end, whatever happens.
 
-    Args:
-        beside_others: whether to go on although there are other jobs.
-
     Raises:
         BenchFailed: there are other jobs, another bench, or workers that would take its jobs. Nothing was changed.
     """
@@ -76,11 +67,7 @@ def bench_queue(alias: str, *, beside_others: bool) -> Iterator[BenchQueue]:
 
 @contextlib.contextmanager
 def alone(alias: str) -> Iterator[None]:
-    """Hold a lock against other benches, in an open transaction without a snapshot: it ends with this process.
-
-    Raises:
-        BenchFailed: another bench holds it.
-    """
+    """Hold a lock against other benches, in an open transaction without a snapshot: it ends with this process."""
     database = QueueConnection(alias, "bench lock")
     connection = database.autocommit()
     try:
@@ -95,11 +82,7 @@ def alone(alias: str) -> Iterator[None]:
 
 
 def check_others(alias: str, *, beside_others: bool) -> bool:
-    """Return whether there are jobs of others.
-
-    Raises:
-        BenchFailed: there are, and the bench is not to run beside them.
-    """
+    """Return whether there are jobs of others; raise BenchFailed if the bench is not to run beside them."""
     others = Job.objects.using(alias).exclude(queue=QUEUE)[: MANY + 1].count()
     if others and not beside_others:
         name = postgresql(alias).settings_dict["NAME"]
@@ -112,11 +95,7 @@ def check_others(alias: str, *, beside_others: bool) -> bool:
 
 
 def check_rivals(alias: str) -> None:
-    """Refuse to run beside workers that would take the bench's jobs.
-
-    Raises:
-        BenchFailed: there is a living one that serves all queues, or the bench's.
-    """
+    """Raise BenchFailed if a living worker of others would take the bench's jobs."""
     rivals = [worker for worker in living(alias) if QueueSelector.of(worker.queues).among([QUEUE])]
     if rivals:
         raise BenchFailed(
@@ -135,8 +114,7 @@ def living(alias: str) -> list[Worker]:
 
 CHUNK = 10_000
 
-Ids = tuple[int, int]
-"""The first and the last id of jobs that were enqueued together."""
+Ids = tuple[int, int]  # the first and the last id of jobs that were enqueued together
 
 
 class Seed:
@@ -164,7 +142,6 @@ class Seed:
         return (ends[0], ends[-1]), took
 
     def alike(self, numbers: range, *, seconds: float) -> Ids:
-        """Enqueue jobs that sleep equally long."""
         ids = self._enqueue([(number, seconds) for number in numbers])
         return ids[0], ids[-1]
 

@@ -31,11 +31,7 @@ class BenchRun(NamedTuple):
 
 
 class Board:
-    """One record for each job, found by the job's number.
-
-    Args:
-        path: the file behind it; the bench makes it, workers open it.
-    """
+    """One record for each job, found by its number, in the memory of a file that the bench makes and workers open."""
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
@@ -43,17 +39,14 @@ class Board:
 
     @classmethod
     def make(cls, path: Path, *, size: int) -> "Board":
-        """Make the file with room for ``size`` jobs."""
         with path.open("wb") as file:
             file.truncate(size * RECORD.size)
         return cls(path)
 
     def note(self, number: int, attempt: int) -> None:
-        """Write down that a job starts now, in this process."""
         RECORD.pack_into(self._memory, number * RECORD.size, time.monotonic(), os.getpid(), attempt)
 
     def runs(self, numbers: range) -> Iterator[BenchRun]:
-        """Read the records of consecutive jobs."""
         begin, end = numbers.start * RECORD.size, numbers.stop * RECORD.size
         return map(BenchRun._make, RECORD.iter_unpack(self._memory[begin:end]))
 
@@ -68,8 +61,7 @@ class Board:
 
 # Tasks
 
-BOARD: Final = "PGQUEUE_BENCH_BOARD"
-"""The environment variable that names the board's file."""
+BOARD: Final = "PGQUEUE_BENCH_BOARD"  # the environment variable that names the board's file
 
 
 @task(queue=QUEUE)

@@ -32,8 +32,7 @@ logger = logging.getLogger("django_pgqueue")
 
 SCHEMA = "https://opentelemetry.io/schemas/1.30.0"
 
-IS_NAMED = OTEL_PYTHON_TRACER_PROVIDER in os.environ
-"""Whether the environment says which provider is to be made when one is asked for."""
+IS_NAMED = OTEL_PYTHON_TRACER_PROVIDER in os.environ  # the provider to be made when one is asked for
 
 propagator = TraceContextTextMapPropagator()
 

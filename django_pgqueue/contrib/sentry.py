@@ -24,11 +24,9 @@ from django_pgqueue.stored_values import read
 
 failures = logging.getLogger(FAILURES)
 
-LEVELS = {Fate.RETRIED: "warning", Fate.DIED: "error"}
-"""An attempt that is followed by another is no alarm yet."""
+LEVELS = {Fate.RETRIED: "warning", Fate.DIED: "error"}  # an attempt that is followed by another is no alarm yet
 
-TEXTS = ("message", "logentry", "breadcrumbs", "extra", "contexts")
-"""Parts of an event that may hold texts of the task."""
+TEXTS = ("message", "logentry", "breadcrumbs", "extra", "contexts")  # parts that may hold texts of the task
 
 
 def install() -> None:
@@ -80,7 +78,6 @@ class ReportedRun:
         self._scopes.close()
 
     def _cleaned(self, event: Any, hint: dict[str, Any]) -> Any:
-        """Return any event of this run without what is sensitive; None for one of which that cannot be told."""
         try:
             return self._clean(event, hint)
         except Exception as error:  # noqa: BLE001 - Sentry would pass over it, and send the event as it is
@@ -93,7 +90,7 @@ class ReportedRun:
             return None
 
     def _clean(self, event: Any, hint: dict[str, Any]) -> Any:
-        """Do so; None for an event that repeats what was told."""
+        """Return the event without what is sensitive; None for one that repeats what was told."""
         error = (hint.get("exc_info") or (None, None))[1]
         if event.get("logger") and error is not None and (error is self._told or isinstance(error, Redacted)):
             return None
@@ -108,7 +105,6 @@ class ReportedRun:
         return event
 
     def _with_frames_cleaned(self, part: Any) -> Any:
-        """Take the local variables out of the queue's own frames, and hide the sensitive ones in others by name."""
         for value in part.get("values", ()) if isinstance(part, dict) else ():
             for frame in (value.get("stacktrace") or {}).get("frames", ()):
                 if str(frame.get("module", "")).startswith("django_pgqueue."):
@@ -133,7 +129,6 @@ class ReportedRun:
 
 
 def _without_secrets(value: Any, scrub: Scrub) -> Any:
-    """Return a part of an event with each text in it scrubbed, and each number that a text would not be."""
     match value:
         case str():
             return scrub(value)

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from django.db.models import QuerySet
 
 
-LONGEST_VALUE = 80
-"""In characters; of longer arguments the beginning is shown."""
+LONGEST_VALUE = 80  # characters; of longer arguments the beginning is shown
 
 MOST_SHOWN = 10
 MOST_COMPARED = 1000
@@ -56,13 +55,6 @@ class Expected:
         priority: int | None,
         unique_key: str | None,
     ) -> "Expected":
-        """Make one of what the asserts take.
-
-        Raises:
-            UnknownTask: no task has this name.
-            TypeError: args is no sequence, kwargs no mapping, or run_at of another type.
-            ValueError: run_at is naive while USE_TZ is on.
-        """
         if isinstance(args, str) or not isinstance(args, Sequence | None) or not isinstance(kwargs, Mapping | None):
             raise TypeError(f"args is a tuple or list and kwargs a dict, as in args=(1,), not {args!r} and {kwargs!r}.")
         is_given = args is not None or kwargs is not None
@@ -77,7 +69,6 @@ class Expected:
         )
 
     def conditions(self) -> dict[str, Any]:
-        """Return what a query may filter by."""
         given = {"queue": self.queue, "priority": self.priority, "unique_key": self.unique_key}
         found = {name: value for name, value in given.items() if value is not None}
         return found if self.task is None else {"task__in": names_of(self.task), **found}
@@ -86,7 +77,6 @@ class Expected:
         return self.task is not None and job.task not in names_of(self.task)
 
     def differences(self, job: Job) -> list[str]:
-        """Say in what a job is another than expected; nothing where it is as expected."""
         return list(self._differences(job))
 
     def _differences(self, job: Job) -> Iterator[str]:
@@ -102,7 +92,6 @@ class Expected:
             yield f"due {_due_in_words(job, is_instant=isinstance(self.run_at, dt.datetime))}"
 
     def show(self, job: Job) -> str:
-        """Return a job on one line, due as it was asked for."""
         return show(job, is_instant=isinstance(self.run_at, dt.datetime))
 
     def __str__(self) -> str:
@@ -121,7 +110,6 @@ class Expected:
         return scrubber(self.task, *self.call)(told) if self.task and self.call else told
 
     def _bound(self, args: Any, kwargs: Any) -> Any:
-        """Return arguments by the names of their parameters, with defaults, if the task is given and they fit."""
         if self.task is None:
             return args, kwargs
         try:
@@ -136,11 +124,7 @@ class Expected:
 
 
 def show(job: Job, *, is_instant: bool = False) -> str:
-    """Return a job on one line, without what is sensitive.
-
-    Args:
-        is_instant: say when it is due by the calendar, not how long after it was enqueued.
-    """
+    """Return a job on one line, without what is sensitive; ``is_instant``: due by the calendar, not after a delay."""
     task = registry.find(job.task)
     line = f"job {job.pk}: {_call(job.task, *shown(task, job.args, job.kwargs))} on {job.queue!r}"
     line += f", priority {job.priority}" if job.priority else ""
@@ -196,7 +180,6 @@ def _moment(moment: dt.datetime | dt.timedelta) -> str:
 __unittest = True  # unittest leaves the frames of such modules out of its tracebacks
 
 TO_RUN = (Status.SCHEDULED, Status.QUEUED, Status.WAITING)
-"""The statuses of jobs that are still to run."""
 
 
 @overload
@@ -331,7 +314,6 @@ def _found(alias: str, expected: Expected) -> list[Job]:
 
 
 def _instead(alias: str, expected: Expected, found: list[Job]) -> list[str]:
-    """Return the lines of what is there instead, and what may explain it."""
     others = [job for job in to_run(alias)[:MOST_COMPARED] if job not in found]
     others.sort(key=lambda job: (expected.is_other_task(job), len(expected.differences(job)), job.pk))
     lines = [f"  {expected.show(job)}" for job in found]
@@ -351,7 +333,6 @@ def listed(lines: list[str]) -> list[str]:
 
 
 def _already_run(alias: str, expected: Expected) -> list[str]:
-    """Say that jobs of the task are not to run any more."""
     if expected.task is None:
         return []
     names = names_of(expected.task)
@@ -362,7 +343,6 @@ def _already_run(alias: str, expected: Expected) -> list[str]:
 
 
 def _callbacks(alias: str) -> list[str]:
-    """Say that something waits for a commit which a TestCase never makes."""
     connection = connections[alias]
     waiting = [hook for _, hook, *_ in connection.run_on_commit if not isinstance(hook, Notification)]
     if not waiting or not connection.in_atomic_block:

@@ -63,14 +63,11 @@ WORDS = {
     Fate.RELEASED: RELEASED,
 }
 
-MOST_RUNS = 1000
-"""More, beyond the jobs that are there to begin with, are taken for a chain without an end, unless a limit is given."""
+MOST_RUNS = 1000  # beyond the jobs there to begin with; more, without a limit, are taken for a chain without an end
 
-ROUNDING_SECONDS = 0.00001
-"""A token that comes in fractions of a second is whole by then."""
+ROUNDING_SECONDS = 0.00001  # a token that comes in fractions of a second is whole by then
 
-WORKER = 1
-"""The id that stands for the worker process; none is registered."""
+WORKER = 1  # stands for the id of the worker process; none is registered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,48 +325,31 @@ Handler = Callable[[Outcome, BaseException | None, Run], None]
 
 
 class Work:
-    """Jobs that are being run, one at a time.
-
-    Args:
-        limit: how many runs to make; None: all there are, up to a bound.
-        handle_error: called after each run, once its outcome is written; may raise.
-
-    Attributes:
-        runs: those that were made.
-        now: the moment to which time was moved; None: it was not.
-        python_clock: entered around each run.
-    """
+    """Jobs that are being run, one at a time."""
 
     def __init__(
         self, alias: str, wanted: Selection, *, limit: int | None = None, handle_error: Handler | None
     ) -> None:
         self.alias = alias
         self.wanted = wanted
-        self.limit = limit
+        self.limit = limit  # None: all there are, up to a bound
         self.runs: list[Run] = []
-        self.now: dt.datetime | None = None
+        self.now: dt.datetime | None = None  # the moment to which time was moved; None: it was not
         self.python_clock: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
         self.database = TestConnection(alias)
-        self._handle_error = handle_error
+        self._handle_error = handle_error  # called after each run, once its outcome is written; may raise
         self._most = MOST_RUNS + to_run(alias).count()
         self._shut: dict[str, float] = {}  # queues that let nothing in, and the seconds until they have a token
 
     def also(self, alias: str, ids: Collection[int]) -> None:
-        """Run these jobs too, where the ids of those to be run are given."""
         if alias == self.alias and self.wanted.ids is not None:
             self.wanted.ids.update(ids)
 
     @property
     def is_done(self) -> bool:
-        """Whether no more runs are to be made."""
         return self.limit is not None and len(self.runs) >= self.limit
 
     def run_due(self) -> None:
-        """Run what is due and wanted, and what that enqueues.
-
-        Raises:
-            EndlessJobs: there are more runs than are likely.
-        """
         __tracebackhide__ = True
         self._shut.clear()
         with under_way(self):
@@ -409,7 +389,6 @@ class Work:
             concurrency.admit(self.database, keys[:LOCKED_AT_ONCE])
 
     def _heads(self) -> list[Job]:
-        """Return the first job of each queue that is to be run, the first of all first."""
         served = self.wanted.served
         found = self._queued().filter(**self.wanted.conditions()).distinct("queue")
         placed = [(place, head) for head in found if (place := served.place(head.queue)) is not None]
@@ -467,7 +446,6 @@ class Work:
             return perform(task, job, current)
 
     def _write(self, outcome: Outcome) -> Outcome:
-        """Write an outcome, or what stands in its place where the database refuses it; return what was written."""
         try:
             ack.write(self.database, [outcome])
         except Error as error:

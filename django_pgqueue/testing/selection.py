@@ -14,31 +14,19 @@ from django_pgqueue.registry import TaskDefinition
 from django_pgqueue.schedules.periodic import declared
 from django_pgqueue.stored_values import aware
 
-AnyTask = Any
-"""A task of this queue or of Django's Tasks framework, or the name of one."""
+AnyTask = Any  # a task of this queue or of Django's Tasks framework, or the name of one
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The conditions under which a job is run.
+    """The conditions under which a job is run."""
 
-    Attributes:
-        served: the queues, in their order.
-        names: of tasks, former ones included; None: any.
-        ids: of jobs; None: any.
-    """
-
-    served: QueueSelector
-    names: frozenset[str] | None = None
-    ids: set[int] | None = None
+    served: QueueSelector  # in their order
+    names: frozenset[str] | None = None  # of tasks, former ones included; None: any
+    ids: set[int] | None = None  # of jobs; None: any
 
     @classmethod
     def of(cls, queue: str | Iterable[str] | None, task: AnyTask | Iterable[AnyTask] | None) -> "Selection":
-        """Make one of what ``run_jobs`` takes.
-
-        Raises:
-            UnknownTask: no task has this name.
-        """
         words = () if queue is None else (queue,) if isinstance(queue, str) else tuple(queue)
         if task is None:
             return cls(QueueSelector.of(words))
@@ -46,7 +34,6 @@ class Selection:
         return cls(QueueSelector.of(words), frozenset(name for one in chosen for name in names_of(task_of(one))))
 
     def conditions(self) -> dict[str, Any]:
-        """Return what a query for such jobs filters by, but for the queues."""
         found: dict[str, Any] = {}
         if self.names is not None:
             found["task__in"] = self.names
@@ -61,12 +48,7 @@ class Selection:
 
 
 def task_of(task: AnyTask) -> TaskDefinition:
-    """Return the task that was given, or that has the name that was given.
-
-    Raises:
-        UnknownTask: no task has this name.
-        TypeError: it is none.
-    """
+    """Return the task that was given or named; raise UnknownTask or TypeError where there is none."""
     found = registry.get(task) if isinstance(task, str) else registry.native(task)
     if not isinstance(found, TaskDefinition):
         raise TypeError(f"task is a task or the name of one, not {task!r}.")
@@ -82,12 +64,7 @@ def names_of(task: TaskDefinition) -> tuple[str, ...]:
 
 
 def checked(name: str, given: Any) -> Any:
-    """Return a timedelta as it is, and a datetime as an aware one.
-
-    Raises:
-        TypeError: it is neither.
-        ValueError: it is naive while USE_TZ is on.
-    """
+    """Return a timedelta, or a datetime made aware; raise TypeError for others, ValueError for naive ones if USE_TZ."""
     if isinstance(given, dt.timedelta):
         return given
     if not isinstance(given, dt.datetime):

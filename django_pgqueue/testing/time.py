@@ -47,7 +47,6 @@ class Clock:
         self._database = CallerConnection(alias)
 
     def now(self) -> dt.datetime:
-        """Return what ``statement_timestamp()`` is for this connection."""
         [(now,)] = self._database.rows("SELECT (statement_timestamp() AT TIME ZONE 'UTC')::text", {})
         return dt.datetime.fromisoformat(now).replace(tzinfo=dt.UTC)
 
@@ -57,11 +56,7 @@ class Clock:
 
     @contextlib.contextmanager
     def stopped(self, now: dt.datetime) -> Iterator[None]:
-        """Stop it at this instant; afterwards it goes right again.
-
-        Raises:
-            ConfigurationError: it cannot be stopped: the role may make no schema, or something resets search_path.
-        """
+        """Stop it at this instant; it goes right again afterwards. Raises ConfigurationError where it cannot stop."""
         [(path,)] = self._database.rows("SELECT current_setting('search_path')", {})
         try:
             with transaction.atomic(using=self._alias), connections[self._alias].cursor() as cursor:
@@ -113,10 +108,6 @@ def travel(
 ) -> None:
     """Run what is due until then.
 
-    Args:
-        clock_of_python: returns what moves Python's clock to a moment while a job runs.
-        fires: whether schedules tick.
-
     Raises:
         ValueError: until is over, or naive while USE_TZ is on.
         EndlessJobs: time was moved more often than is likely.
@@ -158,7 +149,6 @@ def _fire(work: Work) -> float | None:
 
 
 def _next(work: Work, now: dt.datetime, tick: float | None) -> dt.datetime | None:
-    """Return the next moment at which something becomes due; None if there is none."""
     _, pause_seconds = send_limits(work.database).read()
     seconds = [pause_seconds, *work.token_seconds(), math.inf if tick is None else tick]
     found = [now + dt.timedelta(seconds=each) for each in seconds if 0 < each < math.inf]

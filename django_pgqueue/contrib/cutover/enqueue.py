@@ -21,23 +21,16 @@ from django_pgqueue.tasks import Task
 logger = logging.getLogger("django_pgqueue.contrib.cutover")
 logger.addFilter(OneLine())
 
-KEY = "pgqueue_cutover"
-"""The keyword argument in which the old side gets the mark, and the key in the metadata of the job on the new one."""
+KEY = "pgqueue_cutover"  # keyword argument on the old side, key in the metadata of the job on the new one
 
 
 @dataclass(frozen=True, slots=True)
 class CallTag:
-    """The mark of one call.
+    """The mark of one call."""
 
-    Attributes:
-        call: the id of its row.
-        leads: the side that runs it, ``"old"`` or ``"new"``.
-        compares: whether the other runs it too.
-    """
-
-    call: str
-    leads: str
-    compares: bool
+    call: str  # the id of its row
+    leads: str  # the side that runs it, "old" or "new"
+    compares: bool  # the other runs it too
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -70,11 +63,7 @@ def flag() -> Flag:
 
 
 def stage_of(task: str) -> Stage:
-    """Return the stage of a task.
-
-    Raises:
-        ConfigurationError: there is no such stage.
-    """
+    """Return the stage of a task; raise ConfigurationError where the flag names none."""
     given = flag()
     if callable(given):
         given = given(task)

@@ -23,11 +23,7 @@ from django_pgqueue.insights.overview import OverviewData, QueueLine, SharedRead
 
 @dataclass(frozen=True)
 class MetricName:
-    """One metric.
-
-    Args:
-        name: without the ``_total`` that a counter gets.
-    """
+    """One metric; a counter's name gets ``_total`` in addition."""
 
     name: str
     kind: str  # gauge, counter or histogram

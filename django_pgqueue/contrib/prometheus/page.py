@@ -60,8 +60,7 @@ REFUSAL = (
     "'Authorization: Bearer' and the token of PGQUEUE['METRICS_TOKEN'].\n"
 )
 
-IDLE_SECONDS = 120.0
-"""Time without a request after which the connection is closed."""
+IDLE_SECONDS = 120.0  # without a request, after which the connection is closed
 
 
 @never_cache
@@ -94,10 +93,7 @@ def may_look(request: HttpRequest) -> bool:
 
 @functools.cache
 def _registry(alias: str) -> CollectorRegistry:
-    """Return the one of this process, in which a look is shared by all who ask within a second.
-
-    Who has not begun it does not wait for its end: it may hang as long as a server that has fallen silent.
-    """
+    """Return the registry of this process. A look serves a second; another thread's may hang, and is not waited out."""
     registry = CollectorRegistry()
     registry.register(QueueCollector(alias=alias, wait_seconds=conf.admin_timeout_seconds))
     return registry
@@ -107,10 +103,7 @@ def _registry(alias: str) -> CollectorRegistry:
 
 
 class Background:
-    """Begins with the first look; those who ask need not wait for its end, as a server may be silent.
-
-    The connection stays open in between. One that has broken meanwhile is not the end of a look: there is another one.
-    """
+    """Looks in a thread of its own: requests need not wait for a silent server. A broken connection is replaced."""
 
     def __init__(self, alias: str) -> None:
         self._looks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -125,7 +118,6 @@ class Background:
             self._thread.start()
 
     def look(self) -> OverviewData:
-        """Look at the tables, in this thread."""
         try:
             return self._look()
         except Error as error:

@@ -45,7 +45,6 @@ class Command(BaseCommand):
 
 
 def _judge(rows: list[dict[str, Any]], tasks: list[str]) -> None:
-    """Raise CommandError unless the rows speak for flipping the flag."""
     if unseen := sorted(set(tasks).difference(row["task"] for row in rows)):
         raise CommandError(f"No call of {', '.join(map(plain, unseen))} has gone to both sides.")
     if wrong := {name: total for name in ("missing", "differing") if (total := sum(row[name] for row in rows))}:
