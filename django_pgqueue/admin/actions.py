@@ -53,16 +53,13 @@ class AdminAction:
     Attributes:
         name: the action, and the last part of its address.
         permission: codename; checked when the action is offered, when it is confirmed and when it is done.
-        label: what the button says.
         selected: what the list says, with %(verbose_name_plural)s. Empty: it is not offered there.
         question: lazy text with %(count)d.
-        consequence: what will happen, for the confirmation.
         perform: does it, in the open transaction on the queue's database: ids, who, alias, what the form says.
         explain: counts why the other rows were skipped: ids, alias.
         form: what else has to be known; asked for along with the confirmation.
         is_destructive: whether the button warns.
         many: the same for all jobs that match a filter, in the background.
-        question_for_all: what the confirmation of that asks.
     """
 
     name: str
@@ -89,7 +86,6 @@ class AdminAction:
         return self.selected
 
     def __call__(self, admin: Any, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse:
-        """Ask for confirmation, as Django calls an action of a list."""
         return choose(admin, request, self, queryset)
 
 
@@ -102,7 +98,6 @@ class ActionsAdmin(BoundedAdmin):
     Attributes:
         actions: what can be done here; each has a route.
         named_by: the columns that the name of a row is made of.
-        largest_selection: how many rows one action takes.
         takes_all: whether actions are done to everything that matches, in the background.
     """
 
@@ -112,7 +107,6 @@ class ActionsAdmin(BoundedAdmin):
     takes_all = False
 
     def may(self, request: HttpRequest, permission: str) -> bool:
-        """Whether this user sees these rows and may do to them what this permission is for."""
         return self.has_view_permission(request) and request.user.has_perm(f"{self.opts.app_label}.{permission}")
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> Any:
@@ -134,13 +128,12 @@ class ActionsAdmin(BoundedAdmin):
         return reverse(route, args=args, current_app=self.admin_site.name)
 
     def offers(self, action: AdminAction, row: Any) -> bool:
-        """Whether the action can do anything to this row."""
         return True
 
     def chosen(self, request: HttpRequest) -> Filter | None:
-        """Return what a list shows, on all its pages and beyond its window, for what is done to all of it.
+        """Return what a list shows, on all its pages and beyond its window; asked only of tables that take all.
 
-        None: one row by its id, or none, which no filter says. Asked only of tables that take all.
+        None: one row by its id, or none, which no filter says.
         """
         raise NotImplementedError
 
@@ -149,11 +142,7 @@ class ActionsAdmin(BoundedAdmin):
 
 
 def choose(admin: ActionsAdmin, request: HttpRequest, action: AdminAction, queryset: QuerySet[Any]) -> HttpResponse:
-    """Take the selection of the list to the confirmation.
-
-    The ids are those that were ticked: a job that has left the filter since then is not dropped in silence. Everything
-    that matches is for the background.
-    """
+    """Take what was ticked to the confirmation: a job that has left the filter since is not dropped in silence."""
     is_for_all = request.POST.get("select_across", "0") not in {"", "0"}
     if is_for_all and action.many:
         return HttpResponseRedirect(f"{admin.address(f'{action.name}_matching')}?{_narrowed(request).urlencode()}")
@@ -178,11 +167,7 @@ def act(admin: ActionsAdmin, request: HttpRequest, action: AdminAction) -> HttpR
 def confirm(
     admin: ActionsAdmin, request: HttpRequest, action: AdminAction, ids: Sequence[Any], form: Form | None = None
 ) -> HttpResponse:
-    """Show what would happen to how many jobs; ask for what else has to be known.
-
-    Args:
-        form: as it was filled in, if that cannot be.
-    """
+    """Show what would happen to how many jobs, and ask for the rest; ``form``: as it was filled in, if invalid."""
     if refusal := _refusal(admin, request, action, ids):
         return refusal
     context = {
@@ -226,7 +211,6 @@ def perform(admin: ActionsAdmin, request: HttpRequest, action: AdminAction, ids:
 
 
 def _message(admin: ActionsAdmin, request: HttpRequest, change: Change) -> str:
-    """Say what was done; of one job that stands in another table now, where to find it."""
     message: str = change.message % {"count": len(change.ids)}
     if len(change.ids) != 1 or change.rows is not None or change.model is admin.model:
         return message
@@ -273,7 +257,6 @@ def _named(admin: ActionsAdmin, ids: Sequence[Any]) -> list[Model]:
 
 
 def _back(admin: ActionsAdmin, request: HttpRequest, ids: Sequence[Any]) -> str:
-    """Return where the user came from: the page of a job that is still here, or the list with its filters."""
     if "page" in request.POST and len(ids) == 1 and _named(admin, ids):
         return admin.address("change", quote(ids[0]))
     filters = _filters(request)
@@ -281,7 +264,6 @@ def _back(admin: ActionsAdmin, request: HttpRequest, ids: Sequence[Any]) -> str:
 
 
 def _narrowed(request: HttpRequest) -> QueryDict:
-    """Return what narrows the list, without where its page begins."""
     asked = request.GET.copy()
     for name in CURSORS:
         asked.pop(name, None)

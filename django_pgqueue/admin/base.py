@@ -27,8 +27,7 @@ from django_pgqueue.models import DeadJob, FinishedJob, Job
 
 ANY = Q()
 
-NUL = "\0"
-"""In no text of PostgreSQL: asking for one is an error, and not merely in vain."""
+NUL = "\0"  # in no text of PostgreSQL: asking for one is an error, and not merely in vain
 
 # What any page of a job shows at its end.
 DETAILS: tuple[Any, ...] = (
@@ -55,9 +54,9 @@ DETAILS: tuple[Any, ...] = (
 class ActingAdmin(ActionsAdmin):
     """A table whose rows change by actions, from the list and from a row's page.
 
-    The buttons of a row's page are ours on every Django. From 6.1 on actions can be located there: as a list to choose
-    from and a button that runs the choice. Ours take one press, are there only if the action can do anything to this
-    row, and warn by their colour. Both lead to the same confirmation.
+    From Django 6.1 on actions can be located on a row's page: as a list to choose from and a button that runs the
+    choice. The buttons here take one press, are there only if the action can do anything to the row, and warn by their
+    colour. Both lead to the same confirmation.
     """
 
     class Media:
@@ -149,19 +148,13 @@ class JobsAdmin(ReadOnlyAdmin, ActingAdmin):
         return KeysetList
 
     def asked(self, request: HttpRequest) -> RequestedFilter:
-        """Return what the address of a list asks for.
-
-        Raises:
-            IncorrectLookupParameters: it cannot be.
-        """
+        """Return what the address of a list asks for; IncorrectLookupParameters where it cannot be."""
         return requested_filter(request, self.lookups)
 
     def chosen(self, request: HttpRequest) -> Filter | None:
-        """Return what a list shows, on all its pages and beyond its window; None: one job by its id, or none."""
         return filter_of(self.asked(request))
 
     def route(self, request: HttpRequest) -> Route:
-        """Return how what the address asks for is read."""
         raise NotImplementedError
 
     def searched(self, search: Search, narrowed: Q, along: IndexOrder, base: Q = ANY) -> Route | None:
@@ -186,7 +179,6 @@ class JobsAdmin(ReadOnlyAdmin, ActingAdmin):
         return queryset, False
 
     def elsewhere(self, request: HttpRequest, query: str) -> list[tuple[str, str]]:
-        """Return where else the same may be looked for, in words and as addresses."""
         links = Links(request, self.admin_site)
         tables = {Job: _("Search live jobs"), DeadJob: _("Search dead jobs")}
         tables |= {FinishedJob: _("Search finished jobs")}
@@ -218,7 +210,7 @@ class JobsAdmin(ReadOnlyAdmin, ActingAdmin):
         return []
 
     def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> HttpResponse:
-        """Go where the job is: it moves from table to table, and its address is still known here."""
+        """Go where the job is: it moves from table to table under the same id."""
         return go_where_it_is(self, request, object_id)
 
     @bounded_page

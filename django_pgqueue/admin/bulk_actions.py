@@ -29,8 +29,7 @@ from django_pgqueue.jobs.bulk_actions import filter_of, stop
 from django_pgqueue.jobs.search import Filter, Source
 from django_pgqueue.models import BulkAction
 
-ONE_JOB = re.compile(r"Job \d+: ")
-"""How an error begins that is about a job which was left alone, and not the end of all."""
+ONE_JOB = re.compile(r"Job \d+: ")  # begins an error about a job which was left alone, not one that ends all
 
 
 @admin.register(BulkAction)
@@ -58,7 +57,6 @@ class BulkActionAdmin(ReadOnlyAdmin, BoundedAdmin):
         return [path("<path:object_id>/stop/", view, name=name), *super().get_urls()]
 
     def may_stop(self, request: HttpRequest) -> bool:
-        """Whether this user sees bulk actions and may stop them."""
         return self.has_view_permission(request) and request.user.has_perm(f"{self.opts.app_label}.stop_bulkaction")
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
@@ -72,7 +70,6 @@ class BulkActionAdmin(ReadOnlyAdmin, BoundedAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Show one bulk action; nothing of it is changed here but by the button."""
         if object_id is None:
             raise PermissionDenied
         bulk_action: Any = self.get_object(request, unquote(object_id))
@@ -94,7 +91,6 @@ class BulkActionAdmin(ReadOnlyAdmin, BoundedAdmin):
         return TemplateResponse(request, "admin/django_pgqueue/bulk_action.html", context)
 
     def stop_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Stop a bulk action, with an entry in the audit log, both or neither."""
         if not self.may_stop(request):
             raise PermissionDenied
         bulk_action: Any = self.get_object(request, unquote(object_id))

@@ -27,8 +27,7 @@ from django_pgqueue.models import DeadJob, FinishedJob, Job
 
 CAP = 10_000
 MOST_CHOICES = 100
-MOST_CHECKED = 1000
-"""Maximum number of rows that are checked again: whether the value they were found by may be seen."""
+MOST_CHECKED = 1000  # rows that are checked again: whether the value they were found by may be seen
 
 AFTER, BEFORE, BELOW = "after", "before", "below"
 CURSORS = (AFTER, BEFORE, BELOW)
@@ -38,7 +37,6 @@ NOTHING = {
     DeadJob: (gettext_lazy("No dead jobs match."), gettext_lazy("There are no dead jobs.")),
     FinishedJob: (gettext_lazy("No finished jobs match."), gettext_lazy("There are no finished jobs.")),
 }
-"""What an empty list says: of those that match, and of all."""
 
 
 class CappedPaginator(Paginator):  # type: ignore[type-arg]  # generic for the type checker only
@@ -108,7 +106,6 @@ class KeysetList(JobList):
         return rows if self.route.rest is None else self._within_window(rows)
 
     def _begins(self, request: HttpRequest) -> tuple[dict[str, str], bool]:
-        """Return where the address says that window and page begin, and whether it says what cannot be."""
         begins = {name: request.GET.get(name, "") for name in CURSORS}
         try:
             for name, key in begins.items():
@@ -157,14 +154,12 @@ class KeysetList(JobList):
 
     @property
     def counted(self) -> str:
-        """Return how many there are, in words."""
         rows = self.opts.verbose_name if self.result_count == 1 else self.opts.verbose_name_plural
         more = "+" if self.paginator.is_capped else ""
         return f"{whole(self.result_count)}{more} {rows}"
 
     @property
     def nothing(self) -> str:
-        """Return that there is nothing, in words."""
         if self.window is not None and not self.window.is_all:
             return _("No matches here.")
         no_match, none = NOTHING[self.model]
@@ -172,7 +167,6 @@ class KeysetList(JobList):
 
     @property
     def elsewhere(self) -> list[tuple[str, str]]:
-        """Return the other tables in which the same may be looked for."""
         return self._elsewhere if self.query and not self.result_list else []
 
     def _links(self, previous: str | None, following: str | None) -> dict[str, str]:
@@ -184,7 +178,6 @@ class KeysetList(JobList):
         return links
 
     def _address(self, **cursor: str) -> str:
-        """Return the address of another page of the window, or of another window."""
         window = {BELOW: self.begins[BELOW]} if self.begins[BELOW] else {}
         return self.get_query_string(window | cursor)
 
@@ -200,7 +193,6 @@ class KeysetList(JobList):
 
 
 def _end(cursor: str) -> str:
-    """Return one end of a window as people read it: a time where the list is in the order of one, or an id."""
     key: list[str] = json.loads(cursor)
     instant = next(filter(None, map(_instant, key)), None)
     if instant is not None:
@@ -209,7 +201,7 @@ def _end(cursor: str) -> str:
 
 
 def _instant(text: str) -> dt.datetime | None:
-    """Read an instant as PostgreSQL writes it, with its zone: an id such as 20260101 could be read as a day, too."""
+    """Read an instant with its zone: an id such as 20260101 could be read as a day, too."""
     try:
         at = parse_datetime(text)
     except ValueError:

@@ -49,11 +49,9 @@ class Chart:
 
     @property
     def has_values(self) -> bool:
-        """Whether there is anything to draw."""
         return any(any(line.values) for line in self.lines)
 
     def island(self) -> dict[str, Any]:
-        """Return what goes through ``json_script``."""
         return {
             "times": [int(time.timestamp()) for time in self.times],
             "zone": getattr(timezone.get_current_timezone(), "key", "UTC"),  # browsers know no bare offsets
@@ -62,24 +60,16 @@ class Chart:
         }
 
     def rows(self) -> list[tuple[dt.datetime, list[str]]]:
-        """Return the table, the latest time first; times without anything are left out."""
         columns = [line.values for line in self.lines]
         found = zip(self.times, zip(*columns, strict=True), strict=True)
         return [(time, [_shown(value) for value in values]) for time, values in found if any(values)][::-1]
 
 
 STYLES = ("django_pgqueue/charts.css", "django_pgqueue/uplot/uPlot.min.css")
-"""What a page with charts needs."""
 
 
 def throughput_chart(series: Sequence[Interval], *, name: str, span: str, minutes: int) -> list[Chart]:
-    """Return the charts of throughput and of waiting.
-
-    Args:
-        name: begins their ids.
-        span: what their titles end with, such as "last hour".
-        minutes: of one stretch.
-    """
+    """Return the charts of throughput and of waiting; ``minutes`` is the length of one stretch."""
     times = [aware(stretch.begins_at) for stretch in series]
     lines = [
         ChartLine("succeeded", _("succeeded"), _values(series, lambda counts: counts.succeeded / minutes)),

@@ -30,12 +30,10 @@ from django_pgqueue.jobs.search import Filter, Source
 from django_pgqueue.models import BulkAction, DeadJob
 from django_pgqueue.states import REASONS, STATUSES
 
-LISTS = {Source.LIVE: "job", Source.DEAD: "deadjob", Source.FINISHED: "finishedjob"}
-"""The model whose list shows the jobs."""
+LISTS = {Source.LIVE: "job", Source.DEAD: "deadjob", Source.FINISHED: "finishedjob"}  # models
 
 KINDS = {Source.LIVE: "status", Source.DEAD: "reason"}
-UNLISTED = ("older_than_seconds", "error", "before")
-"""What no list can be narrowed by."""
+UNLISTED = ("older_than_seconds", "error", "before")  # what no list can be narrowed by
 
 SLOWEST = 0.01
 
@@ -83,7 +81,6 @@ def _words(chosen: Filter, source: Source) -> Iterator[tuple[str, str]]:
 
 
 def _cause(cause: int) -> str:
-    """Name a cause by the latest job that died of it."""
     latest = DeadJob.objects.using(conf.database).filter(cause=cause).order_by("-died_at", "-id")
     found = latest.only("task", "reason", "errors").first()
     if found is None:
@@ -131,10 +128,7 @@ class RateForm(forms.Form):
 
 
 def matching(admin: ActionsAdmin, request: HttpRequest, action: AdminAction) -> HttpResponse:
-    """Ask whether it is to be done to everything that the list of this address shows, or begin it.
-
-    The filter is that of the address; the form is sent to the same one.
-    """
+    """Ask whether to act on all that the list of this address shows, or begin; the form goes to the same address."""
     if not admin.may(request, action.permission) or action.many is None:
         raise PermissionDenied
     back = f"{admin.address('changelist')}?{request.GET.urlencode()}"
@@ -154,10 +148,7 @@ def matching(admin: ActionsAdmin, request: HttpRequest, action: AdminAction) -> 
 
 
 def _count(admin: ActionsAdmin, request: HttpRequest) -> int | None:
-    """Count to ``CAP`` and one further, in the order of the list; None: that would take too long.
-
-    Neither is known where the list shows what one window of it has.
-    """
+    """Count to ``CAP + 1`` in the order of the list; None: it takes too long, or the list shows one window only."""
     try:
         with bounded():
             shown: Any = admin.get_changelist_instance(request)
@@ -182,12 +173,10 @@ class Confirmation:
     back: str  # where the list is
 
     def needed(self) -> list[forms.Form]:
-        """Return what else has to be known, as it was filled in if it was."""
         given = self.request.POST if self.request.method == "POST" else None
         return [form(given) for form in (self.action.form, RateForm) if form]
 
     def ask(self, forms_asked: Sequence[forms.Form]) -> HttpResponse:
-        """Show what would happen to how many jobs."""
         context = {
             **self.admin.admin_site.each_context(self.request),
             "title": self.action.question_for_all,
@@ -205,7 +194,6 @@ class Confirmation:
         return TemplateResponse(self.request, "admin/django_pgqueue/matching.html", context)
 
     def begin(self, params: dict[str, Any]) -> HttpResponse:
-        """Begin it and write the audit log, both or neither; then show how far it is to those who may see that."""
         with transaction.atomic(using=conf.database), transaction.atomic(using=router.db_for_write(LogEntry)):
             bulk_action_id = self._begin(params, rate=params.pop("rate"))
         page = Links(self.request, self.admin.admin_site).to_row("bulkaction", bulk_action_id)

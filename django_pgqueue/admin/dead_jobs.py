@@ -94,10 +94,7 @@ class DeadJobAdmin(JobsAdmin):
         return [(_("Retry with changed arguments…"), self.address("retry_with", job.pk))]
 
     def route(self, request: HttpRequest) -> Route:
-        """Read along the index of one filter, the latest first; what else is asked for is looked for in a window.
-
-        Names of tasks are compared here: in most collations a btree index cannot find a prefix.
-        """
+        """Compare the names of tasks here: in most collations a btree index cannot find a prefix."""
         asked = self.asked(request)
         search, narrowed = asked.search, asked.narrowed
         base, rest = self._indexed(asked)
@@ -110,7 +107,6 @@ class DeadJobAdmin(JobsAdmin):
         return self.searched(search, narrowed, LATEST, base) or Route(LATEST, base, rest)
 
     def _indexed(self, asked: RequestedFilter) -> tuple[Q, Q | None]:
-        """Return the condition that an index is for, and the other ones."""
         if asked.cause is not None:
             return Q(cause=asked.cause), asked.narrowed or None
         names = [name for name in INDEXED if getattr(asked, name)]
@@ -228,13 +224,11 @@ def _line(cause: DeadGroup, admin: ActionsAdmin, request: HttpRequest) -> GroupR
 
 
 def _hour(hour: HourCount) -> str:
-    """Return an hour and its number, as ``14:00: 3``."""
     begins = timezone.localtime(hour.begins_at)
     return f"{time_format(begins.time(), 'H:i')}: {whole(hour.number)}"
 
 
 def _day(cause: DeadGroup) -> str:
-    """Return the bars in words."""
     if not cause.in_the_day:
         return gettext("None in the last 24 hours.")
     hours = ", ".join(_hour(hour) for hour in cause.hours if hour.number)

@@ -114,17 +114,12 @@ class RequestedFilter:
 
     @property
     def narrowed(self) -> Q:
-        """The condition of what was chosen by name."""
         chosen = {name: getattr(self, name) for name in ("status", "queue", "reason", "task") if getattr(self, name)}
         return Q(**chosen)
 
 
 def requested_filter(request: HttpRequest, lookups: tuple[str, ...]) -> RequestedFilter:
-    """Read the address.
-
-    Raises:
-        IncorrectLookupParameters: it asks for what cannot be.
-    """
+    """Read the address; IncorrectLookupParameters where it asks for what cannot be."""
     given = {name: request.GET[name] for name in lookups if request.GET.get(name)}
     if any("\0" in value for value in given.values()):
         raise IncorrectLookupParameters

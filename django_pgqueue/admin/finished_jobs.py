@@ -69,7 +69,6 @@ class FinishedJobAdmin(JobsAdmin):
 
 
 def _on_the_day(asked: RequestedFilter) -> Q:
-    """Return the condition that leaves one partition to be read."""
     if asked.day is None:
         return Q()
     begins = dt.datetime.combine(asked.day, dt.time(), dt.UTC)

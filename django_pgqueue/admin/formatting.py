@@ -165,7 +165,7 @@ def to_the_second(value: dt.datetime) -> str:
 
 
 def _relative(value: dt.datetime) -> str:
-    """Return how long ago it was, or until then, in the largest unit: more would change at each look."""
+    """Use the largest unit alone: more would change at each look."""
     seconds = round((aware(timezone.now()) - value).total_seconds())
     if not seconds:
         return _("now")
@@ -183,39 +183,30 @@ def _entry(entry: Entry) -> dict[str, Any]:
 
 # Sentences with links
 
-TABLES = {"job": ("job", "deadjob", "finishedjob")}
-"""A job is asked for at the first page that the user may see: that knows in which table it is by now."""
+TABLES = {"job": ("job", "deadjob", "finishedjob")}  # the first page that the user may see knows where the job is
 
 
 class Renderer:
-    """Tells sentences to one user. Whatever stands for their parts is text, never markup.
-
-    Args:
-        scrub: takes what is sensitive out of a text.
-    """
+    """Tells sentences to one user. Whatever stands for their parts is text, never markup."""
 
     def __init__(self, links: Links, scrub: Scrub = str) -> None:
         self.links = links
         self.scrub = scrub
 
     def sentence(self, one: Sentence) -> str:
-        """Return a sentence with links."""
         parts = {name: self._part(part) for name, part in one.parts.items()}
         return format_html(one.words, "", **parts)  # something to put in, where there is nothing
 
     def ref(self, one: Ref) -> str:
-        """Return a link, or the words where there is no page or the user may not see it."""
         words, address = self.scrub(one.words), self.page(one.kind, one.key)
         if address:
             return format_html('<a href="{}">{}</a>', address, words)
         return format_html("<code>{}</code>", words) if one.kind in NAMES else words
 
     def refs(self, many: list[Ref]) -> str:
-        """Return several, with commas."""
         return format_html_join(", ", "{}", ((self.ref(one),) for one in many))
 
     def page(self, kind: str, key: Any) -> str:
-        """Return the address of a page, or nothing."""
         return next(filter(None, (self.links.to_row(model, key) for model in TABLES.get(kind, (kind,)))), "")
 
     def _part(self, part: Any) -> str:

@@ -125,7 +125,6 @@ class ScheduleForm(ScheduleModelForm):
         return recurrence_of(*(self._value(name) for name in ("cron", "every_seconds", "timezone")))
 
     def clean(self) -> dict[str, Any]:
-        """Check what no field can check alone."""
         super().clean()
         for name, empty in EMPTY.items():
             if name in self.cleaned_data and self.cleaned_data[name] is None:
@@ -162,7 +161,6 @@ class ScheduleForm(ScheduleModelForm):
             self.add_error(field if field in self.fields else None, ValidationError(str(error)))
 
     def _value(self, name: str) -> Any:
-        """Return what was entered, or what is there where it cannot be entered."""
         return self.cleaned_data.get(name) if name in self.fields else getattr(self.instance, name)
 
 
@@ -217,7 +215,6 @@ class LimitsForm(QueueModelForm):
         capitalize_labels(self)
 
     def clean(self) -> dict[str, Any]:
-        """Fill in what may be left empty beside a rate."""
         super().clean()
         cleaned = self.cleaned_data
         if self.errors:

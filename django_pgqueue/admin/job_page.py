@@ -76,7 +76,6 @@ class JobPage:
 
     @property
     def status(self) -> str:
-        """The status, as a coloured mark."""
         if isinstance(self.one, DeadJob):
             return label(self.one.reason, _("dead: %(reason)s") % {"reason": self.one.get_reason_display()})
         if isinstance(self.one, FinishedJob):
@@ -101,7 +100,6 @@ class JobPage:
 
     @cached_property
     def result(self) -> str:
-        """Return what its task returned; nothing where that is not kept."""
         if not isinstance(self.one, FinishedJob) or self.one.result is None:
             return ""
         return pretty_json(scrub_json(shown_by_name(self.one.result), self.scrub))
@@ -141,7 +139,6 @@ class JobPage:
         yield from self._lists()
 
     def _of_key(self, key: str) -> Iterator[Fact]:
-        """Tell of other jobs with the same concurrency key: those that have its slots, and the next ones."""
         holders = [job(holder.id) for holder in holders_of(key, conf.database) if holder.id != self.one.pk]
         waiting = Job.objects.using(conf.database).filter(concurrency_key=key, status=Status.WAITING)
         ids = list(waiting.exclude(pk=self.one.pk).values_list("pk", flat=True)[: MOST_WAITING + 1])
@@ -202,7 +199,7 @@ def go_where_it_is(admin: ActionsAdmin, request: HttpRequest, object_id: str) ->
 
 
 def _table_of(job_id: int) -> type[Model] | None:
-    """Return the table in which a job is; the first is looked at again, for jobs move."""
+    """Look at the first table twice: jobs move."""
     for model in (Job, DeadJob, FinishedJob, Job):
         if model.objects.using(conf.database).filter(pk=job_id).exists():
             return model

@@ -76,7 +76,6 @@ class JobAdmin(JobsAdmin):
         return action.many is None or action.many.suits(job.status)
 
     def asked(self, request: HttpRequest) -> RequestedFilter:
-        """Read the address; a queue alone means its queued jobs."""
         asked = super().asked(request)
         if asked.queue and not asked.status and asked.search == Search():
             return replace(asked, status=Status.QUEUED)

@@ -15,8 +15,7 @@ from django.db.models import BooleanField, Q, QuerySet, TextField
 from django.db.models.expressions import RawSQL
 from django.utils.dateparse import parse_datetime
 
-WINDOW = 100_000
-"""Maximum number of rows that are read for what no index finds."""
+WINDOW = 100_000  # rows read at most for what no index finds
 
 LONGEST_CURSOR = 1000  # characters
 
@@ -84,7 +83,6 @@ class IndexOrder:
     is_descending: bool = False
 
     def keyed(self, rows: QuerySet[Any]) -> QuerySet[Any]:
-        """Give each row its key, as the address has it."""
         parts = ", ".join(f"({column.sql})::text" for column in self.columns)
         keyed: QuerySet[Any] = rows.annotate(cursor_key=RawSQL(f"json_build_array({parts})::text", (), TextField()))  # noqa: S611
         return keyed
@@ -94,11 +92,9 @@ class IndexOrder:
         return self._compare("<" if self.is_descending else ">", cursor)
 
     def before(self, cursor: str) -> RawSQL:
-        """Return the condition of the rows before a key."""
         return self._compare(">" if self.is_descending else "<", cursor)
 
     def down_to(self, cursor: str) -> RawSQL:
-        """Return the condition of the rows before a key, and of its own."""
         return self._compare(">=" if self.is_descending else "<=", cursor)
 
     def values(self, cursor: str) -> Sequence[str]:
@@ -179,16 +175,11 @@ class KeysetPage(NamedTuple):
     next: str | None  # key behind which the next begins; None: this is the last
 
 
-LAST = "last"
-"""In place of a key: the end of the list."""
+LAST = "last"  # in place of a key: the end of the list
 
 
 def page_of(rows: QuerySet[Any], along: IndexOrder, size: int, *, after: str = "", before: str = "") -> KeysetPage:
-    """Read a page in the order of the list.
-
-    Args:
-        after: it begins behind this key.
-        before: it ends before this key, or with the list.
+    """Read a page behind the key ``after``, or one that ends before the key ``before`` (``LAST``: with the list).
 
     Raises:
         BadCursor: a key is none of this order.
@@ -213,11 +204,7 @@ def _page(rows: list[Any], *, has_previous: bool, has_next: bool) -> KeysetPage:
 
 
 def job_ids(texts: Iterable[str]) -> list[int]:
-    """Return the ids that stand in a request.
-
-    Raises:
-        BadRequest: no job has such an id.
-    """
+    """Return the ids that stand in a request, each once; BadRequest where no job has such an id."""
     try:
         ids = list(dict.fromkeys(map(int, texts)))
     except ValueError as error:

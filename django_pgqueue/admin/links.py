@@ -23,21 +23,17 @@ class Links:
         self._site = site
 
     def to_list(self, model: str, **filters: Any) -> str:
-        """Return the address of a list, narrowed by those filters that are not empty."""
         chosen = {name: value for name, value in filters.items() if value not in ("", None)}
         address = self._to(model, "changelist")
         return f"{address}?{urlencode(chosen)}" if address and chosen else address
 
     def to_jobs(self, status: str, queue: str = "") -> str:
-        """Return the address of the list that shows live jobs of a status, of one queue or of all."""
         return self.to_list("job", status=status, queue=queue)
 
     def to_causes(self) -> str:
-        """Return the address of the dead jobs by cause."""
         return self._to("deadjob", "causes")
 
     def to_row(self, model: str, key: Any) -> str:
-        """Return the address of a row's page."""
         return self._to(model, "change", quote(str(key)))
 
     def _to(self, model: str, name: str, *args: str) -> str:
@@ -51,16 +47,11 @@ class Links:
 
 # Breadcrumbs
 
-ARE_LISTED = django.VERSION >= (6, 1)
-"""From then on it is a list; the stylesheet knows no other."""
+ARE_LISTED = django.VERSION >= (6, 1)  # the path is a list from then on; the stylesheet knows no other
 
 
 def crumbs(site: AdminSite, opts: Any, *way: tuple[Any, str]) -> str:
-    """Return the markup of the way to a page of a model.
-
-    Args:
-        way: what comes after the list of the model: names and addresses; the last one needs none.
-    """
+    """Return the path above a page as markup; ``way``: names and addresses behind the list, the last one needs none."""
     app = reverse("admin:app_list", args=[opts.app_label], current_app=site.name)
     list_address = reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist", current_app=site.name)
     steps: tuple[tuple[Any, str], ...] = (

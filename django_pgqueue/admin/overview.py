@@ -36,7 +36,7 @@ MOST_SHOWN = 100
 PERCENT = 100
 
 
-PAGES = {
+PAGES = {  # the list that belongs to a finding
     "no-workers": "worker",
     "polling": "worker",
     "versions-differ": "worker",
@@ -46,7 +46,6 @@ PAGES = {
     "schedules-refused": "schedule",
     "unknown-tasks": "job",
 }
-"""The list that belongs to a finding."""
 
 SHOW = {
     "worker": gettext_lazy("Show workers"),
@@ -118,7 +117,6 @@ class OverviewAdmin(ReadOnlyAdmin):
         return TemplateResponse(request, TEMPLATE, context)
 
     def _shown(self, links: Links) -> dict[str, Any]:
-        """Look at everything. Where counting takes too long, the findings say all the same what they can."""
         alias = conf.database
         workers = list(living_workers(alias))
         per_minute, (per_quarter, by_queue) = throughput.per_minute(alias), throughput.of_day(alias)
@@ -163,7 +161,6 @@ def _rows(
 
 
 def _page_of(finding: Finding, links: Links) -> LinkTarget:
-    """Return where a finding leads to."""
     if finding.name == "failing":
         return LinkTarget(_("Show dead jobs by cause"), links.to_causes())
     if queues := finding.facts.get("queues"):
@@ -232,7 +229,6 @@ def _row(queue: QueueLine, pace: QueuePace, links: Links) -> QueueRow:
 
 
 def _urgency(queue: QueueLine) -> tuple[int, str]:
-    """Put first what has most to do: where there are too many queues, these are shown."""
     return -(queue.queued.value + queue.waiting.value + queue.running.value), queue.name
 
 

@@ -33,8 +33,7 @@ NUMBERS = ("queued", "scheduled", "waiting", "running", "dead")
 PACE = ("oldest", "empty_in", "p95_wait", "workers")
 TILES = (*NUMBERS, *PACE[:-1], "p95_run", *PACE[-1:])
 
-MOST_NEW = 100
-"""Maximum number of queues without a row that the list names."""
+MOST_NEW = 100  # queues without a row that the list names
 
 
 @admin.register(Queue)
@@ -106,7 +105,6 @@ class QueueAdmin(ActingAdmin):
         return JobList
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
-        """Let the numbers of the list lead to the jobs, where the user may see these; name the queues without a row."""
         changelist = super().get_changelist_instance(request)
         links = Links(request, self.admin_site)
         new = CallerConnection().rows(statement("unregistered_queues"), {"limit": MOST_NEW})
@@ -116,7 +114,6 @@ class QueueAdmin(ActingAdmin):
         return changelist
 
     def complete(self, queues: list[Any]) -> None:
-        """Give the queues on one page of the list the numbers of their jobs, and how they get on."""
         alias = conf.database
         lines = {line.name: line for line in lines_of([queue.name for queue in queues], alias)}
         pace = paces(lines.values(), alias)
@@ -175,7 +172,6 @@ class QueueAdmin(ActingAdmin):
 
     @admin.display(description=_("oldest"))
     def oldest(self, queue: Any) -> str:
-        """Return for how long the job has waited that could have run for longest."""
         return self._duration(queue, "oldest", queue.line.oldest_seconds)
 
     @admin.display(description=_("time to empty"))
@@ -187,17 +183,14 @@ class QueueAdmin(ActingAdmin):
 
     @admin.display(description=_("p95 wait"))
     def p95_wait(self, queue: Any) -> str:
-        """Return how long 95 % of the jobs have waited for a worker at most, in the last hour."""
         return self._share(queue, "wait", queue.pace.hour.wait_seconds(LATE))
 
     @admin.display(description=_("p95 run"))
     def p95_run(self, queue: Any) -> str:
-        """Return how long they have run."""
         return self._share(queue, "run", queue.pace.hour.run_seconds(LATE))
 
     @admin.display(description=_("workers"))
     def workers(self, queue: Any) -> str:
-        """Return how many living worker processes serve it."""
         return live(f"{queue.name} workers", linked(queue.line.workers, queue.links.to_list("worker")))
 
     @admin.display(description=_("limits"))

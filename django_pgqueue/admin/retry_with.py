@@ -102,7 +102,6 @@ class RetryForm(forms.Form):
         return self._value("kwargs")
 
     def clean(self) -> dict[str, Any]:
-        """Put the sensitive values back, and look whether a job can have these arguments."""
         cleaned = super().clean() or self.cleaned_data
         if not self.errors:
             try:
@@ -230,7 +229,6 @@ def _page(admin: ActionsAdmin, request: HttpRequest, dead: DeadJob, more: dict[s
 
 
 def _changes(form: RetryForm) -> list[tuple[str, str, str]]:
-    """Return what would be different, and what it is now, without what is sensitive."""
     dead, said = form.dead, form.cleaned_data
     old, new = shown(form.task, dead.args, dead.kwargs), shown(form.task, *form.changed)
     rows = [
@@ -243,7 +241,6 @@ def _changes(form: RetryForm) -> list[tuple[str, str, str]]:
 
 
 def _retry(admin: ActionsAdmin, request: HttpRequest, form: RetryForm) -> HttpResponse:
-    """Do it and write the audit log, both or neither."""
     dead, said, by = form.dead, form.cleaned_data, request.user.get_username()
     args, kwargs = form.changed
     with transaction.atomic(using=conf.database), transaction.atomic(using=router.db_for_write(LogEntry)):
@@ -282,7 +279,6 @@ def _log(request: HttpRequest, dead: DeadJob, new: Job, *, is_gone: bool) -> Non
 
 
 def _refuse(admin: ActionsAdmin, request: HttpRequest, form: RetryForm, retried: RetryWithResult) -> HttpResponse:
-    """Say why there is no new job. What was filled in is not lost where trying again may help."""
     dead = form.dead
     if retried.refused is RetryRefused.GONE:
         return go_where_it_is(admin, request, str(dead.pk))

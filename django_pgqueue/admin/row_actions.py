@@ -110,7 +110,7 @@ def _there(names: Collection[str], alias: str) -> list[str]:
 
 
 def _there_or_with_jobs(names: Collection[str], alias: str) -> list[str]:
-    """Return queues that can be paused: a pause makes the row of one that no worker has served yet."""
+    """Return queues that can be paused: a pause makes the row of one that no worker has served."""
     there = _there(names, alias)
     others = [name for name in names if name not in there]
     return sorted([*there, *(line.name for line in lines_of(others, alias) if line.is_known)])

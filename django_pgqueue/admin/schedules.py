@@ -75,7 +75,6 @@ class ScheduleAdmin(ActingAdmin):
         return schedules
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
-        """Let the last jobs lead to their pages, where the user may see these."""
         changelist = super().get_changelist_instance(request)
         for schedule in changelist.result_list:
             schedule.links = Links(request, self.admin_site)
@@ -92,13 +91,11 @@ class ScheduleAdmin(ActingAdmin):
         return JobList
 
     def complete(self, schedules: list[Any]) -> None:
-        """Give the schedules on one page of the list what became of their last jobs."""
         jobs = outcomes(schedules, conf.database)
         for schedule in schedules:
             schedule.last_job = jobs.get(schedule.pk)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Leave out what is not there yet, and show arguments that are sensitive without their values."""
         hidden = {} if _may_edit_arguments(obj) else {"args": "hidden_args", "kwargs": "hidden_kwargs"}
         return [
             (title, {**parts, "fields": tuple(hidden.get(name, name) for name in self._fields(parts, obj))})

@@ -68,7 +68,6 @@ class WorkerAdmin(ReadOnlyAdmin, ActingAdmin):
         return JobList
 
     def complete(self, workers: Iterable[Any]) -> None:
-        """Give the workers on one page how they stand."""
         for state in states_of(workers, conf.database):
             state.row.standing = state  # type: ignore[attr-defined]
 
@@ -94,7 +93,6 @@ class WorkerAdmin(ReadOnlyAdmin, ActingAdmin):
 
     @admin.display(description=_("slots"))
     def slots(self, worker: Any) -> str:
-        """Return how many slots are in use, of how many, and how many jobs wait for one inside the process."""
         state = _standing(self, worker)
         words = gettext("%(busy)s of %(all)s") % {"busy": whole(state.busy), "all": whole(worker.concurrency)}
         more = "+" if state.held > CAP else ""
@@ -151,7 +149,6 @@ def _state(state: WorkerState) -> str:
 
 
 def _lease(state: WorkerState) -> str:
-    """Say how long ago it was heard of, and what follows if it stays silent."""
     silent = brief(state.silent_seconds)
     if not state.is_alive:
         return gettext("silent for %(silent)s; its jobs are reaped") % {"silent": silent}

@@ -115,7 +115,6 @@ def _cause(row: tuple[Any, ...], job: Any, now: dt.datetime) -> DeadGroup:
 
 
 def _told(job: Any) -> tuple[str, str]:
-    """Return the class of the last error and what it said."""
     entry = scrub_json(job.latest, scrubber(registry.find(job.task), job.args, job.kwargs))
     if not isinstance(entry, dict):
         return "", "" if entry is None else json.dumps(entry, ensure_ascii=False)[:LONGEST_MESSAGE]

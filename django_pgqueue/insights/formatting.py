@@ -23,8 +23,7 @@ from django_pgqueue.states import DEAD, FINISHED
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
-QUOTED = {"queue", "key", "task", "schedule"}
-"""Names that people give, which may be any words."""
+QUOTED = {"queue", "key", "task", "schedule"}  # names that people give, which may be any words
 
 HEAVY = ("args", "kwargs", "metadata", "progress")
 
@@ -91,7 +90,6 @@ def compact(seconds: float) -> str:
 
 
 def _parts(seconds: float) -> list[tuple[int, str]]:
-    """Return how many days, hours, minutes and seconds it is, from the first of these that it has."""
     rest = round(seconds)
     parts: list[tuple[int, str]] = []
     for unit in ("d", "h", "m", "s"):
@@ -136,7 +134,6 @@ class Sentence:
         words: one sentence or more, with the names of parts in braces.
         parts: what stands for those names.
         remedy: what can be done about it by a command, in words that end before that.
-        command: what to type.
     """
 
     words: str
@@ -156,11 +153,7 @@ def say(words: str, /, *, remedy: str = "", command: str = "", **parts: Part) ->
 
 
 def text_of(sentence: Sentence, scrub: Callable[[str], str] = str) -> str:
-    """Return a sentence as plain text.
-
-    Args:
-        scrub: takes what is sensitive out of a text.
-    """
+    """Return a sentence as plain text; ``scrub`` takes what is sensitive out of it."""
     text = scrub(sentence.words.format(**{name: _text(part) for name, part in sentence.parts.items()}))
     return f"{text} {sentence.remedy} {sentence.command}" if sentence.command else text
 

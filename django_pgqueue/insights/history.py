@@ -16,8 +16,7 @@ from django_pgqueue.models import DeadJob, FinishedJob
 from django_pgqueue.states import ATTEMPTS, ENDS, LATEST, NEVER, REASONS, EntryKind, Status
 from django_pgqueue.stored_values import aware
 
-LONGEST_SECONDS = 10 * 365 * 24 * 3600.0
-"""Maximum of a run: more is an error in the data."""
+LONGEST_SECONDS = 10 * 365 * 24 * 3600.0  # of a run: more is an error in the data
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +126,11 @@ WORDS: Mapping[EntryKind, Any] = {
     EntryKind.MADE_DUE: gettext_lazy("made due at once by {by}"),
 }
 
-RETRIED_FROM = gettext_lazy("retried with changed arguments from job {retried_from} by {by}")
-"""The same in the history of the new job."""
+RETRIED_FROM = gettext_lazy("retried with changed arguments from job {retried_from} by {by}")  # of the new job
 
 JOBS = ("conflict", "holder", "retried_as", "retried_from")
 
-NAMES = ("by", "from", "to", "reason", *JOBS)
-"""Keys of entries for which words have a place. In a damaged entry some are missing, or hold anything."""
+NAMES = ("by", "from", "to", "reason", *JOBS)  # keys that words name; a damaged entry lacks some, or has anything there
 
 
 def _part(name: str, value: Any) -> Part:
@@ -146,11 +143,9 @@ def _part(name: str, value: Any) -> Part:
 
 # Timeline
 
-SHORTEST = 0.001
-"""Shorter waits are not told of."""
+SHORTEST = 0.001  # seconds; shorter waits are not told of
 
-BOUNDS = (1, 10, 60, 600, 3600)
-"""In seconds: between these, one step is drawn longer than another."""
+BOUNDS = (1, 10, 60, 600, 3600)  # seconds; between these, one step is drawn longer than another
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +154,6 @@ class Step:
 
     Attributes:
         kind: enqueued, wait, backoff, failed, lost, note, gap, running, succeeded, finished, died.
-        sentence: what happened.
         at: when it began; None where it is not known.
         seconds: how long it took, or has taken so far, or is going to take; None for what took no time, or is unknown.
         is_now: whether it goes on.
@@ -203,8 +197,7 @@ class _Telling:
 
     Attributes:
         since: when the last thing ended, after which the job waits; None where it is not known.
-        is_backing_off: whether it waits because of a failure.
-        number: the number of the last attempt that was told of.
+        number: that of the last attempt that was told of.
         ended_at: when it died without another attempt, where it did.
     """
 
@@ -236,7 +229,6 @@ class _Telling:
         yield from (Step("note", entry.sentence, entry.at) for entry in later)
 
     def _is_after_the_end(self, entry: Entry) -> bool:
-        """Whether staff did it to a job that was dead."""
         if not entry.is_note or entry.at is None or not isinstance(self.one, DeadJob):
             return False
         return entry.at > aware(self.one.died_at)
@@ -251,7 +243,6 @@ class _Telling:
         return Step("enqueued", say(words, parent=parent), self.enqueued_at)
 
     def _note(self, entry: Entry) -> Iterator[Step]:
-        """Tell what staff did, and of the part of a wait that was before it."""
         was_dead = entry.kind is EntryKind.RETRIED
         if entry.at is not None and (self.since is None or entry.at >= self.since):
             yield from self._was_dead(entry.at) if was_dead else self._waits(entry.at, is_first=False)
@@ -261,7 +252,6 @@ class _Telling:
         yield Step("note", entry.sentence, entry.at)
 
     def _was_dead(self, until: dt.datetime) -> Iterator[Step]:
-        """Tell of the time before a retry by hand: of a wait that ended without an attempt, and of being dead."""
         yield from self._waits(self.ended_at, is_first=False)
         died_at = self.ended_at or self.since
         if died_at is not None:
@@ -296,7 +286,6 @@ class _Telling:
         return Step("gap", say(words, first=first, last=last), None)
 
     def _waits(self, until: dt.datetime | None, *, is_first: bool) -> Iterator[Step]:
-        """Tell of the time between the last thing and the next; of the first wait, also for how long it was put off."""
         if until is None or self.since is None:
             return
         due = self.due

@@ -24,8 +24,7 @@ from django_pgqueue.models import Queue, Worker
 
 MOST_QUEUES = 1000
 
-OLD_SECONDS = 15 * 60
-"""From then on a job that could run has waited too long."""
+OLD_SECONDS = 15 * 60  # from then on a job that could run has waited too long
 
 NUMBERS = ("queued", "running", "waiting")
 HEAD = ("queue", *NUMBERS, "limits", "paused")
@@ -34,14 +33,11 @@ PAUSED = Case(
     When(Q(paused_at__isnull=False) & (Q(resume_at=None) | Q(resume_at__gt=Now())), then=Value(True)),
     default=Value(False),
 )
-"""Whether a row says that its queue is paused, by the database's clock."""
 
 CAPS = (10_000, 1_000, 100)
-MOST_COUNTED = 100_000
-"""Index entries that counting may read: the more queues, the earlier it stops at each."""
+MOST_COUNTED = 100_000  # index entries that counting may read: the more queues, the earlier it stops at each
 
-MOST_ESTIMATED = 20
-"""Queues whose backlog is longer than what is counted, and for which the planner is asked."""
+MOST_ESTIMATED = 20  # queues with a longer backlog than is counted, for which the planner is asked
 
 MOST_LOOKED_AT = 2_000
 """Scheduled jobs that are looked at, over all queues; as many waiting ones, and as many running ones.
@@ -102,7 +98,6 @@ class QueueLine:
 
     Attributes:
         row: its limits; an unsaved row where the queue is not registered yet.
-        is_paused: whether it is now.
         oldest_seconds: for which the job has waited that could have run for longest; None where none waits.
         workers: how many living worker processes serve it.
     """
@@ -152,11 +147,7 @@ class QueuePace:
 
 
 def lines(alias: str, living: Collection[Worker] | None = None) -> list[QueueLine]:
-    """Return all queues in alphabetical order, up to 1,000.
-
-    Args:
-        living: the workers that are alive, where they are known already.
-    """
+    """Return all queues in alphabetical order, up to 1,000; ``living``: the living workers, where they are known."""
     return lines_of(names(alias), alias, living)
 
 
@@ -334,7 +325,6 @@ class SharedReading:
     """One look at a time, and one a second at most, for all threads of a process; trouble is shared likewise.
 
     Args:
-        look: what to do.
         begin: does it, in this thread or in another one.
     """
 
@@ -369,7 +359,7 @@ class SharedReading:
         return flight.result(wait_seconds)
 
     def _fly(self, flight: "Future[OverviewData]") -> None:
-        """Look, and tell all who wait; whatever happens, they are told."""
+        """Look; whatever happens, all who wait are told."""
         try:
             found = self._look()
         except BaseException as error:  # noqa: BLE001 - raised where it was asked for

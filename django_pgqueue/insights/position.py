@@ -20,8 +20,7 @@ from django_pgqueue.states import Status
 
 MOST_WORKERS = 1000
 
-CAP = 1000
-"""Jobs before another one are counted up to here, and those that run in its queue."""
+CAP = 1000  # jobs before another one are counted up to here, and those that run in its queue
 
 MOST_NAMED = 10
 UNKNOWN_SECONDS = 30  # see jobs.failure
@@ -101,7 +100,6 @@ class WorkerSummary:
     """The workers that are alive.
 
     Attributes:
-        all: each of them.
         serving: those that serve a queue, and go on doing so.
         leaving: those that served it, and have been asked to stop.
     """
@@ -112,7 +110,6 @@ class WorkerSummary:
 
     @classmethod
     def of(cls, queue: str, alias: str) -> Self:
-        """Return them as they are for one queue."""
         alive = list(living_workers(alias).order_by("pk")[:MOST_WORKERS])
         serving = [worker for worker in alive if QueueSelector.of(worker.queues).place(queue) is not None]
         leaving = [worker for worker in serving if worker.stop_requested_at is not None]
@@ -134,11 +131,7 @@ def obstacles(waiting: Job, pool: WorkerSummary, alias: str) -> Iterator[Sentenc
 
 
 def turn(waiting: Job, pool: WorkerSummary, alias: str, *, may_run: bool) -> Iterator[Sentence]:
-    """Yield what a queued job waits for: limits of its queue, the jobs before it, a free slot.
-
-    Args:
-        may_run: whether there is no obstacle.
-    """
+    """Yield what a queued job waits for: limits, jobs before it, a free slot; ``may_run``: there is no obstacle."""
     queue = Queue.objects.using(alias).filter(name=waiting.queue).first()
     if queue is not None:
         limited, reached = limits(queue, alias)
@@ -244,11 +237,7 @@ def holders_of(key: str, alias: str) -> list[KeyHolder]:
 
 
 def free_slots(queue: str, pool: WorkerSummary, alias: str, *, is_next: bool) -> Iterator[Sentence]:
-    """Yield how busy the workers are that serve a queue, and whether they serve others first.
-
-    Args:
-        is_next: whether nothing else holds the job up.
-    """
+    """Yield how busy a queue's workers are, and if they serve others first; ``is_next``: nothing else delays it."""
     total = sum(worker.concurrency for worker in pool.serving)
     jobs = Job.objects.using(alias).filter(status=Status.RUNNING, worker_id__in=[worker.pk for worker in pool.serving])
     taken = jobs[:total].count()

@@ -16,8 +16,7 @@ from django_pgqueue.maintenance import partitions, vacuum
 from django_pgqueue.maintenance.partitions import Partition, PartitionPlan
 from django_pgqueue.maintenance.vacuum import SnapshotHolder, TableCounters
 
-CAP = 10_000
-"""Jobs that go one by one are counted up to here."""
+CAP = 10_000  # jobs that go one by one are counted up to here
 
 HEAD = ("partition", "rows", "size", "age", "next pass")
 
@@ -71,7 +70,6 @@ class RetentionState:
     horizon: SnapshotHolder | None
 
     def size(self, name: str) -> TableSize:
-        """Return how large a table is, whatever its schema."""
         return next(size for (_, table), size in self.sizes.items() if table == name)
 
 

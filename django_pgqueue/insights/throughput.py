@@ -16,8 +16,7 @@ from django_pgqueue.jobs.stats import percentile
 HOUR, DAY = 60, 1440  # minutes
 QUARTER = 15
 
-RECENT_MINUTES = 5
-"""Number of last minutes from which the pace of a queue is computed."""
+RECENT_MINUTES = 5  # the last ones, from which the pace of a queue is computed
 
 MOST_COUNTED = 10_000
 
@@ -124,13 +123,9 @@ def backlog(alias: str, queue: str) -> Backlog:
 
 
 def drain_seconds_of(waiting: int, recent: StatsCounts, *, seconds: float = RECENT_MINUTES * 60) -> float | None:
-    """Predict how long it takes until a queue is empty, at its pace in some time and were nothing more to come.
+    """Predict the seconds until a queue is empty, at the pace of ``recent`` (in ``seconds``), if nothing more comes.
 
     Jobs that come back after a failure are not progress. None: nothing was done meanwhile, and nothing can be said.
-
-    Args:
-        waiting: how many jobs are queued.
-        recent: what was done in those seconds.
     """
     if not waiting:
         return 0.0
@@ -151,7 +146,7 @@ def _read(
     is_over: bool = False,
     now: dt.datetime | None,
 ) -> Totals:
-    """Read what was done in the last stretches of ``minutes`` each; by queue too, if that is asked for."""
+    """Read the last ``number`` stretches of ``minutes`` each."""
     parameters = {
         "minutes": minutes, "number": number, "queue": queue, "by_queue": by_queue, "over": is_over, "now": now,
     }  # fmt: skip
@@ -171,8 +166,7 @@ def _read(
 # Other than the series above, they include the minute that is not over: a page about now shows what began now. And of
 # waiting and running times they have percentiles, not the mean alone.
 
-SHARES = (0.5, LATE, 0.99)
-"""The percentiles that are shown."""
+SHARES = (0.5, LATE, 0.99)  # the percentiles that are shown
 
 
 class RecentWork(NamedTuple):

@@ -15,8 +15,7 @@ from django_pgqueue.insights.overview import living_workers
 from django_pgqueue.jobs.actions import SkipReason
 from django_pgqueue.models import BulkAction, Worker
 
-CAP = 1000
-"""Jobs of one process are counted up to here."""
+CAP = 1000  # jobs of one process are counted up to here
 
 MOST_JOBS = 100
 
