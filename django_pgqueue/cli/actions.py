@@ -35,11 +35,7 @@ def for_finished(action: Action) -> Action | None:
 
 
 def filter_from(options: Mapping[str, Any], kinds: tuple[str, ...] = ()) -> Filter:
-    """Return what the options of a filter choose.
-
-    Args:
-        kinds: statuses or reasons where the options name none.
-    """
+    """Return the filter that the options choose; ``kinds`` are statuses or reasons."""
     older_than = options.get("older_than")
     return Filter(
         queues=tuple(options.get("queue") or ()),
@@ -68,12 +64,7 @@ def must_choose(options: Mapping[str, Any]) -> None:
 
 
 class SelectedJobs:
-    """The jobs that an action is for.
-
-    Args:
-        options: what the command line says.
-        out: where to say how far it has come.
-    """
+    """The jobs that an action is for, as the command line chooses them."""
 
     def __init__(self, action: Action, options: Options, out: "ProgressLine") -> None:
         must_choose(options)
@@ -90,11 +81,7 @@ class SelectedJobs:
         self._filter = filter_from(options, self._statuses or tuple(options.get("reason") or action.statuses))
 
     def slices(self) -> Iterator[Ids]:
-        """Yield their ids, up to 1,000 at a time.
-
-        Raises:
-            KeyboardInterrupt: it is to stop; nothing is under way.
-        """
+        """Yield ids, up to 1,000 at a time; raise KeyboardInterrupt between slices once ``is_stopping``."""
         looked = 0
         for page_ids, page_looked in self._pages():
             looked += page_looked
@@ -113,7 +100,6 @@ class SelectedJobs:
             yield page.ids, page.looked
 
     def sample(self) -> tuple[int, str]:
-        """Return how many there are, and a table of the first."""
         count = 0
         rows: list[Row] = []
         for ids in self.slices():
@@ -161,13 +147,11 @@ class SelectedJobs:
         )
 
     def done(self) -> str:
-        """Say what has been done."""
         counts = {change.words.format(**self._params): count for change, count in self.tally.done.items() if count}
         parts = [f"{plain(words)}: {count:,}." for words, count in counts.items()]
         return " ".join(parts) or "Nothing was changed."
 
     def skipped(self) -> str:
-        """Say what was skipped, and why; with a few ids of each."""
         return "\n".join(
             f"Left alone: {count:,} ({why.words}), as {', '.join(map(str, sorted(self.tally.examples[why])))}."
             for why, count in self.tally.skipped.items()
@@ -188,7 +172,6 @@ class ProgressLine:
             self._width = len(text)
 
     def end(self) -> None:
-        """Go to the next line, if there is something on the last."""
         if self._out is not None and self._width:
             self._out.write("", style_func=str)
             self._width = 0

@@ -30,8 +30,7 @@ from django_pgqueue.states import DEAD, FINISHED, LONGEST_DELAY, OnConflict, Rea
 from django_pgqueue.stored_values import aware
 from django_pgqueue.tasks import enqueue_one
 
-NONE = "none"
-"""Removes a limit."""
+NONE = "none"  # removes a limit
 
 MOST_LISTED = 10_000
 MOST_MINUTES = 1440
@@ -202,7 +201,6 @@ def add_everywhere(parser: argparse.ArgumentParser, call: Callable[..., None], a
 
 
 def _add_filter(parser: argparse.ArgumentParser) -> None:
-    """Add what jobs of any table can be chosen by."""
     parser.add_argument("--queue", action="append", metavar="NAME", help="of this queue; may be repeated")
     parser.add_argument("--task", action="append", metavar="NAME", help="of this task; may be repeated")
     parser.add_argument(
@@ -267,11 +265,7 @@ def add_action(parser: argparse.ArgumentParser, action: Action) -> None:
 
 
 def enqueue_from(options: dict[str, Any]) -> JobHandle:
-    """Enqueue the job.
-
-    Raises:
-        CommandError: there is no such task, or what it was given cannot be.
-    """
+    """Enqueue the job; raise CommandError where there is no such task, or what it was given cannot be."""
     wanted = {name: options[name] for name in OPTIONS if options[name] is not None}
     try:
         task = registry.get(options["name"]).using(**wanted, database=options["database"])

@@ -36,12 +36,7 @@ NARROWEST_NAME = 16
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerNumbers:
-    """The numbers of workers, processes and slots.
-
-    Attributes:
-        commands: ``pgqueue_worker`` commands that are alive; and their processes.
-        busy: slots in use.
-    """
+    """Numbers of living ``pgqueue_worker`` commands, their processes and slots, and of slots in use."""
 
     commands: int
     processes: int
@@ -409,8 +404,7 @@ def _percentile(seconds: float | None) -> Piece:
 # Fitting the table to the terminal
 
 
-Rows = Sequence[Sequence[TableRow]]
-"""Of each queue, those that stay together."""
+Rows = Sequence[Sequence[TableRow]]  # of each queue, those that stay together
 
 
 class SizedColumn(NamedTuple):

@@ -34,13 +34,11 @@ from django_pgqueue.doctor import Finding, Level
 from django_pgqueue.insights.bounded import TookTooLong
 from django_pgqueue.insights.formatting import local, plain
 
-MOST_FINDINGS = 0.4
-"""Of the height of the terminal."""
+MOST_FINDINGS = 0.4  # of the height of the terminal
 
 STYLES = {Level.ERROR: Style.BAD, Level.WARNING: Style.WARNING}
 
-PATIENCE_SECONDS = 3.0
-"""Delay of an answer, beyond the usual, from which on it is shown."""
+PATIENCE_SECONDS = 3.0  # delay of an answer, beyond the usual, from which on it is shown
 
 ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l"  # the other screen, no cursor, no wrapping of what is too wide after all
 LEAVE: Final = "\x1b[?7h\x1b[?25h\x1b[?1049l"
@@ -51,8 +49,7 @@ ERASE_REST: Final = "\x1b[J"
 
 CHARACTERS: Final = 6  # where in the modes of a terminal they stand
 
-REDRAW_SECONDS = 1.0
-"""Interval between repaints where there is nothing new: the age of the last answer is shown."""
+REDRAW_SECONDS = 1.0  # where there is nothing new: the age of the last answer is shown
 
 
 class TerminalSize(NamedTuple):
@@ -154,7 +151,6 @@ class Poller:
         self._thread.start()
 
     def trouble(self) -> str:
-        """Say why there is nothing new; empty where there is."""
         silence = time.monotonic() - self._answered_at
         if self._error:
             return f"No answer for {silence:.0f} s: {self._error}"
@@ -170,7 +166,6 @@ class Poller:
             self._saw()
 
     def _go_on(self) -> None:
-        """Look until the process ends."""
         options = connections[self._alias].settings_dict["OPTIONS"]
         for option, value in KEEPALIVE.items():  # or a connection that is cut off would be waited for for hours
             options.setdefault(option, value)
@@ -230,7 +225,6 @@ class Screen:
             signal.signal(number, handler)
 
     def room(self) -> TerminalSize:
-        """Return how large it is now."""
         try:
             wide, high = os.get_terminal_size(self._out.fileno())
         except OSError:
@@ -278,7 +272,6 @@ class Screen:
                 yield from numbers
 
     def _heard(self, number: int) -> bool:
-        """Do what a signal wants; return whether that is the end."""
         if number in STOPPING:
             self.ended_by = number
             return True
@@ -287,7 +280,6 @@ class Screen:
         return False
 
     def _sleep(self) -> None:
-        """Stop as Ctrl-Z wants, and take the terminal again once it is over."""
         self._give_back()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)

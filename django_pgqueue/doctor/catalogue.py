@@ -18,8 +18,7 @@ from django_pgqueue.models import FinishedJob
 
 APP = "django_pgqueue"
 
-FUNCTIONS = {"pgqueue_enqueue": "0001_initial", "pgqueue_turns": "0001_initial"}
-"""What the migrations make besides tables, and which one has made what it is now."""
+FUNCTIONS = {"pgqueue_enqueue": "0001_initial", "pgqueue_turns": "0001_initial"}  # the migration that last made each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +63,6 @@ class Catalogue:
         self.tables = {table for _kind, table, _name in self._present}
 
     def missing(self, kind: str) -> list[Part]:
-        """Return what is wanted and not there."""
         return [
             part for part in self._wanted if part.kind == kind and (kind, part.table, part.name) not in self._present
         ]

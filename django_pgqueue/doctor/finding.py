@@ -18,8 +18,7 @@ from django_pgqueue.maintenance.vacuum import TableCounters
 from django_pgqueue.models import Worker
 
 MOST_NAMED = 5
-WIDEST = 200
-"""Maximum width of names and problems, in columns: one may be as large as a job."""
+WIDEST = 200  # columns of names and problems: one may be as large as a job
 
 
 class Level(StrEnum):
@@ -47,7 +46,6 @@ class Finding:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it for programs."""
         return {
             "name": self.name,
             "level": self.level,
@@ -71,11 +69,7 @@ def named(names: Sequence[str]) -> str:
 
 
 class View:
-    """Facts that several checks share, read when the first one asks.
-
-    Args:
-        queues: how they stand.
-    """
+    """Facts that several checks share, read when the first one asks."""
 
     def __init__(self, alias: str, queues: Sequence[QueueLine]) -> None:
         self.alias = alias
@@ -84,22 +78,18 @@ class View:
 
     @functools.cached_property
     def workers(self) -> list[Worker]:
-        """Those that are alive."""
         return list(living_workers(self.alias))
 
     @functools.cached_property
     def signs(self) -> TableCounters:
-        """Dead rows of pgqueue_jobs, and its last VACUUM."""
         return vacuum.look(self.database)
 
     @functools.cached_property
     def unapplied(self) -> list[str]:
-        """Migrations of this code that the database has not seen."""
         return unapplied(self.alias)
 
     @functools.cached_property
     def catalogue(self) -> Catalogue:
-        """The catalogue's entries of the tables."""
         return Catalogue(self.alias)
 
     @functools.cached_property
@@ -110,5 +100,4 @@ class View:
 
     @functools.cached_property
     def with_work(self) -> list[QueueLine]:
-        """Queues with jobs that want to run, and may."""
         return [queue for queue in self.queues if queue.has_work and not queue.is_paused]

@@ -23,8 +23,7 @@ FAILING_MINUTES = 15
 FEWEST_ATTEMPTS = 10  # that a share is reckoned from
 
 MOST_QUEUES = 100
-MOST_JOBS = 100
-"""Maximum number of jobs of each queue whose tasks are looked at."""
+MOST_JOBS = 100  # of each queue, whose tasks are looked at
 
 
 def old_jobs(view: View) -> Iterator[Finding]:
@@ -115,8 +114,7 @@ def _attempts(counts: throughput.StatsCounts) -> int:
 
 # Arguments of jobs that wait, and of the next jobs of schedules
 
-IN_JSON = {list: "array", dict: "object", str: "string", bool: "boolean", type(None): "null"}
-"""The types of Python, in words of JSON; others are numbers."""
+IN_JSON = {list: "array", dict: "object", str: "string", bool: "boolean", type(None): "null"}  # others are numbers
 
 
 class ArgumentShape(NamedTuple):
@@ -212,7 +210,6 @@ def _misshapen(args: str, kwargs: str) -> str:
 
 
 def _misfit(task: registry.TaskDefinition, args: Iterable[Any], keys: Iterable[str]) -> str:
-    """Return why arguments cannot be bound, by their number and names; values decide nothing."""
     try:
         task.signature.bind(*args, **dict.fromkeys(keys))
     except TypeError as error:

@@ -84,7 +84,6 @@ def _count_queues(view: View) -> Iterable[Finding]:
 
 
 def _guarded(look: Look, view: View) -> Iterator[Finding]:
-    """Let a look that the database refuses be a finding, and the others go on."""
     try:
         with _limited(view):
             yield from list(look(view))

@@ -11,8 +11,7 @@ from django.utils.translation import ngettext
 from django_pgqueue.doctor.finding import Finding, Level, View, named
 from django_pgqueue.models import Schedule
 
-LATE = dt.timedelta(minutes=1)
-"""A tick that is older and became no job is late: workers look every second."""
+LATE = dt.timedelta(minutes=1)  # of a tick that became no job: workers look every second
 
 IS_LATE = Q(is_enabled=True, next_at__lt=Now() - LATE)
 

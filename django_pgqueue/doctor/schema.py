@@ -75,7 +75,6 @@ def _missing_indexes(missing: Sequence[Part], statements: Sequence[str]) -> Find
 
 
 def _invalid_indexes(ours: Sequence[Part], left: Sequence[str]) -> Finding:
-    """Name those of the models, and what a statement with CONCURRENTLY has left behind."""
     names = [*(part.name for part in ours), *left]
     statements = [f"REINDEX INDEX CONCURRENTLY {part.name};" for part in ours]
     statements += [f"DROP INDEX CONCURRENTLY {sql.Identifier(name).as_string()};" for name in left]

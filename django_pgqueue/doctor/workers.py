@@ -18,11 +18,9 @@ from django_pgqueue.models import BulkAction
 from django_pgqueue.version import VERSION
 from django_pgqueue.worker.listener import FULL, try_out
 
-DEAF = dt.timedelta(minutes=1)
-"""A worker that is younger may just not have connected yet."""
+DEAF = dt.timedelta(minutes=1)  # a younger worker may just not have connected yet
 
-STALLED = dt.timedelta(minutes=1)
-"""Time after which a bulk action whose slice is due counts as abandoned: workers look every second."""
+STALLED = dt.timedelta(minutes=1)  # since its slice was due: workers look every second
 
 MOST_BULK_ACTIONS = 100
 
@@ -165,14 +163,11 @@ def listening(view: View) -> Iterator[Finding]:
 
 # Connections
 
-OF_COMMAND = 4
-"""Heartbeat, maintenance, listener and now and then table-maintenance; see docs/how-to/deploy.md#connections."""
+OF_COMMAND = 4  # heartbeat, maintenance, listener, at times table-maintenance; see docs/how-to/deploy.md#connections
 
-OF_PROCESS = 1
-"""The consumer; every other thread that uses the database has one more."""
+OF_PROCESS = 1  # the consumer; every other thread that uses the database has one more
 
-SIZE_OF_POOL = 4
-"""That of psycopg, unless settings say so."""
+SIZE_OF_POOL = 4  # that of psycopg, unless settings say so
 
 
 class SessionLimit(NamedTuple):

@@ -159,7 +159,6 @@ def _filter(bulk_action: DueBulkAction) -> Filter:
 def _page(
     connection: MaintenanceConnection, bulk_action: DueBulkAction, action: Action, chosen: Filter, limit: int
 ) -> SearchPage:
-    """Return the next jobs that match, and no more of them than the limit and the rate allow."""
     kinds = tuple(kind for kind in chosen.kinds if kind in action.statuses) or chosen.kinds or action.statuses
     wanted = dataclasses.replace(chosen, kinds=kinds)
     try:
@@ -211,7 +210,6 @@ def _give_up(
 
 
 def _without_next(connection: MaintenanceConnection, bulk_action: DueBulkAction, error: Exception) -> BatchResult:
-    """Skip the next job."""
     action = action_named(bulk_action.action, bulk_action.source)
     page = _page(connection, bulk_action, action, _filter(bulk_action), 1)
     why = SkipReason.CHANGING if is_locked(error) else SkipReason.REFUSED
@@ -234,11 +232,7 @@ def _told(error: Exception) -> str:
 
 
 class BulkActionRunner:
-    """A service of maintenance.
-
-    Args:
-        announce: called with payloads by channel, once what they are about is committed.
-    """
+    """A service; ``announce`` is called with payloads by channel, once what they are about is committed."""
 
     def __init__(self, database: QueueConnection, announce: Callable[[Mapping[str, set[str]]], None]) -> None:
         self._database = database
@@ -246,7 +240,6 @@ class BulkActionRunner:
         self._slice = AdaptiveBatch()
 
     def carry_on(self) -> float:
-        """Do slices of what is due for a spell; return the seconds until the next look."""
         pause = LOCKED_SECONDS
         for _ in spell():
             with self._slice.taken() as limit:

@@ -18,16 +18,13 @@ from django_pgqueue.db.queries import statement
 from django_pgqueue.flow import concurrency
 from django_pgqueue.flow.concurrency import LOCKED_AT_ONCE, PendingAdmission
 
-AGAIN_SECONDS = 0.005
-"""Interval after which a key is tried again that another session was counting."""
+AGAIN_SECONDS = 0.005  # until a key is tried again that another session was counting
 
-TRIES = 20
-"""Maximum number of tries; then the key is left to the sweep."""
+TRIES = 20  # then the key is left to the sweep
 
 SWEEP_SECONDS = 1.0
 
-SWEPT_AT_ONCE = 1000
-"""Maximum number of keys in a sweep: three index entries each."""
+SWEPT_AT_ONCE = 1000  # keys: three index entries each
 
 
 class SweepResult(NamedTuple):
@@ -38,11 +35,7 @@ class SweepResult(NamedTuple):
 
 
 def sweep(database: Database, *, after: str = "", limit: int = 1000) -> SweepResult:
-    """Look at up to ``limit`` keys of waiting jobs, in alphabetical order.
-
-    Args:
-        after: begin with the first key behind this one. "": with the first of all.
-    """
+    """Look at up to ``limit`` keys of waiting jobs, in alphabetical order behind ``after``; "": from the first."""
     [(keys, last, is_more)] = database.rows(statement("sweep"), {"after": after, "limit": limit})
     return SweepResult(keys, last if is_more else "")
 
@@ -107,7 +100,6 @@ class ConcurrencySweeper:
         self._heard.append(keys)
 
     def sweep(self) -> float | None:
-        """Look at the next keys; return 0 where this lap is to go on at once, else None."""
         self._drain_inbox()
         swept = sweep(self._database, after=self._last, limit=SWEPT_AT_ONCE)
         self._admissions.request(swept.keys)
@@ -117,7 +109,6 @@ class ConcurrencySweeper:
         return 0.0 if self._laps or (swept.keys and swept.last) else None
 
     def admit(self) -> float:
-        """Admit what is due; return the seconds until there is more."""
         self._drain_inbox()
         if time.monotonic() >= self._admissions.wait_until():
             self._announce(set(self._admit()))

@@ -59,7 +59,6 @@ class Expirer:
         self._expiring = AdaptiveBatch()
 
     def expire(self) -> float | None:
-        """Let some of them die; return 0 while there are more, else None."""
         with self._expiring.taken() as limit:
             expired = expire(self._database, limit=limit)
         if expired.dead:

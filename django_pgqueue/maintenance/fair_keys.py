@@ -16,7 +16,6 @@ class FairKeys:
         self._place = START
 
     def keep_turns(self) -> float:
-        """Do the next part; return the seconds until there is more."""
         done = advance_fair_keys(self._database, after=self._place)
         self._place = done.next
         return LATE_SECONDS if done.late else TURNS_SECONDS if done.keys else NONE_SECONDS

@@ -29,7 +29,6 @@ class PendingWork(NamedTuple):
     bulk_action_seconds: float | None = None  # until the next slice of any bulk action, the same
 
     def next_seconds(self) -> float:
-        """Return the seconds until more of it is due; infinity where nothing is ahead."""
         ahead = (self.due_seconds, self.tick_seconds, self.bulk_action_seconds)
         return min((seconds for seconds in ahead if seconds is not None and seconds > 0), default=math.inf)
 
@@ -46,10 +45,6 @@ def pending_work(database: Database) -> PendingWork:
 
 
 def oldest_runnable(database: Database, served: QueueSelector) -> float:
-    """Return for how many seconds the job has waited that could have run for longest; 0 where none waits.
-
-    Args:
-        served: the queues to look at; those that are paused do not count.
-    """
+    """Return the seconds that the oldest runnable job has waited, but for paused queues; 0 where none waits."""
     [(seconds,)] = database.rows(statement("oldest_runnable"), served.parameters())
     return seconds or 0.0

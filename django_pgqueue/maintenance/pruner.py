@@ -29,15 +29,12 @@ from django_pgqueue.services import AdaptiveBatch
 logger = logging.getLogger("django_pgqueue.worker")
 
 BULK_ACTION_DAYS = 30
-"""Retention of bulk actions, in days."""
 
 LARGEST = 1000
-STRETCH = 64
-"""Pages of the default partition that ``prune_default.sql`` reads at once: a few thousand rows."""
+STRETCH = 64  # pages of the default partition that one statement reads: a few thousand rows
 
 PRUNE_SECONDS = 60.0
-DEFAULT_SECONDS = 3600.0
-"""Interval between passes through the default partition, where it has rows at all: it is read whole."""
+DEFAULT_SECONDS = 3600.0  # between passes through the default partition, where it has rows at all: it is read whole
 
 REFUSED_SECONDS = 3600.0
 SPELL_SECONDS = 0.5
@@ -135,7 +132,6 @@ class Pruner:
         self._page = 0  # of the default partition, where to go on
 
     def prune(self) -> float | None:
-        """Prune for a short while what there is; return 0 if there is more."""
         try:
             return 0.0 if self._prune() else None
         except ProgrammingError as error:
@@ -162,7 +158,6 @@ class Pruner:
         return has_more
 
     def _in_slices(self, kind: str, prune_slice: Callable[..., int]) -> bool:
-        """Prune slices for a short while; return whether there may be more."""
         until, removed, is_full = time.monotonic() + SPELL_SECONDS, 0, True
         while is_full and time.monotonic() < until:
             with self._slice.taken() as limit:
@@ -172,7 +167,6 @@ class Pruner:
         return is_full
 
     def _go_through_default(self) -> bool:
-        """Go on through the default partition for a short while; return whether there is more of it."""
         until, removed = time.monotonic() + SPELL_SECONDS, 0
         page: int | None = self._page
         while page is not None and time.monotonic() < until:

@@ -10,11 +10,9 @@ from django_pgqueue.db.connections import QueueConnection
 from django_pgqueue.db.errors import is_locked
 from django_pgqueue.db.queries import statement
 
-LOCK_MILLISECONDS = 20
-"""Timeout of the wait for a row that an open transaction is making."""
+LOCK_MILLISECONDS = 20  # for a row that an open transaction is making
 
-MOST_LOCKED = 5
-"""Maximum number of those in a pass: the same thread has other services."""
+MOST_LOCKED = 5  # of those in a pass: the same thread has other services
 
 
 def register_queues(database: QueueConnection, *, limit: int = 100) -> list[str]:

@@ -18,11 +18,9 @@ from django_pgqueue.states import EntryKind, Reason
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-LOCK_MILLISECONDS = 20
-"""Timeout of the wait for a key that an open transaction has inserted."""
+LOCK_MILLISECONDS = 20  # for a key that an open transaction has inserted
 
-MOST_LOCKED = 5
-"""Maximum number of those in a pass: the same thread has other services."""
+MOST_LOCKED = 5  # of those in a pass: the same thread has other services
 
 KEYS_SECONDS = 1.0
 
@@ -104,11 +102,7 @@ def prune_reserved(database: Database, *, limit: int = 1000) -> int:
 
 
 class UniqueKeyKeeper:
-    """Two services, each once a second, or at once where there is more to do than one pass does.
-
-    Args:
-        stats: counts the jobs that die for it.
-    """
+    """Two services, each once a second, or at once where there is more to do than one pass does."""
 
     def __init__(self, database: QueueConnection, stats: StatsBuffer) -> None:
         self._database = database
@@ -117,13 +111,11 @@ class UniqueKeyKeeper:
         self._retaken_to = 0  # the id up to which this round has come
 
     def prune_reserved(self) -> float | None:
-        """Let go of the keys of jobs that finished long enough ago."""
         with self._pruning.taken() as limit:
             has_more = prune_reserved(self._database, limit=limit) > limit // 2
         return 0.0 if has_more else None
 
     def retake(self) -> float | None:
-        """Take keys back for jobs that gave them up at their start and were not done by their run."""
         retaken = reacquire_keys(self._database, after=self._retaken_to)
         if retaken.superseded:
             self._stats.count_ends(EndCounts(died=retaken.superseded))

@@ -19,11 +19,9 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 T = TypeVar("T")
 
-MOST_WAITING = 10_000
-"""Maximum number of calls that wait for their turn in one thread. Others are dropped."""
+MOST_WAITING = 10_000  # calls in one thread; others are dropped
 
-KEY_SECONDS = 5.0
-"""Timeout of the computation of a schedule's keys, in which no other service of maintenance runs."""
+KEY_SECONDS = 5.0  # timeout of computing a schedule's keys, in which no other service of maintenance runs
 
 
 class UserThread:
@@ -36,7 +34,6 @@ class UserThread:
         self._dropped = 0  # in a row
 
     def call_later(self, call: Callable[[], object]) -> None:
-        """Make a call when those before it have returned; drop it where too many wait."""
         if self._calls.qsize() >= MOST_WAITING:
             self._dropped += 1
             if self._dropped == 1:
@@ -111,7 +108,6 @@ class KeyThread:
         raise TimeoutError(f"a function that computes a key has not returned within {KEY_SECONDS:g} s")
 
     def close(self, seconds: float) -> None:
-        """End the thread, if no call is under way in it."""
         self._thread.close(seconds)
 
 

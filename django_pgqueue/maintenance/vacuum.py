@@ -29,13 +29,11 @@ VACUUM = "VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF, PARALLEL 0) pgque
 SHARE_OF_LIVE = 10
 """A VACUUM reads the indexes whole: in a long queue, wait until a tenth as many rows are dead as live."""
 
-SHARE_OF_TIME = 5
-"""Minimum time from the beginning of one VACUUM to the next, as a multiple of its duration."""
+SHARE_OF_TIME = 5  # minimum time from one VACUUM's beginning to the next, as a multiple of its duration
 
 LONGEST_PAUSE_SECONDS = 60.0
 REFUSED_SECONDS = 3600.0
-MANY = 10
-"""Number of dead rows that are held, as a multiple of the threshold, from which on a log line says so."""
+MANY = 10  # dead rows that are held, as a multiple of the threshold, from which on a log line says so
 
 REMEDY = "Set PGQUEUE['MAINTENANCE_DATABASE'] to an alias whose role owns it, or GRANT MAINTAIN (PostgreSQL 17+)."
 
@@ -147,7 +145,6 @@ def _is_useful(past: VacuumHistory, signs: TableCounters, holder: SnapshotHolder
 
 
 def _is_free(database: Database, past: VacuumHistory) -> bool:
-    """Whether this role may, and no other session is at it."""
     allowed = privileges(database)
     if allowed is None or not allowed.may_vacuum:
         past.not_before = time.monotonic() + REFUSED_SECONDS

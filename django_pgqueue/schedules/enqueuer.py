@@ -30,24 +30,19 @@ from django_pgqueue.states import CatchUp
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-LATE = dt.timedelta(minutes=1)
-"""A tick that is no later than this is not taken for missed."""
+LATE = dt.timedelta(minutes=1)  # a tick that is no later is not taken for missed
 
-MOST_IN_TIME = int(LATE / SHORTEST) + 1
-"""Maximum number of ticks that are no later than that, of an interval as short as it may be."""
+MOST_IN_TIME = int(LATE / SHORTEST) + 1  # ticks no later than that, of the shortest interval
 
-MOST_TICKS = 100
-"""Maximum number of ticks of one schedule that become jobs in one pass: 10,000 would take seconds."""
+MOST_TICKS = 100  # of one schedule that become jobs in one pass: 10,000 would take seconds
 
-PUT_OFF = dt.timedelta(hours=1)
-"""Interval between looks at a schedule whose ticks cannot be computed."""
+PUT_OFF = dt.timedelta(hours=1)  # of a schedule whose ticks cannot be computed
 
 MOST_TOGETHER = 20  # schedules that are moved on in one transaction
 LOCK_MILLISECONDS = 100
 
 DECLARE_SECONDS = 60.0
-STRANGE_SECONDS = 5.0
-"""Interval between looks where all that is due is unknown to this worker's code, or locked."""
+STRANGE_SECONDS = 5.0  # between looks where all that is due is unknown to this worker's code, or locked
 
 LOCKED_SECONDS = 0.2  # what is due and is still there is being seen to by another worker, or edited
 
@@ -208,7 +203,6 @@ def _advance(database: QueueConnection, turns: Sequence[DueSchedule], jobs: Sequ
 
 
 def _turn(row: ScheduleRow, compute: Compute) -> DueSchedule:
-    """Decide which ticks of a schedule become jobs, and compute their keys."""
     try:
         task, args, kwargs = row.call()
         ticks = _ticks(row)
@@ -234,7 +228,6 @@ def _ticks(row: ScheduleRow) -> list[dt.datetime]:
 
 
 def _passed(row: ScheduleRow, error: str) -> DueSchedule:
-    """Let a schedule that cannot be enqueued wait for its next tick."""
     try:
         return DueSchedule(row, row.rhythm().next_after(row.now, known=row.next_at), error=error)
     except PgQueueError:
@@ -268,12 +261,7 @@ def spread_seconds(name: str, jitter_seconds: float) -> float:
 
 
 class PeriodicEnqueuer:
-    """Two services of maintenance.
-
-    Args:
-        announce: called with the payloads of wake-ups, once jobs are committed.
-        compute: as of ``fire_due``.
-    """
+    """Two services; ``announce`` is called with the payloads of wake-ups, once jobs are committed."""
 
     def __init__(
         self, database: QueueConnection, announce: Callable[[set[str]], None], compute: Compute = directly
@@ -284,11 +272,9 @@ class PeriodicEnqueuer:
         self._told: dict[str, set[str]] = {}  # of which schedules what was logged
 
     def declare_schedules(self) -> None:
-        """Bring code and table together."""
         self._tell(sync_schedules(self._database))
 
     def fire_schedules(self) -> float:
-        """Make jobs of ticks that are over; return the seconds until the next look."""
         fired = fire_due(self._database, until=time.monotonic() + SPELL_SECONDS, compute=self._compute)
         if fired.payloads:
             self._announce(fired.payloads)
@@ -317,7 +303,6 @@ class PeriodicEnqueuer:
             logger.error("Schedule %s waits: neither this worker nor another knows the task %s", name, task)
 
     def _fresh(self, kind: str, names: Iterable[str]) -> list[str]:
-        """Return the names of which this was not told by the pass before."""
         before, now = self._told.get(kind, set()), set(names)
         self._told[kind] = now
         return sorted(now - before)

@@ -37,7 +37,6 @@ class ScheduleRow(NamedTuple):
     now: dt.datetime  # by the clock of the database
 
     def rhythm(self) -> Recurrence:
-        """Return its ticks; raise InvalidSchedule where it has none."""
         return recurrence_of(self.cron, self.every_seconds, self.timezone)
 
     def is_as(self, other: "ScheduleRow | None") -> bool:
@@ -58,11 +57,7 @@ class ScheduleRow(NamedTuple):
 
 
 def recurrence_of(cron: str, every_seconds: float | None, timezone: str) -> Recurrence:
-    """Return the ticks of a schedule as its row has them.
-
-    Raises:
-        InvalidSchedule: they cannot be reckoned.
-    """
+    """Return the ticks of a schedule as its row has them; raise InvalidSchedule if they cannot be reckoned."""
     try:
         every = None if every_seconds is None else dt.timedelta(seconds=every_seconds)
     except (OverflowError, ValueError) as error:
@@ -158,8 +153,7 @@ class LastJob(NamedTuple):
     reason: str = ""  # dead
 
 
-GONE = LastJob("gone")
-"""It has finished, or was removed, and nothing was kept of it."""
+GONE = LastJob("gone")  # finished or removed, and nothing was kept of it
 
 
 def last_jobs(database: Database, ids: Iterable[int]) -> dict[int, LastJob]:

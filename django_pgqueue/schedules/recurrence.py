@@ -82,7 +82,6 @@ class Recurrence:
         return self._last(first, instant, limit)
 
     def upcoming(self, first: dt.datetime, number: int) -> list[dt.datetime]:
-        """Return a tick and those that follow it, ``number`` altogether."""
         ticks = [first]
         while len(ticks) < number:
             ticks.append(self.next_after(ticks[-1]))
@@ -108,7 +107,6 @@ class Recurrence:
             span *= 2
 
     def _after(self, instant: dt.datetime) -> Iterator[dt.datetime]:
-        """Go through the ticks of the cron entry that are later than ``instant``, in UTC."""
         for tick in _CronClock(_fields(self.cron), instant.astimezone(_zone(self.timezone))):
             if (utc := tick.astimezone(dt.UTC)) > instant:  # a time of day has passed once its first instant has
                 yield utc
@@ -143,7 +141,6 @@ def _check_cron(cron: str, zone: ZoneInfo) -> None:
 
 
 def _fields(cron: str) -> str:
-    """Return the five fields of an entry."""
     if not isinstance(cron, str):
         raise InvalidSchedule(f"cron is a text, not {cron!r}. {HOW}")
     fields = NICKNAMES.get(cron.strip().lower(), cron)

@@ -20,8 +20,7 @@ from django_pgqueue.exceptions import InvalidArguments
 from django_pgqueue.jobs.serialization import encode
 from django_pgqueue.schedules.periodic import DeclaredSchedule, declared
 
-LOCK_MILLISECONDS = 20
-"""Timeout of the wait for a name that an open transaction has just taken."""
+LOCK_MILLISECONDS = 20  # for a name that an open transaction has just taken
 
 TIMING = ("cron", "every_seconds", "timezone")
 
@@ -117,11 +116,7 @@ def _definitions(wanted: Mapping[str, DeclaredSchedule], found: SyncResult) -> I
 
 
 def definition_of(schedule: DeclaredSchedule) -> dict[str, Any]:
-    """Return a declared schedule as its row is to have it.
-
-    Raises:
-        InvalidArguments: its arguments cannot be stored as JSON.
-    """
+    """Return a schedule as its row is to have it; raise InvalidArguments where JSON cannot hold its arguments."""
     rhythm = schedule.rhythm
     return {
         "name": schedule.name,

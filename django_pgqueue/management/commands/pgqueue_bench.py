@@ -75,11 +75,7 @@ class Command(BaseCommand):
 
 
 def load_from(options: dict[str, Any]) -> Load:
-    """Check all options at once; return the load.
-
-    Raises:
-        CommandError: names each option that cannot work.
-    """
+    """Return the load; raise CommandError that names each option that cannot work."""
     sleep = re.fullmatch(r"(\d+(?:\.\d+)?)(?:-(\d+(?:\.\d+)?))?", options["sleep_ms"])
     low, high = (float(sleep[1]), float(sleep[2] or sleep[1])) if sleep else (0.0, -1.0)
     largest = conf.max_payload_bytes - 1024
@@ -163,7 +159,6 @@ class Progress:
         self._shown = shown
 
     def end(self) -> None:
-        """Go to the next line, if the bar is still on the last."""
         if self._shown[0] and self._out.isatty():
             self._write("")
         self._shown = ("", -1)

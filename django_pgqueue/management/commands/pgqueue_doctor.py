@@ -57,7 +57,6 @@ class Command(BaseCommand):
 
 @contextmanager
 def _looking() -> Iterator[None]:
-    """Let whatever keeps it from looking end it with a code of its own."""
     try:
         yield
     except CommandError as error:
@@ -68,7 +67,6 @@ def _looking() -> Iterator[None]:
 
 
 def _judge(found: Sequence[Finding], fail_level: Level) -> None:
-    """Raise CommandError where the findings are not what a deployment may go on with."""
     if any(finding.level is Level.ERROR or finding.level is fail_level for finding in found):
         raise CommandError(f"Found: {_counts(found)}.", returncode=FOUND)
     if any(finding.name == NOT_LOOKED_AT for finding in found):

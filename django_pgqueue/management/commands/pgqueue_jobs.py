@@ -110,7 +110,6 @@ class Command(BaseCommand):
         return count
 
     def _ask(self, many: SelectedJobs, options: dict[str, Any]) -> None:
-        """Have the user say yes to what cannot be undone, where jobs are not named one by one."""
         if many.ids or not many.action.is_destructive or options["yes"]:
             return
         if sys.stdin is None or not sys.stdin.isatty():
@@ -134,11 +133,7 @@ class Listing(NamedTuple):
 
 
 def listed(options: Mapping[str, Any]) -> Listing:
-    """Return up to ``limit`` jobs that match.
-
-    Raises:
-        CommandError: the statuses are of more than one table.
-    """
+    """Return up to ``limit`` jobs that match; raise CommandError where the statuses are of more than one table."""
     source, kinds = _source(options["status"] or [], options["reason"] or [])
     chosen, limit, database = filter_from(options, kinds), options["limit"], options["database"]
     ids: list[int] = []

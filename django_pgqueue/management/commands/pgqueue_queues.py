@@ -119,11 +119,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def limits_from(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of ``limit`` as ``limit_queue`` takes them.
-
-    Raises:
-        CommandError: nothing is to change.
-    """
+    """Return the arguments of ``limit_queue``; raise CommandError where nothing is to change."""
     limits: dict[str, Any] = {}
     if options["max_running"] is not UNSAID:
         limits["max_running"] = options["max_running"]

@@ -48,7 +48,7 @@ class Command(BaseCommand):
             raise CommandError("Another session blocks the maintenance of partitions. Workers try again by themselves.")
 
     def _run(self, alias: str) -> bool:
-        """Do a pass, say what it did, and return whether another session blocked the rest."""
+        """Return whether another session blocked the rest."""
         allowed = privileges(CallerConnection(alias))
         if allowed is None or not (allowed.may_partition and allowed.may_prune):
             raise CommandError(

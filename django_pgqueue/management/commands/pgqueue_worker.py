@@ -109,7 +109,6 @@ class Command(BaseCommand):
             self.check_and_handle(*args, **options)
 
     def check_and_handle(self, *args: Any, **options: Any) -> None:
-        """Do what ``execute`` does, after the database has been waited for."""
         if options["reload"] is None:
             options["reload"] = settings.DEBUG and self._called_from_command_line
         if options["reload"]:
@@ -121,7 +120,6 @@ class Command(BaseCommand):
         super().execute(*args, **options)
 
     def await_databases(self, seconds: float) -> None:
-        """Wait for the databases that the checks will ask."""
         if not seconds >= 0:
             raise CommandError(f"--wait-for-database must be 0 or more seconds, not {seconds}.")
         for alias in dict.fromkeys([DEFAULT_DB_ALIAS, *self.get_check_kwargs({})["databases"]]):
@@ -163,7 +161,6 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
 
     def reload(self, plan: WorkerConfig) -> NoReturn:
-        """Run this command without ``--reload``, again and again; end as the last one ended."""
         if not self._called_from_command_line:
             raise CommandError("--reload needs a command line that it can repeat: call manage.py, not call_command().")
         configure(plan.verbosity)
@@ -237,11 +234,7 @@ def metrics_of(plan: WorkerConfig) -> Callable[[Callable[[], CommandMetrics]], P
 
 
 def plan_from(options: dict[str, Any]) -> WorkerConfig:
-    """Check all options at once; return the plan.
-
-    Raises:
-        CommandError: names each option that cannot work.
-    """
+    """Return the plan; raise CommandError that names each option that cannot work."""
     queues = tuple(dict.fromkeys(name.strip() for name in options["queues"].split(",") if name.strip()))
     problems = out_of_bounds(options)
     if options["max_memory"] and not can_read_memory():
