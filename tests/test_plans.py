@@ -4,6 +4,7 @@ import datetime as dt
 import json
 
 import pytest
+from django.core.management import call_command
 
 import tests.app.tasks as app
 from django_pgqueue import enqueue_many
@@ -13,6 +14,12 @@ from django_pgqueue.jobs.queue_selector import QueueSelector
 from tests.support.plans import explain, fill
 from tests.support.storage import without_autovacuum
 from tests.support.waiting import eventually
+
+
+@pytest.fixture(autouse=True)
+def _empty_files(transactional_db) -> None:
+    """Begin with tables of no page: what tests before have rolled back is still in them, and in their indexes."""
+    call_command("flush", interactive=False, verbosity=0)
 
 
 @pytest.fixture(params=["statistics taken", "vacuumed while empty"])
